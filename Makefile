@@ -1,0 +1,68 @@
+# Two commands need nothing but Python 3.11 or newer, pip and make: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip -qq --disable-pip-version-check
+
+# Stamps: what they depend on is older than they are, or is installed anew.
+MADE := $(VENV)/.made
+CORE := $(VENV)/.core
+DEV := $(VENV)/.dev
+
+.PHONY: help demo test test-long check bench docs lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(CORE) ## an agent is killed and carries on; installs the core only
+	@$(VENV)/bin/python -m holdfast.demo
+
+test: $(DEV) ## every test but the full-size suites
+	@$(VENV)/bin/pytest -m "not long"
+
+test-long: $(DEV) ## the full-size crash, chaos and power-cut suites
+	@$(VENV)/bin/pytest -m long
+
+check: $(DEV) ## format, lint, types and tidiness
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/pytest tests/tidy -q
+
+bench: $(CORE) ## measure growth and concurrency
+	@$(VENV)/bin/python bench/growth.py
+	@$(VENV)/bin/python bench/concurrency.py
+
+docs: $(DEV) ## run the examples of the documentation
+	@$(VENV)/bin/pytest tests/docs
+
+lock: ## choose the versions in requirements/*.lock anew (needs uv)
+	@requirements/lock.sh --upgrade
+
+clean: ## remove .venv, caches and builds
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Some systems ship venv without the pip that goes into it; then the pip outside puts one there.
+$(MADE):
+	@for python in $(PYTHON) python3.13 python3.12 python3.11; do \
+	    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    $$python -m venv --clear $(VENV) >/dev/null 2>&1 \
+	        || { $$python -m venv --clear --without-pip $(VENV) \
+	            && $$python -m pip -qq --disable-pip-version-check --python $(VENV) install pip; } \
+	        || exit 1; \
+	    touch $@; exit 0; \
+	done; \
+	echo "holdfast needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11" >&2; \
+	exit 1
+
+$(CORE): requirements/core.lock pyproject.toml $(MADE)
+	@echo "installing the core into $(VENV)"
+	@$(PIP) install --require-hashes -r requirements/core.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): requirements/dev.lock $(CORE)
+	@echo "installing the development tools into $(VENV)"
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@

@@ -1,0 +1,122 @@
+"""holdfast: the durability layer for LLM agents.
+
+A session is a journal; everything else is a fold over it. See `open_store`.
+"""
+
+from .budget import Budget, BudgetState, Reservation, Usage
+from .diff import ABSENT, Change, Diff, Spending
+from .effects import Effect
+from .entries import Entry, Parent
+from .errors import (
+    BadId,
+    BadInput,
+    BadMessage,
+    BadUrl,
+    BudgetSpent,
+    Closed,
+    Corrupt,
+    Fenced,
+    HoldfastError,
+    LeaseHeld,
+    MissingExtra,
+    NewerFormat,
+    NotFound,
+    ReadOnly,
+    RunExists,
+    StoreBusy,
+    StoreFailed,
+)
+from .facts import Checkpoint, RunInfo, ToolCounters
+from .fold import Overview, SessionState
+from .head import Head, Lease
+from .ids import SessionId, fit_session_id, unfit_session_id
+from .messages import (
+    Block,
+    CallPart,
+    ForeignMessage,
+    Media,
+    Message,
+    Reasoning,
+    ResultPart,
+    Shape,
+    Text,
+    ToolCall,
+    ToolResult,
+    UnknownBlock,
+    register_format,
+)
+from .plan import Plan, PlanStep
+from .session.cadence import Every
+from .session.hold import Hold
+from .session.run import Request, Run
+from .session.session import Session
+from .session.store import Store, open_store
+from .validity import Problem, find_problems
+from .values import Codec, Opaque
+
+__all__ = [
+    "ABSENT",
+    "BadId",
+    "BadInput",
+    "BadMessage",
+    "BadUrl",
+    "Block",
+    "Budget",
+    "BudgetSpent",
+    "BudgetState",
+    "CallPart",
+    "Change",
+    "Checkpoint",
+    "Closed",
+    "Codec",
+    "Corrupt",
+    "Diff",
+    "Effect",
+    "Entry",
+    "Every",
+    "Fenced",
+    "ForeignMessage",
+    "Head",
+    "Hold",
+    "HoldfastError",
+    "Lease",
+    "LeaseHeld",
+    "Media",
+    "Message",
+    "MissingExtra",
+    "NewerFormat",
+    "NotFound",
+    "Opaque",
+    "Overview",
+    "Parent",
+    "Plan",
+    "PlanStep",
+    "Problem",
+    "ReadOnly",
+    "Reasoning",
+    "Request",
+    "Reservation",
+    "ResultPart",
+    "Run",
+    "RunExists",
+    "RunInfo",
+    "Session",
+    "SessionId",
+    "SessionState",
+    "Shape",
+    "Spending",
+    "Store",
+    "StoreBusy",
+    "StoreFailed",
+    "Text",
+    "ToolCall",
+    "ToolCounters",
+    "ToolResult",
+    "UnknownBlock",
+    "Usage",
+    "find_problems",
+    "fit_session_id",
+    "open_store",
+    "register_format",
+    "unfit_session_id",
+]

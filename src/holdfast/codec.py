@@ -1,0 +1,238 @@
+"""Entries as lines of JSON, and the chain that ties them together.
+
+    {"v":1,"seq":7,"at":"2026-11-15T19:29:38.123456Z","run":"a-1b2c3d4e","step":2,"kind":"message.added",
+     "body":{…},"content":{…},"salt":"…","sum":"…"}
+
+    digest   = sha256(salt ‖ content), or nothing in a line without content; the salt is 12 random bytes
+    envelope = [v,seq,at,run,step,kind,must] as JSON without blanks
+    sum      = sha256(sum of entry seq-1 ‖ digest ‖ envelope ‖ body)
+
+Body and content enter as the bytes that stand in the line. An erased line has `"erased": digest` in place of
+content and salt: the chain holds, and without the salt the digest says nothing about what was there. Binary
+values are base64url without padding. `docs/format.md` draws it all.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import urlsafe_b64decode
+from binascii import Error as Base64Error
+from binascii import b2a_base64
+from collections.abc import Iterable
+from datetime import datetime
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from .entries import KIND_OF, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
+from .errors import BadInput, Corrupt, NewerFormat
+from .limits import LINE_BYTES_MAX
+
+VERSION: Final = 1
+"""Of the line's form. A reader refuses lines of a higher version."""
+
+GENESIS: Final = ""
+"""What the first entry of a journal follows."""
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A stored line; `run` and `must` are left out where they say nothing."""
+
+    v: int
+    seq: int
+    at: str
+    run: str | None = None
+    step: int = 0
+    kind: str
+    must: bool = False
+    body: Raw
+    content: Raw | UnsetType = UNSET
+    salt: str = ""
+    erased: str = ""
+    sum: str
+
+
+class Sealed(Struct, frozen=True):
+    """An entry, the line that holds it, and the line's `sum`."""
+
+    entry: Entry
+    line: bytes
+    sum: str
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_line = msgspec.json.Decoder(Line).decode
+_decoders: dict[type[Body], msgspec.json.Decoder[Body]] = {}
+
+
+def _to_text(data: bytes) -> str:
+    return b2a_base64(data, newline=False).translate(_URLSAFE).rstrip(b"=").decode()
+
+
+_URLSAFE = bytes.maketrans(b"+/", b"-_")
+
+
+def _from_text(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _timestamp(at: datetime) -> str:
+    # Always six digits, so that the text sorts as the time does.
+    return at.isoformat(timespec="microseconds")[:26] + "Z"
+
+
+def encode_body(body: Body) -> bytes:
+    """A body as JSON; `BadInput` where it cannot be."""
+    try:
+        if isinstance(body, UnknownBody):
+            return bytes(body.data)
+        return _encode(body.data if isinstance(body, AdapterBody) else body)
+    except (TypeError, UnicodeEncodeError, OverflowError, RecursionError) as error:
+        raise BadInput(f"{type(body).__name__} cannot be written as JSON: {error}") from error
+
+
+def seal(
+    body: Body,
+    *,
+    seq: int,
+    at: datetime,
+    run: str | None,
+    step: int,
+    after: str,
+    content: bytes | None = None,
+    kind: str | None = None,
+) -> Sealed:
+    """Make the entry that follows the one with the sum `after`."""
+    kind = kind or KIND_OF[type(body)]
+    must = type(body) in MUST
+    data = encode_body(body)
+    said: Raw | UnsetType = UNSET
+    salt = digest = b""
+    if content is not None:
+        assert b"\n" not in content, "a line is a line"
+        if len(content) > LINE_BYTES_MAX:
+            raise BadInput(f"an entry of {len(content):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
+        said, salt = Raw(content), os.urandom(12)
+        digest = sha256(salt + content).digest()
+    stamp = _timestamp(at)
+    envelope = _encode((VERSION, seq, stamp, run, step, kind, must))
+    sum = _to_text(sha256(after.encode() + digest + envelope + data).digest())
+    line = Line(
+        v=VERSION,
+        seq=seq,
+        at=stamp,
+        run=run,
+        step=step,
+        kind=kind,
+        must=must,
+        body=Raw(data),
+        content=said,
+        salt=_to_text(salt),
+        sum=sum,
+    )
+    entry = Entry(
+        seq=seq,
+        at=at,
+        run=run,
+        step=step,
+        kind=kind,
+        must=must,
+        body=body,
+        content=None if said is UNSET else said,
+    )
+    return Sealed(entry, _encode(line), sum)
+
+
+def parse(line: bytes | str, where: str) -> Line:
+    """The line's fields, or `Corrupt`; `NewerFormat` for lines that this version cannot read."""
+    try:
+        parsed = _decode_line(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(where, f"not a line of a journal ({error})") from error
+    if parsed.v > VERSION:
+        raise NewerFormat(f"{where}: entry {parsed.seq} has format {parsed.v}; this holdfast reads {VERSION}")
+    return parsed
+
+
+def _digest(line: Line) -> bytes:
+    if line.content is not UNSET:
+        return sha256(_from_text(line.salt) + memoryview(line.content)).digest()
+    return _from_text(line.erased)
+
+
+def sum_of(line: Line, after: str, where: str) -> str:
+    """What the line's `sum` must be when it follows `after`."""
+    try:
+        digest = _digest(line)
+    except (ValueError, Base64Error) as error:
+        raise Corrupt(where, "its salt or digest is not base64", seq=line.seq) from error
+    envelope = _encode((line.v, line.seq, line.at, line.run, line.step, line.kind, line.must))
+    return _to_text(sha256(after.encode() + digest + envelope + memoryview(line.body)).digest())
+
+
+def open_line(line: Line, where: str) -> Entry:
+    """The entry in a parsed line."""
+    body: Body
+    cls = body_class(line.kind)
+    try:
+        if cls is UnknownBody:
+            body = UnknownBody(data=line.body.copy())
+        elif cls is AdapterBody:
+            body = AdapterBody(data=msgspec.json.decode(line.body))
+        else:
+            decoder = _decoders.get(cls)
+            if decoder is None:
+                decoder = _decoders[cls] = msgspec.json.Decoder(cls)
+            body = decoder.decode(line.body)
+        at = datetime.fromisoformat(line.at)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Corrupt(where, f"not an entry of kind {line.kind} ({error})", seq=line.seq) from error
+    return Entry(
+        seq=line.seq,
+        at=at,
+        run=line.run,
+        step=line.step,
+        kind=line.kind,
+        must=line.must,
+        body=body,
+        content=None if line.content is UNSET else line.content,
+        erased=bool(line.erased),
+    )
+
+
+class Chain:
+    """Reads lines in order and finds gaps, altered lines and torn tails.
+
+    `seq` and `sum` are those of the last line that was accepted.
+    """
+
+    def __init__(self, where: str, seq: int = 0, sum: str = GENESIS) -> None:
+        self.where, self.seq, self.sum = where, seq, sum
+
+    def check(self, line: bytes | str) -> Line:
+        """Accept the next line, or raise `Corrupt` and accept nothing."""
+        parsed = parse(line, self.where)
+        if parsed.seq != self.seq + 1:
+            raise Corrupt(self.where, f"expected entry {self.seq + 1}, found entry {parsed.seq}")
+        if parsed.sum != sum_of(parsed, self.sum, self.where):
+            raise Corrupt(
+                self.where, "its sum does not follow from the line before it and its content", seq=parsed.seq
+            )
+        self.seq, self.sum = parsed.seq, parsed.sum
+        return parsed
+
+    def read(self, lines: Iterable[bytes | str]) -> Iterable[Entry]:
+        """The entries in the lines, each checked."""
+        for line in lines:
+            yield open_line(self.check(line), self.where)
+
+
+def erase(line: bytes, where: str) -> bytes:
+    """The line without its content: digest in place of content and salt, the same `sum`."""
+    parsed = parse(line, where)
+    if parsed.content is UNSET:
+        return line
+    digest = _to_text(_digest(parsed))
+    return _encode(msgspec.structs.replace(parsed, content=UNSET, salt="", erased=digest))

@@ -1,0 +1,146 @@
+"""The journal's vocabulary: one small frozen class a kind.
+
+An entry is an envelope (`seq`, `at`, `run`, `step`, `kind`), a body, one of the classes below, and for some
+kinds a content: what was said, which can be erased. The set
+is closed; adapters have a prefix of their own. A kind that this version does not know is kept and
+skipped, unless its line says that it *must* be understood: then the session can only be read.
+
+New fields need a default, so that older lines still decode. A kind's meaning never changes; a new
+meaning is a new kind.
+"""
+
+from __future__ import annotations
+
+from .base import (
+    ADAPTER_PREFIX,
+    KIND_OF,
+    KINDS,
+    MUST,
+    AdapterBody,
+    Body,
+    Entry,
+    Span,
+    UnknownBody,
+    body_class,
+)
+from .inbox import (
+    InboxApproval,
+    InboxCancel,
+    InboxItem,
+    InboxMessage,
+    InboxTaken,
+    InboxVerdict,
+)
+from .run import (
+    MessageAdded,
+    ModelFailed,
+    ModelReplied,
+    ModelRequested,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunStarted,
+    TranscriptCompacted,
+)
+from .session import (
+    LeaseReleased,
+    LeaseTaken,
+    Parent,
+    ScratchpadSet,
+    SessionClosed,
+    SessionErased,
+    SessionForked,
+    SessionLabelled,
+    SessionOpened,
+    SessionRewound,
+    SessionStatus,
+)
+from .state import (
+    BudgetChanged,
+    CheckpointDropped,
+    CheckpointTaken,
+    PlanChanged,
+    StateSet,
+    StateUnset,
+    SummaryChanged,
+)
+from .tool import (
+    ApprovalAsked,
+    ApprovalGiven,
+    ApprovalRefused,
+    CallRef,
+    ResultContent,
+    ToolAnnotated,
+    ToolCompleted,
+    ToolDiscarded,
+    ToolFailed,
+    ToolInDoubt,
+    ToolIssued,
+    ToolRefused,
+    ToolSettled,
+    ToolUndone,
+    Verdict,
+)
+
+__all__ = [
+    "ADAPTER_PREFIX",
+    "AdapterBody",
+    "ApprovalAsked",
+    "ApprovalGiven",
+    "ApprovalRefused",
+    "Body",
+    "BudgetChanged",
+    "CallRef",
+    "CheckpointDropped",
+    "CheckpointTaken",
+    "Entry",
+    "InboxApproval",
+    "InboxCancel",
+    "InboxItem",
+    "InboxMessage",
+    "InboxTaken",
+    "InboxVerdict",
+    "KINDS",
+    "KIND_OF",
+    "LeaseReleased",
+    "LeaseTaken",
+    "MUST",
+    "MessageAdded",
+    "ModelFailed",
+    "ModelReplied",
+    "ModelRequested",
+    "Parent",
+    "PlanChanged",
+    "ResultContent",
+    "RunCancelled",
+    "RunCompleted",
+    "RunFailed",
+    "RunPaused",
+    "RunStarted",
+    "ScratchpadSet",
+    "SessionClosed",
+    "SessionErased",
+    "SessionForked",
+    "SessionLabelled",
+    "SessionOpened",
+    "SessionRewound",
+    "SessionStatus",
+    "Span",
+    "StateSet",
+    "StateUnset",
+    "SummaryChanged",
+    "ToolAnnotated",
+    "ToolCompleted",
+    "ToolDiscarded",
+    "ToolFailed",
+    "ToolInDoubt",
+    "ToolIssued",
+    "ToolRefused",
+    "ToolSettled",
+    "ToolUndone",
+    "TranscriptCompacted",
+    "UnknownBody",
+    "Verdict",
+    "body_class",
+]

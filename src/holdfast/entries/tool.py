@@ -1,0 +1,154 @@
+"""Tool calls, from the wish to the outcome. A `tool.issued` line is event, intent and ledger row in one."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ..messages import Json
+from .base import Body, kind
+
+
+class CallRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which call: the `index`-th of the reply at entry `reply`, or one that a caller made by itself.
+    `id` is the provider's or the caller's."""
+
+    id: str
+    reply: int | None = None
+    index: int = 0
+
+
+class ResultContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of a line that answers a call: the text that the model is shown, and the same as data."""
+
+    text: str = ""
+    value: Json = None
+
+
+@kind("tool.issued", must=True)
+class ToolIssued(Body, frozen=True):
+    """The intent: durable before the body of a tool with side effects is entered."""
+
+    call: CallRef
+    tool: str
+    args: Json
+    operation: str
+    scope: str
+    side_effects: tuple[str, ...] = ()
+    key: str = ""
+    generation: int = 0
+    attempt: int = 1
+    timeout_s: float | None = None
+    idempotent_s: float | None = None
+    """For how long the service remembers keys; infinite is -1, not idempotent is None."""
+
+
+@kind("tool.annotated")
+class ToolAnnotated(Body, frozen=True):
+    """What a tool noted about its own effect while it ran. `issued` is the `seq` of the intent."""
+
+    issued: int
+    notes: dict[str, Json]
+
+
+@kind("tool.completed", must=True)
+class ToolCompleted(Body, frozen=True):
+    """The outcome; its content is the result in the transcript."""
+
+    call: CallRef
+    issued: int | None = None
+    replay_of: int | None = None
+    latency_ms: float | None = None
+
+
+@kind("tool.failed", must=True)
+class ToolFailed(Body, frozen=True):
+    """Surely nothing happened. `final` says that no retry follows, so this is the call's result."""
+
+    call: CallRef
+    issued: int
+    error: str = ""
+    final: bool = True
+
+
+@kind("tool.refused")
+class ToolRefused(Body, frozen=True):
+    """A gate refused the call (`name`, `arguments`, `loop`, `policy`, `in_doubt`); its body was not
+    entered."""
+
+    call: CallRef
+    tool: str
+    gate: str
+
+
+@kind("tool.in_doubt", must=True)
+class ToolInDoubt(Body, frozen=True):
+    """Issued, and nobody knows whether it happened. `told`: the content is the call's result for now."""
+
+    call: CallRef
+    issued: int
+    why: str
+    told: bool = False
+
+
+@kind("tool.discarded")
+class ToolDiscarded(Body, frozen=True):
+    """Issued without outcome, and harmless: it is simply run again."""
+
+    call: CallRef
+    issued: int
+
+
+Verdict: TypeAlias = Literal["landed", "not_landed", "gave_up"]
+
+
+@kind("tool.settled", must=True)
+class ToolSettled(Body, frozen=True):
+    """What became of a call in doubt, by the tool's own verify hook or by a person. `told`: the content is
+    the call's result."""
+
+    call: CallRef
+    issued: int
+    verdict: Verdict
+    by: str
+    note: str = ""
+    told: bool = False
+
+
+@kind("tool.undone", must=True)
+class ToolUndone(Body, frozen=True):
+    """The effect was taken back, by the effect issued at `by`."""
+
+    issued: int
+    by: int
+
+
+@kind("approval.asked", must=True)
+class ApprovalAsked(Body, frozen=True):
+    """A person must agree before the call is made."""
+
+    call: CallRef
+    tool: str
+    args: Json
+    why: str = ""
+
+
+@kind("approval.given", must=True)
+class ApprovalGiven(Body, frozen=True):
+    """Agreed, perhaps with other arguments. `asked` is the `seq` of the question."""
+
+    call: CallRef
+    asked: int
+    by: str
+    args: Json | UnsetType = UNSET
+    note: str = ""
+
+
+@kind("approval.refused", must=True)
+class ApprovalRefused(Body, frozen=True):
+    """Not agreed; the content is what the model is told."""
+
+    call: CallRef
+    asked: int
+    by: str

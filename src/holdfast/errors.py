@@ -1,0 +1,144 @@
+"""Every error that holdfast raises.
+
+HoldfastError
+├── BadInput (also a ValueError)       what was given is wrong; trying again changes nothing
+│   ├── BadUrl                         a store's URL
+│   ├── BadId                          the id of a session, run or holder
+│   ├── BadMessage                     a message that cannot be stored faithfully
+│   └── RunExists                      an explicit run id was used before
+├── NotFound (also a LookupError)      no such session, version, run or store
+├── MissingExtra (also an ImportError) an optional dependency is not installed
+├── LeaseHeld                          somebody else drives the session: try again later
+├── Fenced                             the lease was taken over: open the session again
+├── ReadOnly                           a newer holdfast wrote something that must be understood
+├── NewerFormat                        the store was written by a newer holdfast: upgrade
+├── Corrupt                            stored bytes are damaged; nothing was changed
+├── BudgetSpent                        a cap of the session's budget is reached
+├── Closed                             the session or store was closed
+└── StoreFailed                        the disk or server failed: try again once the cause is gone
+    └── StoreBusy                      another process kept the store locked for too long
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """The root of everything that holdfast raises on purpose."""
+
+
+class BadInput(HoldfastError, ValueError):
+    """What was given is wrong; nothing was written."""
+
+
+class BadUrl(BadInput):
+    """A store URL that names no store."""
+
+
+class BadId(BadInput):
+    """An id outside the alphabet, or of the wrong length."""
+
+    def __init__(self, what: str, value: object, why: str) -> None:
+        super().__init__(f"{what} {value!r} {why}")
+        self.what, self.value = what, value
+
+
+class BadMessage(BadInput):
+    """A message that could not be given back as it was."""
+
+
+class RunExists(BadInput):
+    """An explicit run id that an earlier run already has."""
+
+    def __init__(self, run: str, session: str) -> None:
+        super().__init__(
+            f"run id {run!r} exists already (in session {session!r}); every run needs a fresh id. "
+            "To group several runs, give them the same session instead, or leave run_id out."
+        )
+        self.run, self.session = run, session
+
+
+class NotFound(HoldfastError, LookupError):
+    """What was asked for is not there."""
+
+
+class MissingExtra(HoldfastError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an extra: pip install 'holdfast[{extra}]'")
+        self.feature, self.extra = feature, extra
+
+
+class LeaseHeld(HoldfastError):
+    """Somebody else holds the lease. Try again later, or pass `wait_s`."""
+
+    def __init__(self, name: str, holder: str, *, left_s: float | None, here: bool = False) -> None:
+        if here:
+            until = "it is open in this process already; close it first"
+        elif left_s is None:
+            until = "on another machine; it counts as gone once it was silent for a whole lease term"
+        else:
+            until = f"its lease runs out in {max(left_s, 0):.1f} s unless renewed"
+        super().__init__(f"{name!r} is held by {holder}: {until}. Pass wait_s=… to wait for it.")
+        self.name, self.holder, self.left_s = name, holder, left_s
+
+
+class Fenced(HoldfastError):
+    """The lease was taken over; nothing more can be written through this object."""
+
+    def __init__(self, name: str, *, fence: int, by: str | None = None) -> None:
+        taker = f" by {by}" if by else ""
+        super().__init__(
+            f"{name!r}: the lease with fence {fence} was taken over{taker}; "
+            "not one further line was written. Open it again to go on from what is there now."
+        )
+        self.name, self.fence, self.by = name, fence, by
+
+
+class ReadOnly(HoldfastError):
+    """The journal holds a line that must be understood, of a kind this version does not know."""
+
+    def __init__(self, session: str, kind: str, seq: int) -> None:
+        super().__init__(
+            f"session {session!r} can only be read: entry {seq} is of kind {kind!r}, which changes "
+            "decisions and is not known to this version. Upgrade holdfast to write to it."
+        )
+        self.session, self.kind, self.seq = session, kind, seq
+
+
+class NewerFormat(HoldfastError):
+    """The stored format is newer than this code."""
+
+
+class Corrupt(HoldfastError):
+    """Stored bytes are not what was written."""
+
+    def __init__(self, where: str, why: str, *, line: int | None = None, seq: int | None = None) -> None:
+        place = where + (f", line {line}" if line is not None else "") + (f", entry {seq}" if seq else "")
+        super().__init__(f"{place}: {why}. Nothing was changed.")
+        self.where, self.line, self.seq = where, line, seq
+
+
+class BudgetSpent(HoldfastError):
+    """A cap is reached; the request was not made."""
+
+    def __init__(self, session: str, cap: str, *, limit: float, spent: float, wanted: float = 0) -> None:
+        more = f" and {wanted:g} more would be reserved" if wanted else ""
+        super().__init__(f"session {session!r} has spent {spent:g} of {limit:g} {cap}{more}")
+        self.session, self.cap, self.limit, self.spent, self.wanted = session, cap, limit, spent, wanted
+
+
+class Closed(HoldfastError):
+    """Used after it was closed, or in another process than the one that opened it."""
+
+
+class StoreFailed(HoldfastError):
+    """The disk or server failed. Nothing acknowledged is lost.
+
+    What was not acknowledged stays in memory and is written first by the next call that waits for the
+    disk (`session.flush()`, `session.checkpoint()` …), so trying again once the cause is gone is safe.
+    """
+
+
+class StoreBusy(StoreFailed):
+    """Another process kept the store locked for longer than anyone should."""

@@ -1,0 +1,256 @@
+"""`SessionState`: everything that is known of a session, computed from its journal and from nothing else.
+
+`apply` is the only place where state is derived. It is synchronous and knows no clock, no randomness and no
+I/O, so the same journal gives the same state everywhere. Every decision is a function of that state.
+
+What the fold knows apart from message bodies is one plain struct, `Facts`. A keyframe is that struct
+written down, with the spans of the journal in which the transcript's messages are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from .budget import BudgetState, Reservation
+from .effects import Effect
+from .entries import CheckpointTaken, Entry, SessionRewound, Span, UnknownBody
+from .errors import NotFound
+from .facts import BOOKKEEPING, HANDLERS, Checkpoint, Facts, ToolCounters, count_call
+from .head import Head
+from .ids import SessionId
+from .limits import HISTORY_MESSAGES, TITLE_CHARS
+from .messages import AnyMessage, CallPart, Json
+from .transcript import Item, Messages, Transcript
+from .validity import Problem
+
+FOLD_VERSION: Final = 1
+"""Raised whenever a change here gives another state for the same journal: older keyframes are ignored."""
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """A session at a glance, cheap to read: where it stands, without its whole transcript."""
+
+    iteration: int
+    stop: bool
+    history: tuple[AnyMessage, ...]
+    summary: str
+    tool_calls: ToolCounters
+    config: Json
+
+
+class Keyframe(Struct, frozen=True, kw_only=True):
+    """A fold written down. Valid only if `seq` and `sum` are the journal's and `fold` is this code's."""
+
+    fold: int
+    seq: int
+    sum: str
+    digest: str
+    spans: tuple[Span, ...]
+    facts: Raw
+
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class SessionState:
+    """The fold over a journal, up to some entry."""
+
+    def __init__(self, session: SessionId) -> None:
+        head = Head(
+            session=session, uid="", seq=0, sum="", status="active", created_at=_EPOCH, updated_at=_EPOCH
+        )
+        self.facts = Facts(head=head)
+        self.transcript_fold = Transcript()
+        self.keyframe_seq = 0
+        """Up to where the last keyframe goes."""
+
+    def apply(self, entry: Entry, sum: str) -> None:
+        """Fold the next entry. `sum` is its line's."""
+        facts = self.facts
+        head = facts.head
+        assert entry.seq == head.seq + 1 or head.seq == 0, (entry.seq, head.seq)
+        if entry.run is not None and entry.run == facts.last_run:
+            facts.seconds += max(0.0, (entry.at - head.updated_at).total_seconds())
+        facts.last_run = entry.run
+        head.seq, head.sum, head.updated_at = entry.seq, sum, entry.at
+        cls = entry.body.__class__
+        if cls is SessionRewound:
+            self._rewind(entry)
+            return
+        if cls is UnknownBody:
+            facts.skipped = True
+            if entry.must and facts.unknown is None:
+                facts.unknown = entry.kind, entry.seq
+        queued = len(self.transcript_fold.queued)
+        item = self.transcript_fold.apply(entry)
+        if item is not None:
+            self._message(item)
+        handler = HANDLERS.get(cls)
+        if handler is not None:
+            handler(facts, entry, entry.body)
+        if entry.kind.startswith(("tool.", "approval.", "lease.")):
+            facts.effects.apply(entry)
+            head.in_doubt = len(facts.effects.in_doubt)
+            head.waiting = len(facts.effects.questions)
+        head = facts.head
+        head.messages = len(self.transcript_fold.items)
+        if cls not in BOOKKEEPING or (cls is CheckpointTaken and queued):
+            facts.changed = True
+
+    def _message(self, item: Item) -> None:
+        facts, head = self.facts, self.facts.head
+        if item.role == "user":
+            if not head.title and item.content is not None:
+                head.title = " ".join(item.read().text.split())[:TITLE_CHARS]
+            head.status, head.reason = "active", ""
+        for part in item.parts:
+            if isinstance(part, CallPart):
+                count_call(facts, part.name)
+
+    def _rewind(self, entry: Entry) -> None:
+        body, facts = entry.body, self.facts
+        assert isinstance(body, SessionRewound)
+        self.transcript_fold.rewind(body.transcript)
+        facts.head.messages = len(self.transcript_fold.items)
+        facts.values, facts.plan, facts.summary = dict(body.state), body.plan, body.summary
+        facts.base, facts.changed = body.version, False
+        facts.head.status, facts.head.reason = "active", ""
+        facts.counters.per_tool_in_step = {}
+
+    # -- what is asked of it ------------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        """The last entry that was folded."""
+        return self.facts.head.seq
+
+    @property
+    def transcript(self) -> Messages:
+        """The messages, oldest first."""
+        return self.transcript_fold.messages
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why a provider would refuse the transcript as it stands; empty if it would not."""
+        return self.transcript_fold.pairing.all_problems()
+
+    @property
+    def continuable(self) -> bool:
+        """Whether the model can be asked to go on from here."""
+        return not self.problems
+
+    @property
+    def version(self) -> int:
+        """The version the state was built on; 0 before the first checkpoint."""
+        return self.facts.base
+
+    @property
+    def in_doubt(self) -> list[Effect]:
+        """Calls that were issued and whose outcome nobody knows."""
+        return self.facts.effects.in_doubt
+
+    @property
+    def budget(self) -> BudgetState:
+        """The caps, and what was spent."""
+        facts = self.facts
+        held = facts.requests.values()
+        return BudgetState(
+            caps=facts.budget,
+            usd=facts.head.usd,
+            tokens=facts.head.usage.tokens,
+            steps=facts.head.step,
+            seconds=facts.seconds,
+            reserved=Reservation(sum(one.usd for one in held), sum(one.tokens for one in held)),
+        )
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The versions that are offered, oldest first."""
+        facts = self.facts
+        return [one for version, one in facts.checkpoints.items() if version not in facts.dropped]
+
+    def get_checkpoint(self, version: int) -> Checkpoint:
+        """The checkpoint with this version, or `NotFound`."""
+        facts = self.facts
+        found = facts.checkpoints.get(version)
+        if found is None or version in facts.dropped:
+            offered = [one.version for one in self.checkpoints]
+            some = f"{offered[0]} to {offered[-1]}" if len(offered) > 8 else offered or "none"
+            gone = "was dropped" if found else "does not exist"
+            raise NotFound(f"session {facts.head.session!r}: version {version} {gone}; there are {some}")
+        return found
+
+    def path(self) -> list[Checkpoint]:
+        """The versions that led here, oldest first: those left behind by a rewind are not among them."""
+        found: list[Checkpoint] = []
+        version = self.facts.base
+        while version in self.facts.checkpoints:
+            one = self.facts.checkpoints[version]
+            if version not in self.facts.dropped:
+                found.append(one)
+            version = one.base
+        return found[::-1]
+
+    def overview(self) -> Overview:
+        """The session at a glance."""
+        facts = self.facts
+        config = next((run.config for run in reversed(facts.runs.values()) if run.config is not None), None)
+        return Overview(
+            iteration=facts.head.step,
+            stop=facts.cancel is not None or facts.head.status != "active",
+            history=tuple(self.transcript[-HISTORY_MESSAGES:]),
+            summary=facts.summary,
+            tool_calls=copy.deepcopy(facts.counters),
+            config=config,
+        )
+
+    # -- keyframes ----------------------------------------------------------------------------------
+
+    def keyframe(self) -> bytes | None:
+        """This fold written down, or None if a line was skipped that a newer version would not."""
+        if self.facts.skipped or not self.transcript_fold.complete:
+            return None
+        facts = msgspec.json.encode(self.facts)
+        return msgspec.json.encode(
+            Keyframe(
+                fold=FOLD_VERSION,
+                seq=self.seq,
+                sum=self.facts.head.sum,
+                digest=sha256(facts).hexdigest(),
+                spans=tuple(self.transcript_fold.spans),
+                facts=Raw(facts),
+            )
+        )
+
+    @classmethod
+    def from_keyframe(cls, frame: Keyframe) -> SessionState:
+        """The state without its transcript, which `load_transcript` must be given next."""
+        state = cls.__new__(cls)
+        state.facts = msgspec.json.decode(frame.facts, type=Facts)
+        state.transcript_fold = Transcript()
+        state.keyframe_seq = frame.seq
+        return state
+
+    def load_transcript(self, spans: Iterable[Span], entries: Iterable[Entry]) -> None:
+        """Fold the speaking entries of these spans, and nothing else of them."""
+        self.transcript_fold.load(spans, entries)
+
+
+def read_keyframe(data: bytes | None) -> Keyframe | None:
+    """A keyframe that this code can use, or None."""
+    if not data:
+        return None
+    try:
+        frame = msgspec.json.decode(data, type=Keyframe)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if frame.fold != FOLD_VERSION or sha256(frame.facts).hexdigest() != frame.digest:
+        return None
+    return frame

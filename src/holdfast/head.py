@@ -1,0 +1,49 @@
+"""The head of a session: what listings need to know of it, and who holds it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from .budget import Usage
+from .entries import SessionStatus
+from .ids import HolderId, SessionId
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """Who holds a session. `name` is for people; `fence` is the `seq` of the line that took it."""
+
+    holder: HolderId
+    name: str
+    fence: int
+
+
+class Head(Struct, kw_only=True, omit_defaults=True):
+    """What listings need to know of a session without folding it: its state after entry `seq`."""
+
+    session: SessionId
+    uid: str
+    seq: int
+    sum: str
+    status: SessionStatus
+    reason: str = ""
+    title: str = ""
+    labels: dict[str, str] = {}
+    created_at: datetime
+    updated_at: datetime
+    agent: str | None = None
+    parent: SessionId | None = None
+    origin: SessionId | None = None
+    step: int = 0
+    version: int = 0
+    messages: int = 0
+    runs: int = 0
+    open_run: str | None = None
+    usage: Usage = Usage()
+    usd: float = 0.0
+    tool_calls: int = 0
+    in_doubt: int = 0
+    waiting: int = 0
+    taken: int = 0
+    lease: Lease | None = None

@@ -1,0 +1,94 @@
+"""Identifiers: their alphabet, how fresh ones are made, and how foreign ones are made to fit."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import uuid
+from collections.abc import Mapping
+from typing import NewType
+
+from .errors import BadId, BadInput
+from .limits import NAME_CHARS
+
+SessionId = NewType("SessionId", str)
+RunId = NewType("RunId", str)
+HolderId = NewType("HolderId", str)
+
+_ID = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_ESCAPED = re.compile(r"\.([0-9a-f]{2,6})\.")
+
+
+def _check(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise BadId(what, value, f"must be a string, not {type(value).__name__}")
+    if value in (".", ".."):
+        raise BadId(what, value, "would name a directory")
+    if not value:
+        raise BadId(what, value, "must not be empty")
+    if not _ID.fullmatch(value):
+        if len(value) > 200:
+            raise BadId(what, value[:20] + "…", f"has {len(value)} characters; 200 are allowed")
+        bad = next(c for c in value if not _ID.fullmatch(c))
+        raise BadId(what, value, f"holds {bad!r} (U+{ord(bad):04X}); allowed are A-Z a-z 0-9 _ . -")
+    return value
+
+
+def session_id(value: object) -> SessionId:
+    """Return `value` as a session id, or raise `BadId`."""
+    return SessionId(_check("session id", value))
+
+
+def run_id(value: object) -> RunId:
+    """Return `value` as a run id, or raise `BadId`."""
+    return RunId(_check("run id", value))
+
+
+def fresh_run_id(agent: str | None) -> RunId:
+    """`{agent}-{8 hex}` when the agent has a name that fits into an id, else a UUID."""
+    if agent and _ID.fullmatch(agent) and len(agent) <= 180:
+        return RunId(f"{agent}-{secrets.token_hex(4)}")
+    return RunId(str(uuid.uuid4()))
+
+
+def fresh_uid() -> str:
+    """A random name that no other session, holder or salt will ever have."""
+    return secrets.token_hex(16)
+
+
+def fit_session_id(foreign: str) -> SessionId:
+    """Any string as a session id: itself where it fits, else escaped so that `unfit` finds it again.
+
+    A foreign id that would be too long becomes a digest; keep the original as a label.
+    """
+    if _ID.fullmatch(foreign) and foreign not in (".", "..") and not _ESCAPED.search(foreign):
+        return SessionId(foreign)
+    escaped = _UNSAFE.sub(lambda match: f".{ord(match[0]):02x}.", foreign)
+    if escaped and len(escaped) <= 200:
+        return SessionId(escaped)
+    return SessionId("sha256-" + hashlib.sha256(foreign.encode("utf-8", "surrogatepass")).hexdigest())
+
+
+def unfit_session_id(fitted: str) -> str:
+    """The foreign id that `fit_session_id` escaped (digests stay as they are)."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), fitted)
+
+
+def check_name(what: str, name: object) -> str:
+    """Names of state keys and shared resources are any text that a person can read."""
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS:
+        raise BadInput(f"a {what} is text of 1 to {NAME_CHARS} characters, not {name!r}")
+    return name
+
+
+def check_labels(labels: Mapping[str, object]) -> dict[str, str]:
+    """Labels are short text on both sides, without control characters."""
+    for key, value in labels.items():
+        for text in (key, value):
+            if not isinstance(text, str) or not 0 < len(text) <= NAME_CHARS or not text.isprintable():
+                raise BadInput(
+                    f"label {key!r}={value!r}: both are printable text of 1 to {NAME_CHARS} characters"
+                )
+    return {key: str(value) for key, value in labels.items()}

@@ -1,0 +1,69 @@
+"""Every limit, with its reason."""
+
+LINGER_S = 0.05
+"""How long a line that nobody waits for may stay in memory. Long enough to share a sync with the next
+barrier, short enough that a person following along does not notice."""
+
+LEASE_TERM_S = 30.0
+"""How long a silent holder is believed alive. Long enough for a stalled disk or a garbage collection,
+short enough that another machine takes over within a coffee's length."""
+
+BEATS_PER_TERM = 3
+"""Two heartbeats may be lost before the lease is in danger."""
+
+LEASE_POLL_S = 0.1
+"""How often a waiting taker looks again."""
+
+BATCH_LINES_MAX = 4096
+"""Lines in one transaction. Beyond this, a larger batch no longer makes a sync cheaper, but makes
+everybody in it wait."""
+
+BATCH_BYTES_MAX = 8 << 20
+"""Bytes in one transaction, for the same reason."""
+
+LINE_BYTES_MAX = 256 << 20
+"""One entry. SQLite refuses rows of a gigabyte; a reader must be able to hold a line in memory."""
+
+READ_LINES = 1024
+"""Lines fetched by one read, so that a long journal is never in memory twice."""
+
+PAGE_ROWS = 256
+"""Sessions or runs fetched by one listing query."""
+
+KEYFRAME_LINES_MIN = 512
+"""A shorter tail is folded faster than a keyframe is written and read."""
+
+KEYFRAME_GROWTH = 0.5
+"""The next keyframe is due when the tail has grown to this share of what lies before it: all keyframes
+together then cost a constant per line, however long the session gets."""
+
+BUSY_S = 60.0
+"""How long to wait for another process's write. Ordinary contention is over in milliseconds; a process
+that was stopped in the middle of a transaction should surface as an error some day."""
+
+TAIL_POLL_S = 0.05
+"""How often a follower in another process looks for new lines, at first."""
+
+TAIL_POLL_MAX_S = 0.5
+"""… and when nothing has happened for a while."""
+
+HISTORY_MESSAGES = 20
+"""Messages in the overview of a session."""
+
+TITLE_CHARS = 80
+"""A title is for one line of a listing."""
+
+STATE_DEPTH_MAX = 64
+"""Nesting of a user value. Deeper ones are almost always cycles, and are kept as opaque."""
+
+REPR_CHARS = 500
+"""What is kept of an opaque value's repr."""
+
+NAME_CHARS = 200
+"""Names of agents, labels, state keys and shared resources: they are for people."""
+
+BLOB_PART_BYTES = 1 << 20
+"""Blobs are read and written in parts of this size, so that none is in memory twice."""
+
+STORE_THREADS = 8
+"""Threads that read for one store, apart from the committer's."""

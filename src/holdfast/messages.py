@@ -1,0 +1,307 @@
+"""Messages: our own blocks, and other people's formats kept verbatim.
+
+What the fold needs of a message is its *shape*: its role and, in order, the tool calls and results in
+it. It is read once, when the message is added (from our blocks, or by the reader of a foreign format), and
+stored beside the message. So the same journal folds to the same state in a process that never heard of the
+format, and after the message itself was erased.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from .errors import BadInput, BadMessage
+from .limits import TITLE_CHARS
+
+Json: TypeAlias = Any
+"""A JSON-like value: None, bool, int, finite float, str, list or dict with string keys."""
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+OWN: Final = "holdfast"
+"""The name of our own message format."""
+
+
+class Text(Struct, frozen=True, tag_field="kind", tag="text", omit_defaults=True):
+    """Plain text."""
+
+    text: str
+    metadata: dict[str, Json] = {}
+
+
+class Reasoning(Struct, frozen=True, tag_field="kind", tag="reasoning", omit_defaults=True):
+    """What a model thought aloud; `metadata` keeps signatures that the provider wants back."""
+
+    text: str
+    metadata: dict[str, Json] = {}
+
+
+class ToolCall(Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_call", omit_defaults=True):
+    """A model's wish to call a tool. The `id` is the provider's and may repeat from reply to reply."""
+
+    id: str
+    name: str
+    args: Json = {}
+    metadata: dict[str, Json] = {}
+
+
+class Media(Struct, frozen=True, kw_only=True, tag_field="kind", tag="media", omit_defaults=True):
+    """An image, a sound, a document: inline `data` or a `url`."""
+
+    media_type: str
+    data: bytes | None = None
+    url: str | None = None
+    name: str | None = None
+    metadata: dict[str, Json] = {}
+
+
+class ToolResult(Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_result", omit_defaults=True):
+    """What came of a call: the text the model is shown, and `value`, the same as data."""
+
+    call_id: str
+    content: str | tuple[Text | Media, ...] = ""
+    is_error: bool = False
+    value: Json = None
+    replay_of: str | None = None
+    metadata: dict[str, Json] = {}
+
+
+class UnknownBlock(Struct, frozen=True, tag_field="kind", tag="unknown"):
+    """A block of a kind that a newer version wrote: kept as it is."""
+
+    data: dict[str, Json]
+
+
+Block: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Media | UnknownBlock
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message. Without an `id` or `at` of its own it gets the journal's when it is recorded."""
+
+    role: Role
+    blocks: tuple[Block, ...]
+    id: str | None = None
+    at: datetime | None = None
+    agent: str | None = None
+    metadata: dict[str, Json] = {}
+
+    @property
+    def format(self) -> str:
+        """Our own."""
+        return OWN
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined."""
+        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls in it, in order."""
+        return tuple(block for block in self.blocks if isinstance(block, ToolCall))
+
+
+class CallPart(Struct, frozen=True, array_like=True, tag="call"):
+    """There is a tool call at this place."""
+
+    id: str
+    name: str
+
+
+class ResultPart(Struct, frozen=True, array_like=True, tag="result"):
+    """There is a tool result at this place."""
+
+    call_id: str
+
+
+Part: TypeAlias = CallPart | ResultPart
+
+
+class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the fold needs to know of a message."""
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+    text: str = ""
+    """The beginning of what it says; never stored."""
+
+
+class ForeignMessage(Struct, frozen=True, kw_only=True):
+    """A message in another format, as it was given; `data` is its JSON value."""
+
+    format: str
+    data: Json
+    role: Role
+    parts: tuple[Part, ...] = ()
+    id: str | None = None
+    at: datetime | None = None
+
+    @property
+    def text(self) -> str:
+        """The beginning of its text, if its format's reader is known here."""
+        reader = _readers.get(self.format)
+        return reader(self.data).text if reader else ""
+
+
+Reader: TypeAlias = Callable[[Json], Shape]
+AnyMessage: TypeAlias = Message | ForeignMessage
+
+
+def shape_of(message: AnyMessage) -> Shape:
+    """The shape of a message."""
+    if isinstance(message, ForeignMessage):
+        return Shape(role=message.role, parts=message.parts)
+    parts: list[Part] = []
+    for block in message.blocks:
+        if isinstance(block, ToolCall):
+            parts.append(CallPart(block.id, block.name))
+        elif isinstance(block, ToolResult):
+            parts.append(ResultPart(block.call_id))
+    return Shape(role=message.role, parts=tuple(parts))
+
+
+def refuse_unfaithful(value: Json, path: str = "message") -> None:
+    """Raise `BadMessage` where JSON would silently change a value: NaN, infinities, odd keys."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadMessage(f"{path} is {value}, which JSON cannot hold")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise BadMessage(f"{path} has the key {key!r}; keys must be strings")
+            refuse_unfaithful(item, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            refuse_unfaithful(item, f"{path}[{index}]")
+    elif value is not None and not isinstance(value, str | int | bytes | datetime):
+        raise BadMessage(f"{path} is a {type(value).__name__}, which is not JSON-like")
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_own = msgspec.json.Decoder(Message).decode
+
+
+def _check_blocks(message: Message) -> None:
+    """Look only where arbitrary values can hide."""
+    for index, block in enumerate(message.blocks):
+        place = f"blocks[{index}]"
+        if isinstance(block, Text | Reasoning):
+            if block.metadata:
+                refuse_unfaithful(block.metadata, f"{place}.metadata")
+        elif isinstance(block, ToolCall):
+            refuse_unfaithful(block.args, f"{place}.args")
+        elif isinstance(block, ToolResult):
+            refuse_unfaithful(block.value, f"{place}.value")
+        elif isinstance(block, UnknownBlock):
+            refuse_unfaithful(block.data, place)
+    if message.metadata:
+        refuse_unfaithful(message.metadata, "metadata")
+
+
+def encode_message(message: AnyMessage) -> bytes:
+    """The content of a message's entry, or `BadMessage`."""
+    if isinstance(message, Message):
+        _check_blocks(message)
+    try:
+        if isinstance(message, ForeignMessage):
+            return _encode(message.data)
+        if any(block.__class__ is UnknownBlock for block in message.blocks):
+            data = msgspec.to_builtins(message)
+            for position, block in enumerate(message.blocks):
+                if isinstance(block, UnknownBlock):
+                    data["blocks"][position] = block.data
+            return _encode(data)
+        return _encode(message)
+    except (TypeError, UnicodeEncodeError, OverflowError) as error:
+        raise BadMessage(f"the message cannot be written as JSON: {error}") from error
+
+
+def decode_message(data: bytes | msgspec.Raw) -> Message:
+    """The message that `encode_message` wrote, blocks of unknown kinds kept."""
+    try:
+        return _decode_own(data)
+    except msgspec.ValidationError:
+        raw = msgspec.json.decode(data)
+        blocks = tuple(_lenient_block(block) for block in raw["blocks"])
+        return msgspec.structs.replace(msgspec.convert({**raw, "blocks": []}, Message), blocks=blocks)
+
+
+def _lenient_block(data: dict[str, Json]) -> Block:
+    try:
+        block: Block = msgspec.convert(data, Block)
+        return block
+    except msgspec.ValidationError:
+        return UnknownBlock(data)
+
+
+def _read_openai(data: Json) -> Shape:
+    """Chat-completion messages: `tool_calls` on the assistant's, `tool_call_id` on the tool's."""
+    role = {"developer": "system", "function": "tool"}.get(data["role"], data["role"])
+    parts: list[Part] = [
+        CallPart(call["id"], (call.get("function") or call.get("custom") or {}).get("name", ""))
+        for call in data.get("tool_calls") or ()
+    ]
+    if role == "tool":
+        parts.append(ResultPart(data["tool_call_id"]))
+    return Shape(role=role, parts=tuple(parts), text=_text_of(data.get("content")))
+
+
+def _read_anthropic(data: Json) -> Shape:
+    """Messages with content blocks: `tool_use` and `tool_result`."""
+    content = data["content"]
+    parts: list[Part] = []
+    if not isinstance(content, str):
+        for block in content:
+            if block["type"] == "tool_use":
+                parts.append(CallPart(block["id"], block["name"]))
+            elif block["type"] == "tool_result":
+                parts.append(ResultPart(block["tool_use_id"]))
+    return Shape(role=data["role"], parts=tuple(parts), text=_text_of(content))
+
+
+def _text_of(content: Json) -> str:
+    if isinstance(content, str):
+        return content[:TITLE_CHARS]
+    texts = (part.get("text", "") for part in content or () if isinstance(part, dict))
+    return "".join(text for text in texts if isinstance(text, str))[:TITLE_CHARS]
+
+
+_readers: dict[str, Reader] = {"openai": _read_openai, "anthropic": _read_anthropic}
+
+
+def register_format(name: str, reader: Reader) -> None:
+    """Teach holdfast to find tool calls and results in messages of the format `name`."""
+    if name == OWN:
+        raise BadInput(f"{OWN!r} is our own format")
+    _readers[name] = reader
+
+
+def foreign(data: Json, format: str) -> ForeignMessage:
+    """A foreign message with its shape, or `BadMessage` if its reader cannot make sense of it."""
+    reader = _readers.get(format)
+    if reader is None:
+        known = ", ".join(sorted(_readers))
+        raise BadInput(f"unknown message format {format!r}; known are {known}; see register_format()")
+    refuse_unfaithful(data)
+    try:
+        shape = msgspec.convert(msgspec.to_builtins(reader(data)), Shape)
+    except (KeyError, TypeError, AttributeError, IndexError, msgspec.ValidationError) as error:
+        raise BadMessage(f"not a message of the format {format!r}: {error!r}") from error
+    return ForeignMessage(format=format, data=data, role=shape.role, parts=shape.parts)
+
+
+def as_message(message: Json, format: str | None = None, *, role: Role = "user") -> AnyMessage:
+    """What a caller gave, as a message; a plain string is spoken by `role`."""
+    if format is not None and format != OWN:
+        return foreign(message, format)
+    if isinstance(message, str):
+        return Message(role=role, blocks=(Text(message),))
+    if isinstance(message, Message | ForeignMessage):
+        return message
+    kind = type(message).__name__
+    raise BadInput(f"expected a string or a holdfast.Message, got {kind}; a foreign message needs format=…")

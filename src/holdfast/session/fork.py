@@ -1,0 +1,59 @@
+"""A fork: a journal that begins with "as in that one, up to here"."""
+
+from __future__ import annotations
+
+from copy import copy
+
+from ..entries import SessionForked
+from ..errors import BadInput, NotFound, ReadOnly
+from ..ids import SessionId, fresh_uid
+from ..store.committer import commit_now
+from ..store.driver import Append, Conflict, OriginGone, Pin
+from ..store.engine import Engine
+from ..store.journal import Journal
+from .lease import append_to
+
+
+def fork(
+    engine: Engine, origin: SessionId, version: int | None, into: SessionId | None, labels: dict[str, str]
+) -> SessionId:
+    """Make the fork and pin what it shares, in one commit. Needs no lease on the origin."""
+    journal = Journal(engine.driver, origin)
+    latest = journal.fold()
+    if latest.facts.unknown is not None:
+        raise ReadOnly(origin, *latest.facts.unknown)
+    if version is None:
+        offered = latest.checkpoints
+        if not offered:
+            raise NotFound(f"session {origin!r} has no version to fork from; take a checkpoint first")
+        version = offered[-1].version
+    point = latest.get_checkpoint(version)
+    state = journal.fold(point.seq)
+    uid = fresh_uid()
+    name = into or SessionId(f"{origin[:180]}-fork-{uid[:8]}")
+    if name == origin:
+        raise BadInput(f"a fork needs an id of its own, not {origin!r}")
+    origin_uid = state.facts.head.uid
+    state.facts.head.session = name
+    sealed = append_to(
+        state,
+        SessionForked(uid=uid, origin=origin, origin_uid=origin_uid, version=version, labels=labels),
+        engine,
+    )
+    outcome = commit_now(
+        engine.driver,
+        Append(
+            session=name,
+            after=None,
+            first_seq=sealed.entry.seq,
+            lines=(sealed.line,),
+            kinds=(sealed.entry.kind,),
+            head=copy(state.facts.head),
+            pin=Pin(origin=origin, uid=origin_uid, seq=point.seq),
+        ),
+    )
+    if isinstance(outcome, OriginGone):
+        raise NotFound(f"session {origin!r} was deleted")
+    if isinstance(outcome, Conflict):
+        raise BadInput(f"session {name!r} exists already; a fork needs a new id")
+    return name

@@ -1,0 +1,136 @@
+"""Taking a session: fold it, see who holds it, and commit a `lease.taken` line after its last one.
+
+That line is the fence: whoever held the session before names an older `sum` in its next commit, and is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+
+import anyio
+from msgspec import Struct
+
+from ..clock import boot_s
+from ..codec import GENESIS, Sealed, seal
+from ..entries import Body, LeaseTaken, Parent, SessionOpened
+from ..errors import LeaseHeld, NotFound, ReadOnly
+from ..fold import SessionState
+from ..ids import SessionId, fresh_uid
+from ..limits import LEASE_POLL_S
+from ..store.committer import Channel, commit_now
+from ..store.driver import Append, Conflict, Done
+from ..store.engine import Engine
+from ..store.journal import Journal
+from ..store.presence import Life
+
+
+class Taken(Struct, frozen=True):
+    """The lease is ours: the folded state, and where to hand over lines."""
+
+    state: SessionState
+    channel: Channel
+
+
+class _Held(Struct, frozen=True):
+    """Somebody has it."""
+
+    life: Life
+    here: bool
+
+
+async def take(
+    engine: Engine,
+    session: SessionId,
+    *,
+    wait_s: float,
+    labels: Mapping[str, str],
+    parent: Parent | None,
+    create: bool,
+) -> Taken:
+    """Take the lease, waiting up to `wait_s` for whoever has it; else `LeaseHeld`."""
+    deadline_s = boot_s() + wait_s
+    while True:
+        found = await engine.call(_try, engine, session, dict(labels), parent, create)
+        if isinstance(found, Taken):
+            return found
+        if isinstance(found, _Held):
+            if boot_s() >= deadline_s:
+                raise LeaseHeld(session, found.life.name, left_s=found.life.left_s, here=found.here)
+            await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
+        # Otherwise somebody was quicker by a moment: look again.
+
+
+def _try(
+    engine: Engine, session: SessionId, labels: dict[str, str], parent: Parent | None, create: bool
+) -> Taken | _Held | None:
+    engine.presence.begin()
+    bodies: list[Body] = []
+    try:
+        state = Journal(engine.driver, session).fold()
+    except NotFound:
+        if not create:
+            raise
+        state = SessionState(session)
+        bodies.append(SessionOpened(uid=fresh_uid(), labels=labels, parent=parent))
+    facts = state.facts
+    if facts.unknown is not None:
+        raise ReadOnly(session, *facts.unknown)
+    if facts.head.lease is not None:
+        life = engine.presence.judge(facts.head.lease.holder)
+        mine = facts.head.lease.holder == engine.presence.holder
+        # Our own lease without an open session is a leftover of one that could not be released.
+        if life.alive and not (mine and session not in engine.channels):
+            return _Held(life, mine)
+    bodies.append(LeaseTaken(holder=engine.presence.holder, name=engine.presence.name))
+    return _commit(engine, state, bodies)
+
+
+def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | None:
+    head = state.facts.head
+    after = head.sum or None
+    sealed = [append_to(state, body, engine) for body in bodies]
+    head = copy(state.facts.head)
+    item = Append(
+        session=head.session,
+        after=after,
+        first_seq=sealed[0].entry.seq,
+        lines=tuple(one.line for one in sealed),
+        kinds=tuple(one.entry.kind for one in sealed),
+        head=head,
+    )
+    channel = Channel(head.session, head.sum)
+    channel.head, channel.fence, channel.durable_seq = head, head.seq, head.seq
+    # Registered first: from the moment the line is there, nobody here may mistake it for a leftover.
+    if engine.channels.setdefault(head.session, channel) is not channel:
+        return None
+    outcome = None
+    try:
+        outcome = commit_now(engine.driver, item)
+    finally:
+        if not isinstance(outcome, Done):
+            del engine.channels[head.session]
+    if isinstance(outcome, Conflict):
+        return None
+    assert isinstance(outcome, Done), outcome
+    channel.posted = outcome.posted
+    return Taken(state, channel)
+
+
+def append_to(
+    state: SessionState, body: Body, engine: Engine, *, run: str | None = None, content: bytes | None = None
+) -> Sealed:
+    """Seal the entry that comes next in this state, and fold it in."""
+    head = state.facts.head
+    sealed = seal(
+        body,
+        seq=head.seq + 1,
+        at=engine.now(),
+        run=run,
+        step=head.step + 1,
+        after=head.sum or GENESIS,
+        content=content,
+    )
+    state.apply(sealed.entry, sealed.sum)
+    return sealed

@@ -1,0 +1,260 @@
+"""Runs: one drive of the loop, inside whichever run started it, and its requests to a model."""
+
+from __future__ import annotations
+
+import hashlib
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+import msgspec
+
+from ..budget import Reservation, Usage
+from ..clock import boot_s
+from ..entries import (
+    Body,
+    ModelFailed,
+    ModelReplied,
+    ModelRequested,
+    Parent,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunStarted,
+)
+from ..errors import BadInput, BudgetSpent, HoldfastError, RunExists
+from ..ids import RunId, SessionId, fresh_run_id, run_id
+from ..messages import ForeignMessage, Json, Message, as_message, encode_message, shape_of
+from ..store.driver import ClaimChange, Claimed
+from ..store.engine import Engine
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class _Current(NamedTuple):
+    session: SessionId
+    run: RunId
+
+
+_current: ContextVar[_Current | None] = ContextVar("holdfast_run", default=None)
+
+
+def current_run(session: SessionId) -> RunId | None:
+    """The run around the caller, if it is one of this session."""
+    current = _current.get()
+    return current.run if current is not None and current.session == session else None
+
+
+class Run:
+    """Use it as `async with session.run(…) as run`; leaving the block ends it, one way or another."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        session: Session,
+        *,
+        agent: str | None,
+        run_id: str | None,
+        parent: str | Parent | None,
+        model: str | None,
+        instructions: str | None,
+        config: Json,
+    ) -> None:
+        self._engine, self._session = engine, session
+        self._explicit = run_id
+        self._parent = parent
+        self._agent, self._model, self._config = agent, model, config
+        self._instructions = instructions
+        self._token: Token[_Current | None] | None = None
+        self._end: Body | None = None
+
+    @property
+    def id(self) -> RunId:
+        """Fresh for every run: explicit, `{agent}-{8 hex}`, or a UUID."""
+        return self._id
+
+    async def __aenter__(self) -> Run:
+        self._id = await self._choose_id()
+        facts = self._session.state.facts
+        around = _current.get()
+        parent = Parent(run=self._parent) if isinstance(self._parent, str) else self._parent
+        if parent is None and around is not None:
+            parent = Parent(session=around.session, run=around.run)
+        nested = parent is not None and parent.run in facts.runs
+        open_run = facts.head.open_run
+        self._first_version = facts.head.version
+        self._token = _current.set(_Current(self._session.id, self._id))
+        started = RunStarted(
+            agent=self._agent,
+            model=self._model,
+            instructions=_digest(self._instructions),
+            parent=parent,
+            continues=None if nested else open_run,
+            config=self._config,
+        )
+        try:
+            self._session.record(started)
+            if self._explicit is not None:
+                await self._session.flush()
+        except BaseException:
+            _current.reset(self._token)
+            raise
+        return self
+
+    async def _choose_id(self) -> RunId:
+        runs = self._session.state.facts.runs
+        if self._explicit is None:
+            while (fresh := fresh_run_id(self._agent)) in runs:
+                pass
+            return fresh
+        chosen = run_id(self._explicit)
+        if chosen in runs:
+            raise RunExists(chosen, self._session.id)
+        # Claimed for this session first: no other one of the store can have it.
+        owner = self._session.state.facts.head
+        record = msgspec.json.encode({"session": owner.session, "uid": owner.uid}).decode()
+        change = ClaimChange(key=f"run:{chosen}", expect=None, record=record)
+        outcome = await self._engine.call(self._engine.driver.claim, change)
+        if isinstance(outcome, Claimed) and outcome.record != record:
+            raise RunExists(chosen, msgspec.json.decode(outcome.record or "{}").get("session", "?"))
+        return chosen
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._session.is_lost:
+                return
+            facts = self._session.state.facts
+            if facts.head.version == self._first_version and facts.changed and self._session.continuable:
+                await self._checkpoint()
+            self._session.record(self._end if error is None and self._end else _end_for(error))
+            with anyio.CancelScope(shield=True):
+                await self._session.flush()
+        except HoldfastError:
+            if error is None:
+                raise
+        finally:
+            assert self._token is not None
+            _current.reset(self._token)
+
+    async def _checkpoint(self) -> None:
+        """A run that reached no boundary gets a checkpoint at its end."""
+        with anyio.CancelScope(shield=True):
+            await self._session.checkpoint()
+
+    def complete(self, output: Json = None) -> None:
+        """What the run gave; recorded when the block ends without an error."""
+        self._end = RunCompleted(output=output)
+
+    def fail(self, reason: str, error: str = "") -> None:
+        """The run failed without an exception: a spent budget, a step limit."""
+        self._end = RunFailed(reason=reason, error=error)
+
+    def cancel(self, reason: str = "") -> None:
+        """The run was stopped on request."""
+        self._end = RunCancelled(reason=reason)
+
+    def pause(self, reason: str) -> None:
+        """The run waits for a person; the session's status becomes `waiting`."""
+        self._end = RunPaused(reason=reason)
+
+    def request(
+        self, *, model: str | None = None, reserve_usd: float = 0.0, reserve_tokens: int = 0
+    ) -> Request:
+        """A request to a model: `async with run.request(reserve_usd=0.05) as request`.
+
+        Raises `BudgetSpent` instead of going over a cap. What is reserved counts as spent until the
+        outcome is known, also if the process dies meanwhile.
+        """
+        return Request(self._session, model or self._model, Reservation(reserve_usd, reserve_tokens))
+
+
+class Request:
+    """A request under way. Call `reply` with what came back."""
+
+    def __init__(self, session: Session, model: str | None, reserved: Reservation) -> None:
+        self._session, self._model, self._reserved = session, model, reserved
+        self._seq = 0
+        self._answered = False
+
+    async def __aenter__(self) -> Request:
+        budget = self._session.budget
+        breach = budget.find_breach(self._reserved)
+        if breach is not None:
+            cap, limit, spent, wanted = breach
+            raise BudgetSpent(self._session.id, cap, limit=limit, spent=spent, wanted=wanted)
+        self._session.record(ModelRequested(model=self._model, reserved=self._reserved))
+        self._seq = self._session.state.seq
+        self._began_s = boot_s()
+        if self._reserved != Reservation() or any(
+            cap is not None for cap in msgspec.structs.astuple(budget.caps)
+        ):
+            await self._session.flush()
+        return self
+
+    async def reply(
+        self,
+        message: Message | ForeignMessage | str | Json,
+        *,
+        format: str | None = None,
+        usage: Usage | None = None,
+        cost_usd: float = 0.0,
+        latency_ms: float | None = None,
+    ) -> None:
+        """Record the model's reply. Durable on return."""
+        if self._answered:
+            raise BadInput("this request was answered already; make another one")
+        found = as_message(message, format, role="assistant")
+        shape = shape_of(found)
+        self._session.record(
+            ModelReplied(
+                role=shape.role,
+                parts=shape.parts,
+                format=found.format,
+                request=self._seq,
+                usage=usage or Usage(),
+                cost_usd=cost_usd,
+                latency_ms=round((boot_s() - self._began_s) * 1000, 3) if latency_ms is None else latency_ms,
+            ),
+            content=encode_message(found),
+        )
+        self._answered = True
+        await self._session.flush()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._answered or self._session.is_lost:
+            return
+        # An error came back instead of a reply. Who was cancelled does not know what it cost.
+        unknown = error is not None and not isinstance(error, Exception)
+        self._session.record(
+            ModelFailed(
+                request=self._seq,
+                error=_describe(error) if error else "left without a reply",
+                cost_usd=self._reserved.usd if unknown else 0.0,
+                usage=Usage(output_tokens=self._reserved.tokens) if unknown else Usage(),
+            )
+        )
+
+
+def _end_for(error: BaseException | None) -> Body:
+    if error is None:
+        return RunCompleted()
+    if isinstance(error, BudgetSpent):
+        return RunFailed(reason="budget_spent", error=str(error))
+    if isinstance(error, Exception):
+        return RunFailed(reason="error", error=_describe(error))
+    return RunCancelled(reason=type(error).__name__)
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:2000].encode("utf-8", "backslashreplace").decode()
+
+
+def _digest(text: str | None) -> str | None:
+    return None if text is None else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

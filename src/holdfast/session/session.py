@@ -1,0 +1,448 @@
+"""An open session: the only one that writes to its journal while it holds the lease."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import copy
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+import anyio
+
+from ..budget import Budget, BudgetState
+from ..clock import boot_s
+from ..codec import Sealed
+from ..effects import Effect
+from ..entries import (
+    Body,
+    BudgetChanged,
+    CheckpointDropped,
+    CheckpointTaken,
+    LeaseReleased,
+    MessageAdded,
+    Parent,
+    PlanChanged,
+    ScratchpadSet,
+    SessionClosed,
+    SessionLabelled,
+    SessionRewound,
+    SessionStatus,
+    StateSet,
+    StateUnset,
+    SummaryChanged,
+)
+from ..errors import BadInput, Closed, HoldfastError, NotFound
+from ..facts import Checkpoint
+from ..fold import SessionState
+from ..ids import SessionId, check_labels, check_name
+from ..limits import KEYFRAME_GROWTH, KEYFRAME_LINES_MIN, PAGE_ROWS
+from ..messages import ForeignMessage, Json, Message, as_message, encode_message, shape_of
+from ..plan import Plan
+from ..store.engine import Engine
+from ..store.journal import Journal
+from ..transcript import Messages
+from ..validity import Problem
+from .cadence import Cadence, Pace
+from .hold import Hold, hold
+from .inbox import open_item
+from .lease import append_to, take
+from .run import Run, current_run
+
+log = logging.getLogger("holdfast")
+T = TypeVar("T")
+
+
+class Session:
+    """Use it as `async with store.session(id) as session`.
+
+    Everything that is recorded changes the state at once and is durable a moment later; what says so waits
+    for the disk. If the disk fails, `StoreFailed` is raised, nothing is lost, and the next call that waits
+    tries again.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        id: SessionId,
+        *,
+        wait_s: float,
+        cadence: Cadence,
+        labels: Mapping[str, str],
+        parent: Parent | None,
+        create: bool,
+    ) -> None:
+        self.id = id
+        self._engine = engine
+        self._wait_s, self._labels, self._parent, self._create = wait_s, labels, parent, create
+        self._pace = Pace(cadence, boot_s())
+
+    # -- opening and closing ------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Session:
+        taken = await take(
+            self._engine,
+            self.id,
+            wait_s=self._wait_s,
+            labels=check_labels(self._labels),
+            parent=self._parent,
+            create=self._create,
+        )
+        self._state, self._channel = taken.state, taken.channel
+        try:
+            await self.take_in()
+        except BaseException:
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._leave()
+        except HoldfastError as failure:
+            if error is None:
+                raise
+            log.warning("session %s was not closed cleanly: %s", self.id, failure)
+
+    async def _leave(self) -> None:
+        """Give the lease back. A holder that is out has nothing to give."""
+        with anyio.CancelScope(shield=True):
+            try:
+                if self._channel.lost is None:
+                    self.record(LeaseReleased())
+                    await self._engine.committer.barrier(self._channel)
+            finally:
+                if self._engine.channels.get(self.id) is self._channel:
+                    del self._engine.channels[self.id]
+                if self._channel.lost is None:
+                    self._channel.lost = Closed(f"session {self.id!r} was closed")
+
+    # -- writing ------------------------------------------------------------------------------------
+
+    def record(self, *bodies: Body, content: bytes | None = None) -> None:
+        """Seal, fold and hand over entries; `content` belongs to the last. Those of one call share a commit.
+
+        For the layers above; applications have a method for everything they may record.
+        """
+        self._engine.committer.check(self._channel)
+        run = current_run(self.id)
+        last = len(bodies) - 1
+        sealed: list[Sealed] = [
+            append_to(self._state, body, self._engine, run=run, content=content if place == last else None)
+            for place, body in enumerate(bodies)
+        ]
+        self._engine.committer.offer(
+            self._channel, sealed, copy(self._state.facts.head), keyframe=self._due_keyframe()
+        )
+
+    def _due_keyframe(self) -> bytes | None:
+        """A keyframe, when the tail has grown by a fixed share: together they cost a constant per line."""
+        last = self._state.keyframe_seq
+        if self._state.seq - last < max(KEYFRAME_LINES_MIN, KEYFRAME_GROWTH * last):
+            return None
+        self._state.keyframe_seq = self._state.seq
+        return self._state.keyframe()
+
+    async def flush(self) -> None:
+        """Wait until everything recorded so far is durable."""
+        await self._engine.committer.barrier(self._channel)
+        if self._channel.posted > self._state.facts.head.taken:
+            await self.take_in()
+
+    # -- what is there ------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> SessionState:
+        """The fold over the journal. Read it; only this session changes it."""
+        return self._state
+
+    @property
+    def transcript(self) -> Messages:
+        """The messages, oldest first."""
+        return self._state.transcript
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, if there is one."""
+        return self._state.facts.plan
+
+    @property
+    def summary(self) -> str:
+        """The running summary."""
+        return self._state.facts.summary
+
+    @property
+    def budget(self) -> BudgetState:
+        """Caps, and what was spent."""
+        return self._state.budget
+
+    @property
+    def in_doubt(self) -> list[Effect]:
+        """Calls that were issued and whose outcome nobody knows."""
+        return self._state.in_doubt
+
+    @property
+    def version(self) -> int:
+        """The version that the present state was built on; 0 before the first checkpoint."""
+        return self._state.version
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The versions that can be loaded, forked from and rewound to, oldest first."""
+        return self._state.checkpoints
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why a provider would refuse the transcript; empty if it would not."""
+        return self._state.problems
+
+    @property
+    def continuable(self) -> bool:
+        """Whether the model can be asked to go on from here."""
+        return self._state.continuable
+
+    @property
+    def status(self) -> SessionStatus:
+        """What became of the last run."""
+        return self._state.facts.head.status
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What the session is filed under."""
+        return dict(self._state.facts.head.labels)
+
+    @property
+    def scratchpad(self) -> Path | None:
+        """Where the session keeps its files."""
+        root = self._state.facts.scratchpad
+        return Path(root) if root else None
+
+    @property
+    def cancel_requested(self) -> str | None:
+        """Why somebody asked the session to stop, if somebody did."""
+        return self._state.facts.cancel
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be written through this object any more."""
+        return self._channel.lost is not None
+
+    @property
+    def fence(self) -> int:
+        """Grows with every holder. Hand it to services that can refuse an older one."""
+        return self._channel.fence
+
+    # -- recording ----------------------------------------------------------------------------------
+
+    @overload
+    async def add(self, message: str | Message | ForeignMessage) -> None: ...
+    @overload
+    async def add(self, message: Json, *, format: str) -> None: ...
+    async def add(self, message: Json, *, format: str | None = None) -> None:
+        """Add a message; a plain string is the user's. One of another `format` is kept verbatim."""
+        found = as_message(message, format)
+        shape = shape_of(found)
+        body = MessageAdded(role=shape.role, parts=shape.parts, format=found.format)
+        self.record(body, content=encode_message(found))
+
+    async def set(self, key: str, value: object) -> None:
+        """Keep a value under a key. One that cannot be encoded is kept as a marked `Opaque`."""
+        self.record(StateSet(key=check_name("state key", key)), content=self._engine.values.encode(value))
+
+    @overload
+    def get(self, key: str) -> Any: ...
+    @overload
+    def get(self, key: str, type: type[T]) -> T: ...
+    def get(self, key: str, type: type[T] | None = None) -> Any:
+        """The value under a key, converted to `type` if one is given; `NotFound` if there is none."""
+        raw = self._state.facts.values.get(key)
+        if raw is None:
+            keys = ", ".join(sorted(self._state.facts.values)) or "none"
+            raise NotFound(f"session {self.id!r} has no state under {key!r}; it has: {keys}")
+        return self._engine.values.decode(raw) if type is None else self._engine.values.decode(raw, type)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Under which keys there is state."""
+        return tuple(self._state.facts.values)
+
+    async def unset(self, key: str) -> None:
+        """Remove the value under a key, if there is one."""
+        if key in self._state.facts.values:
+            self.record(StateUnset(key=key))
+
+    async def set_plan(self, plan: Plan | None) -> None:
+        """Replace the plan."""
+        self.record(PlanChanged(plan=plan))
+
+    async def set_summary(self, summary: str) -> None:
+        """Replace the running summary."""
+        self.record(SummaryChanged(summary=summary))
+
+    async def set_budget(self, budget: Budget) -> None:
+        """Replace the caps; what was spent stays spent."""
+        self.record(BudgetChanged(budget=budget))
+
+    async def set_scratchpad(self, root: str | Path) -> Path:
+        """Make the directory, and record where it is."""
+        path = await self._engine.call(_make_directory, root)
+        self.record(ScratchpadSet(root=str(path)))
+        return path
+
+    async def label(self, **labels: str | None) -> None:
+        """File the session under labels; None removes one."""
+        check_labels({key: value for key, value in labels.items() if value is not None})
+        self.record(SessionLabelled(labels=labels))
+
+    # -- runs ---------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        *,
+        agent: str | None = None,
+        run_id: str | None = None,
+        parent: str | Parent | None = None,
+        model: str | None = None,
+        instructions: str | None = None,
+        config: Json = None,
+    ) -> Run:
+        """One drive of the loop: `async with session.run(agent="planner") as run`.
+
+        Its parent is the run around it, in whatever session, unless another is named.
+        """
+        return Run(
+            self._engine,
+            self,
+            agent=agent,
+            run_id=run_id,
+            parent=parent,
+            model=model,
+            instructions=instructions,
+            config=config,
+        )
+
+    # -- checkpoints --------------------------------------------------------------------------------
+
+    async def checkpoint(self, name: str | None = None) -> int:
+        """End the step here; its version. No point is checkpointed twice."""
+        facts = self._state.facts
+        if facts.changed or facts.base == 0 or name is not None:
+            why = tuple(str(problem) for problem in self._state.problems)
+            self.record(CheckpointTaken(version=facts.head.version + 1, why=why, name=name))
+        version = self._state.version
+        if self._pace.is_due(boot_s()):
+            await self.flush()
+        return version
+
+    async def drop(self, version: int) -> None:
+        """No longer offer this version. Neither the journal nor any other version is harmed."""
+        self._state.get_checkpoint(version)
+        self.record(CheckpointDropped(version=version))
+        await self.flush()
+
+    async def rewind(self, *, steps: int | None = None, version: int | None = None) -> int:
+        """Go back by some steps, or to a version; the version. The journal keeps what is left behind.
+
+        `steps=1` leaves the last step behind, `steps=0` only what came after it. A version that an earlier
+        rewind left behind can be gone back to as well.
+        """
+        if (steps is None) == (version is None):
+            raise BadInput("rewind() needs either steps=… or version=…")
+        target = self._state.get_checkpoint(version) if version is not None else self._back(steps or 0)
+        await self._return_to(target)
+        return target.version
+
+    def _back(self, steps: int) -> Checkpoint:
+        path = self._state.path()
+        if not 0 <= steps < len(path):
+            raise NotFound(f"session {self.id!r} cannot go back {steps} steps: it has {len(path)} versions")
+        return path[-1 - steps]
+
+    async def continue_(self) -> int:
+        """Go on from the latest continuable point: from here, if here is one; the version it stands on."""
+        if self._state.continuable:
+            return self._state.version
+        for one in reversed(self._state.path()):
+            if one.continuable:
+                await self._return_to(one)
+                return one.version
+        raise NotFound(f"session {self.id!r} has no continuable version to go on from")
+
+    async def _return_to(self, target: Checkpoint) -> None:
+        await self.flush()
+        then = await self._engine.call(_fold, self._engine, self.id, target.seq)
+        self.record(
+            SessionRewound(
+                version=target.version,
+                seq=target.seq,
+                transcript=tuple(then.transcript_fold.spans),
+                state=then.facts.values,
+                plan=then.facts.plan,
+                summary=then.facts.summary,
+            )
+        )
+        await self.flush()
+        if not self._state.transcript_fold.complete:
+            # Messages that were left behind before this session was opened were never read.
+            await self.reload()
+
+    async def reload(self) -> None:
+        """Fold the journal anew, after its bytes were changed underneath."""
+        self._state = await self._engine.call(_fold, self._engine, self.id, None)
+
+    def mark_deleted(self) -> None:
+        """There is nothing left to write to."""
+        self._channel.lost = Closed(f"session {self.id!r} was deleted")
+
+    async def close(self, status: SessionStatus = "completed", reason: str = "") -> None:
+        """Set the status by hand. The lease stays until the `async with` block ends."""
+        if status not in ("active", "waiting", "completed", "failed", "cancelled"):
+            raise BadInput(f"no such status: {status!r}")
+        self.record(SessionClosed(status=status, reason=reason))
+        await self.flush()
+
+    # -- others -------------------------------------------------------------------------------------
+
+    async def take_in(self) -> int:
+        """Take in what others sent to the inbox; how many items. Checkpoints and `flush` do it, too."""
+        taken = 0
+        while self._channel.posted > self._state.facts.head.taken:
+            after = self._state.facts.head.taken
+            rows = await self._engine.call(self._engine.driver.read_inbox, self.id, after, PAGE_ROWS)
+            for row in rows:
+                if row.number > self._state.facts.head.taken:
+                    bodies, content = open_item(row, self._state)
+                    self.record(*bodies, content=content)
+            taken += len(rows)
+            if len(rows) < PAGE_ROWS:
+                break
+        if taken:
+            await self._engine.committer.barrier(self._channel)
+        return taken
+
+    def hold(self, name: str, *, wait_s: float = 0) -> AbstractAsyncContextManager[Hold]:
+        """Hold a resource that agents share: `async with session.hold("repo/main.py") as held`."""
+        return self._hold(check_name("resource", name), wait_s)
+
+    @asynccontextmanager
+    async def _hold(self, name: str, wait_s: float) -> AsyncIterator[Hold]:
+        self._engine.committer.check(self._channel)
+        async with hold(self._engine, self.id, name, wait_s) as held:
+            yield held
+
+
+def _fold(engine: Engine, session: SessionId, until: int | None) -> SessionState:
+    return Journal(engine.driver, session).fold(until)
+
+
+def _make_directory(root: str | Path) -> Path:
+    path = Path(root).expanduser().absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"the scratchpad {path} cannot be made: {error.strerror}") from error
+    return path

@@ -1,0 +1,322 @@
+"""The store as applications see it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import anyio
+import msgspec
+
+from ..codec import open_line, parse
+from ..diff import Diff, compare
+from ..entries import Entry, InboxCancel, Parent, RunStarted, SessionStatus
+from ..errors import BadInput, Closed, HoldfastError
+from ..facts import RUN_ENDS, Checkpoint, RunInfo
+from ..fold import Overview, SessionState
+from ..head import Head
+from ..ids import SessionId, check_labels, session_id
+from ..limits import LEASE_TERM_S, LINGER_S, PAGE_ROWS, TAIL_POLL_MAX_S, TAIL_POLL_S
+from ..messages import ForeignMessage, Json, Message, as_message
+from ..store.driver import Driver, HeadFilter, RunCursor, RunLines, Tip
+from ..store.engine import Engine
+from ..store.journal import Journal
+from ..store.url import OpenDriver, find_driver
+from ..values import Codec
+from .cadence import Cadence
+from .erase import delete, erase
+from .fork import fork
+from .inbox import message_item
+from .session import Session
+
+log = logging.getLogger("holdfast")
+
+
+def open_store(
+    url: str | Path | Driver | None = None,
+    *,
+    create: bool = True,
+    lease_s: float = LEASE_TERM_S,
+    linger_s: float = LINGER_S,
+    codecs: Iterable[Codec] = (),
+) -> Store:
+    """The store that `url` names: `memory:`, `dir:PATH`, `sqlite:PATH`, a `Path` (SQLite) or a driver.
+
+    Without a URL, `HOLDFAST_STORE` is read. Use it as `async with open_store(…) as store`. With
+    `create=False`, a store that is not there is `NotFound` instead of being made. `lease_s` is how long a
+    silent process is believed alive; `linger_s` how long a line that nobody waits for may stay in memory.
+    """
+    if lease_s <= 0 or linger_s < 0:
+        raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
+    return Store(
+        find_driver(url, create=create),
+        lambda driver: Engine(driver, lease_s=lease_s, linger_s=linger_s, codecs=codecs),
+    )
+
+
+class Store:
+    """Many sessions in one place. Made by `open_store`."""
+
+    def __init__(self, open_driver: OpenDriver, make_engine: Callable[[Driver], Engine]) -> None:
+        self._open_driver, self._make_engine = open_driver, make_engine
+        self._opened: Engine | None = None
+
+    async def __aenter__(self) -> Store:
+        driver = await anyio.to_thread.run_sync(self._open_driver)
+        self._opened = self._make_engine(driver)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Write what is left and let go. Safe to call twice."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    @property
+    def _engine(self) -> Engine:
+        if self._opened is None:
+            raise Closed("the store is not open: use `async with holdfast.open_store(…) as store`")
+        return self._opened
+
+    # -- one session --------------------------------------------------------------------------------
+
+    def session(
+        self,
+        id: str,
+        *,
+        wait_s: float = 0,
+        cadence: Cadence = "step",
+        labels: Mapping[str, str] | None = None,
+        parent: Parent | None = None,
+        create: bool = True,
+    ) -> Session:
+        """Open a session, or make it: `async with store.session("order-42") as session`.
+
+        Takes the lease; `LeaseHeld` says who has it if that is somebody else who may be alive, after
+        `wait_s`. `labels` and `parent` are for a session that is new.
+        """
+        return Session(
+            self._engine,
+            session_id(id),
+            wait_s=wait_s,
+            cadence=cadence,
+            labels=check_labels(labels or {}),
+            parent=parent,
+            create=create,
+        )
+
+    async def load(self, session: str, version: int | None = None) -> SessionState:
+        """The state of a session now, or at a version. Needs no lease and changes nothing."""
+        return await self._engine.call(self._load, session_id(session), version)
+
+    def _load(self, session: SessionId, version: int | None) -> SessionState:
+        journal = Journal(self._engine.driver, session)
+        state = journal.fold()
+        if version is None:
+            return state
+        return journal.fold(state.get_checkpoint(version).seq)
+
+    async def overview(self, session: str) -> Overview:
+        """A session at a glance, without reading its whole transcript."""
+        id = session_id(session)
+        return await self._engine.call(lambda: Journal(self._engine.driver, id).overview())
+
+    async def checkpoints(self, session: str) -> AsyncIterator[Checkpoint]:
+        """The versions of a session, oldest first."""
+        for one in (await self.load(session)).checkpoints:
+            yield one
+
+    async def drop(self, session: str, version: int, *, wait_s: float = 0) -> None:
+        """No longer offer a version. Resuming and the other versions are not harmed."""
+        async with self.session(session, wait_s=wait_s, create=False) as opened:
+            await opened.drop(version)
+
+    async def diff(self, session: str, a: int, b: int) -> Diff:
+        """What changed from version `a` to version `b`."""
+        id = session_id(session)
+        return await self._engine.call(
+            lambda: compare(self._load(id, a), self._load(id, b), self._engine.values)
+        )
+
+    async def fork(
+        self,
+        session: str,
+        *,
+        version: int | None = None,
+        into: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> SessionId:
+        """A new session that starts from a version (the latest) of another; its id.
+
+        History is shared, not copied. What the origin spent, ran and was sent stays the origin's.
+        """
+        target = None if into is None else session_id(into)
+        return await self._engine.call(
+            fork, self._engine, session_id(session), version, target, check_labels(labels or {})
+        )
+
+    # -- others than the holder ---------------------------------------------------------------------
+
+    async def submit(
+        self, session: str, message: str | Message | ForeignMessage | Json, *, format: str | None = None,
+        key: str | None = None,
+    ) -> int:  # fmt: skip
+        """Send a message to a session, whoever holds it; its number in the inbox. Durable on return.
+
+        The holder takes it in at the end of its step. Equal keys are one submission.
+        """
+        return await self._post(session, message_item(as_message(message, format), key=key))
+
+    async def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:
+        """Ask whoever drives the session to stop. Durable on return."""
+        return await self._post(session, msgspec.json.encode(InboxCancel(by=by, reason=reason)))
+
+    async def _post(self, session: str, item: bytes) -> int:
+        return await self._engine.call(self._engine.driver.post, session_id(session), item)
+
+    async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncIterator[Entry]:
+        """The entries of a session as they become durable, from any process.
+
+        Without `follow` it ends after those that are there.
+        """
+        id = session_id(session)
+        journal = await self._engine.call(Journal, self._engine.driver, id)
+        pause_s = TAIL_POLL_S
+        while True:
+            entries = await self._engine.call(_page, journal, after)
+            for entry in entries:
+                after = entry.seq
+                yield entry
+            if entries:
+                pause_s = TAIL_POLL_S
+            elif not follow:
+                return
+            else:
+                await anyio.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, TAIL_POLL_MAX_S)
+
+    # -- listings -----------------------------------------------------------------------------------
+
+    async def sessions(
+        self,
+        *,
+        status: SessionStatus | None = None,
+        parent: str | None = None,
+        label: Mapping[str, str] | None = None,
+        interrupted: bool | None = None,
+    ) -> AsyncIterator[Head]:
+        """Sessions in the order of their ids. `interrupted`: the last run has no end and nobody drives it."""
+        wanted = HeadFilter(
+            status=status,
+            parent=None if parent is None else session_id(parent),
+            labels=check_labels(label or {}),
+            open_run=True if interrupted else None,
+        )
+        after: SessionId | None = None
+        while True:
+            tips = await self._engine.call(self._engine.driver.list_tips, wanted, after, PAGE_ROWS)
+            for head in await self._engine.call(self._heads, tips, wanted, interrupted):
+                yield head
+            if len(tips) < PAGE_ROWS:
+                return
+            after = tips[-1].session
+
+    def _heads(self, tips: Iterable[Tip], wanted: HeadFilter, interrupted: bool | None) -> list[Head]:
+        found: list[Head] = []
+        for tip in tips:
+            head = tip.head
+            if head is None:
+                try:
+                    head = Journal(self._engine.driver, tip.session).fold().facts.head
+                except HoldfastError as error:
+                    # One damaged session must not hide all others.
+                    log.warning("session %s is left out of the list: %s", tip.session, error)
+                    continue
+            if wanted.matches(head) and interrupted in (None, self._is_interrupted(head)):
+                found.append(head)
+        return found
+
+    def _is_interrupted(self, head: Head) -> bool:
+        if head.open_run is None:
+            return False
+        return head.lease is None or not self._engine.presence.judge(head.lease.holder).alive
+
+    async def runs(self, *, session: str | None = None, parent: str | None = None) -> AsyncIterator[RunInfo]:
+        """Runs, oldest first; of one session, of one parent run, or of all. Filters combine."""
+        id = None if session is None else session_id(session)
+        after: RunCursor | None = None
+        while True:
+            rows = await self._engine.call(self._engine.driver.list_runs, id, after, PAGE_ROWS)
+            for run in await self._engine.call(self._run_infos, rows):
+                if parent is None or (run.parent is not None and run.parent.run == parent):
+                    yield run
+            if len(rows) < PAGE_ROWS:
+                return
+            after = rows[-1].cursor
+
+    def _run_infos(self, rows: Iterable[RunLines]) -> list[RunInfo]:
+        return [self._run_info(row) for row in rows]
+
+    def _run_info(self, row: RunLines) -> RunInfo:
+        session = row.cursor.session
+        started = open_line(parse(row.started, session), session)
+        body = started.body
+        assert isinstance(body, RunStarted), body
+        run = RunInfo(
+            run=started.run or "",
+            session=session,
+            started_at=started.at,
+            agent=body.agent,
+            model=body.model,
+            parent=body.parent,
+            continues=body.continues,
+            config=body.config,
+        )
+        if row.ended is not None:
+            ended = open_line(parse(row.ended, session), session)
+            run.status, run.ended_at = RUN_ENDS[type(ended.body)][0], ended.at
+            run.reason = getattr(ended.body, "reason", "")
+        else:
+            tip = self._engine.driver.find_tip(session)
+            head = tip.head if tip else None
+            lease = head.lease if head else None
+            live = lease is not None and self._engine.presence.judge(lease.holder).alive
+            run.status = "running" if live else "interrupted"
+        return run
+
+    # -- removing -----------------------------------------------------------------------------------
+
+    async def clean(
+        self, session: str, *, transcript: bool = True, checkpoints: bool = True, wait_s: float = 0
+    ) -> Literal["deleted", "cleaned"]:
+        """Erase what messages and results said, drop all versions, or (both) delete the session.
+
+        Digests stay in place of what was erased. Bodies that a fork refers to stay, and so does the ledger
+        of a session that lives on.
+        """
+        async with self.session(session, wait_s=wait_s, create=False) as opened:
+            if transcript and checkpoints:
+                await delete(self._engine, opened)
+                return "deleted"
+            if transcript:
+                await erase(self._engine, opened)
+            if checkpoints:
+                for one in opened.checkpoints:
+                    await opened.drop(one.version)
+            return "cleaned"
+
+    async def delete(self, session: str, *, wait_s: float = 0) -> None:
+        """Remove a session. Lines that a fork shares stay for the fork; the id is free at once."""
+        await self.clean(session, wait_s=wait_s)
+
+
+def _page(journal: Journal, after: int) -> list[Entry]:
+    entries: Iterator[Entry] = journal.entries(after)
+    return [entry for entry, _ in zip(entries, range(PAGE_ROWS), strict=False)]

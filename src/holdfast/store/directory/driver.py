@@ -1,0 +1,335 @@
+"""The driver: each call of the contract, made of the parts beside this file."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from ...errors import Corrupt, NotFound, StoreFailed
+from ...head import Head
+from ...ids import HolderId, SessionId
+from ..driver import (
+    Append,
+    Beat,
+    ClaimChange,
+    Conflict,
+    Done,
+    HeadFilter,
+    InboxRow,
+    OriginGone,
+    Outcome,
+    RunCursor,
+    RunLines,
+    Tip,
+)
+from .blobs import Blobs
+from .claims import Claims, Proof
+from .files import clear_leftovers, find_bytes, list_names, put, sync_data, sync_directory, translated
+from .folder import Identity, SessionFolder
+from .forks import Forks
+from .layout import open_root, plain_name
+from .locks import held
+
+_log = logging.getLogger("holdfast")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+# Of so many sessions the end of the journal is remembered; it is found again in one read.
+_FOLDERS_MAX = 10_000
+
+
+def _translated(
+    method: Callable[Concatenate[DirectoryDriver, _P], _R],
+) -> Callable[Concatenate[DirectoryDriver, _P], _R]:
+    @functools.wraps(method)
+    def call(self: DirectoryDriver, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with translated(self.root):
+            return method(self, *args, **kwargs)
+
+    return call
+
+
+class DirectoryDriver:
+    """A store in a directory, for the processes of one machine.
+
+    Whoever needs several locks takes the store's first, then a session's.
+    """
+
+    def __init__(self, root: Path, *, create: bool = True) -> None:
+        self.root = root
+        with translated(root):
+            self._layout, self._id = open_root(root, create=create)
+        self._claims = Claims(self._layout.claims, self._layout.scratch)
+        self._blobs = Blobs(self._layout.blobs, self._layout.scratch, self._layout.lock)
+        self._forks = Forks(self._layout, self._lives)
+        self._folders: OrderedDict[SessionId, SessionFolder] = OrderedDict()
+        self._folders_lock = threading.Lock()
+        self._tidy()
+
+    def store_id(self) -> str:
+        return self._id
+
+    @_translated
+    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+        return [self._commit(item) for item in batch]
+
+    def _commit(self, item: Append) -> Outcome:
+        folder = self._folder(item.session)
+        with ExitStack() as locks:
+            if item.claims or item.pin:
+                locks.enter_context(self._alone())
+            there = locks.enter_context(folder.held(make=item.after is None))
+            extent = folder.journal.find_extent(locked=True) if there else None
+            if (extent.sum if extent else None) != item.after:
+                return Conflict(extent.sum if extent else None)
+            refusal = self._claims.find_refusal(item.claims)
+            if refusal:
+                return refusal
+            if item.after is None:
+                if item.pin and not self._forks.has_origin(item.pin):
+                    return OriginGone()
+                self._begin(folder, item)
+            self._append(folder, item)
+            return Done(folder.inbox.posted())
+
+    def _begin(self, folder: SessionFolder, item: Append) -> None:
+        if item.pin:
+            self._forks.pin(item.pin, item.session, item.head.uid)
+        folder.begin(Identity(item.head.uid, item.pin))
+
+    def _append(self, folder: SessionFolder, item: Append) -> None:
+        head = item.head
+        assert head.seq == item.first_seq + len(item.lines) - 1
+        if item.claims:
+            self._claims.announce(item.claims, Proof(item.session, head.seq, head.sum))
+        with translated(folder.journal.path):
+            folder.journal.append(item.lines, seq=head.seq, sum=head.sum)
+        if item.claims:
+            self._claims.carry_out(item.claims)
+        folder.write_head(head)
+        if item.keyframe is not None:
+            folder.write_keyframe(item.keyframe)
+        folder.drop_taken(head.taken)
+
+    @_translated
+    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+        return self._folder(session).journal.read(after, limit)
+
+    @_translated
+    def find_tip(self, session: SessionId) -> Tip | None:
+        folder = self._folder(session)
+        tip = self._find_tip(session, folder, locked=False)
+        if tip and tip.head is None:
+            # Perhaps a commit is just writing its head, which it does before it lets go of the lock.
+            with held(folder.lock, shared=True):
+                tip = self._find_tip(session, folder, locked=True)
+        return tip
+
+    def _find_tip(self, session: SessionId, folder: SessionFolder, *, locked: bool) -> Tip | None:
+        extent = folder.journal.find_extent(locked=locked)
+        if extent is None:
+            return None
+        head = folder.find_head()
+        return Tip(
+            session=session,
+            seq=extent.seq,
+            sum=extent.sum,
+            posted=folder.inbox.posted(),
+            head=head if head and head.sum == extent.sum else None,
+        )
+
+    @_translated
+    def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
+        tips: list[Tip] = []
+        for session in self._sessions():
+            if len(tips) >= limit:
+                break
+            if after is not None and session <= after:
+                continue
+            tip = self._find_listed(session)
+            if tip and (tip.head is None or wanted.matches(tip.head)):
+                tips.append(tip)
+        return tips
+
+    def _find_listed(self, session: SessionId) -> Tip | None:
+        """The tip for a list. A damaged session belongs into it too: reading it will say what is wrong."""
+        try:
+            return self.find_tip(session)
+        except Corrupt as error:
+            _log.error("%s", error)
+            folder = self._folder(session)
+            head = folder.find_head()
+            seq, sum = (head.seq, head.sum) if head else (0, "")
+            return Tip(session=session, seq=seq, sum=sum, posted=folder.inbox.posted(), head=head)
+
+    @_translated
+    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+        found: list[RunCursor] = []
+        for name in self._sessions() if session is None else [session]:
+            try:
+                found += self._list_starts(name)
+            except Corrupt as error:
+                if session is not None:
+                    raise
+                _log.error("runs left out of the list: %s", error)
+        page = sorted(cursor for cursor in found if after is None or cursor > after)[:limit]
+        return [run for cursor in page if (run := self._find_run(cursor))]
+
+    def _list_starts(self, session: SessionId) -> list[RunCursor]:
+        journal = self._folder(session).journal
+        with journal.view() as view:
+            starts = journal.runs(view).list_starts() if view and not session.startswith("~") else []
+            return [RunCursor(at, session, seq) for at, seq in starts]
+
+    def _find_run(self, cursor: RunCursor) -> RunLines | None:
+        journal = self._folder(cursor.session).journal
+        with journal.view() as view:
+            lines = journal.runs(view).find_lines(view.file, cursor.seq) if view else None
+            return RunLines(cursor, *lines) if lines else None
+
+    @_translated
+    def find_keyframe(self, session: SessionId) -> bytes | None:
+        return self._folder(session).find_keyframe()
+
+    @_translated
+    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+        folder = self._folder(session)
+        with folder.held() as there:
+            extent = folder.journal.find_extent(locked=True) if there else None
+            if extent is None or extent.sum != after:
+                return Conflict(extent.sum if extent else None)
+            # First the copies: a keyframe that still has what was erased would be believed.
+            folder.drop_copies()
+            folder.journal.rewrite(lines, self._layout.scratch)
+            folder.write_head(head)
+            return Done(folder.inbox.posted())
+
+    @_translated
+    def delete(self, session: SessionId, after: str) -> Outcome:
+        folder = self._folder(session)
+        with self._alone(), folder.held() as there:
+            extent = folder.journal.find_extent(locked=True) if there else None
+            if extent is None or extent.sum != after:
+                return Conflict(extent.sum if extent else None)
+            identity = folder.find_identity()
+            if identity is None:
+                raise Corrupt(str(folder.path), "session.json is missing")
+            posted = folder.inbox.posted()
+            self._forks.remove(folder, identity)
+            return Done(posted)
+
+    @_translated
+    def post(self, session: SessionId, item: bytes) -> int:
+        folder = self._folder(session)
+        with folder.held() as there:
+            if not there or folder.journal.find_extent(locked=True) is None:
+                raise NotFound(f"no session {session!r}")
+            return folder.inbox.post(item, self._layout.scratch)
+
+    @_translated
+    def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
+        return self._folder(session).inbox.read(after, limit)
+
+    @_translated
+    def beat(
+        self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
+    ) -> Mapping[SessionId, int]:
+        put(self._holder(holder), [record], self._layout.scratch)
+        folders = {session: self._folder(session) for session in sessions}
+        return {
+            session: folder.inbox.posted()
+            for session, folder in folders.items()
+            if folder.journal.find_extent(locked=False)
+        }
+
+    @_translated
+    def find_beat(self, holder: HolderId) -> Beat | None:
+        record = find_bytes(self._holder(holder))
+        return Beat(record, None) if record is not None else None
+
+    @_translated
+    def retire(self, holder: HolderId) -> None:
+        self._holder(holder).unlink(missing_ok=True)
+        sync_directory(self._layout.holders)
+
+    @_translated
+    def claim(self, change: ClaimChange) -> Outcome:
+        with self._alone():
+            refusal = self._claims.find_refusal([change])
+            if refusal:
+                return refusal
+            self._claims.carry_out([change])
+            return Done(0)
+
+    @_translated
+    def find_claim(self, key: str) -> str | None:
+        if not self._claims.is_settled():
+            with self._alone():
+                return self._claims.find(key)
+        return self._claims.find(key)
+
+    @_translated
+    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+        self._blobs.put(digest, parts, info)
+
+    @_translated
+    def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
+        return self._blobs.find(digest)
+
+    def close(self) -> None:
+        """Nothing stays open between two calls; what was remembered is let go of."""
+        with self._folders_lock:
+            self._folders.clear()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the store's lock, with every claim settled."""
+        with held(self._layout.lock):
+            self._claims.settle(self._landed)
+            yield
+
+    def _landed(self, proof: Proof) -> bool:
+        journal = self._folder(proof.session).journal
+        with journal.view() as view:
+            line = next(journal.walk(view, proof.seq), None) if view else None
+            if view is None or line is None or line.sum != proof.sum:
+                return False
+            # Its writer may have died before the sync: the claims must not outlive the lines.
+            sync_data(view.file.fileno())
+            return True
+
+    def _lives(self, session: SessionId, uid: str) -> bool:
+        folder = self._folder(session)
+        identity = folder.find_identity()
+        return identity is not None and identity.uid == uid and bool(folder.journal.find_extent(locked=False))
+
+    def _tidy(self) -> None:
+        """Finish what a crash interrupted, if nobody is at it already and the store can be written."""
+        with suppress(OSError, StoreFailed, Corrupt):
+            clear_leftovers(self._layout.scratch)
+            if self._forks.needs_tidying():
+                with held(self._layout.lock, wait_s=0):
+                    self._claims.settle(self._landed)
+                    self._forks.tidy()
+
+    def _sessions(self) -> list[SessionId]:
+        return sorted(SessionId(name) for name in list_names(self._layout.sessions))
+
+    def _holder(self, holder: HolderId) -> Path:
+        return self._layout.holders / f"{plain_name(holder)}.json"
+
+    def _folder(self, session: SessionId) -> SessionFolder:
+        with self._folders_lock:
+            folder = self._folders.pop(session, None)
+            if folder is None:
+                folder = SessionFolder(self._layout.folder(session), self._layout.scratch)
+            self._folders[session] = folder
+            if len(self._folders) > _FOLDERS_MAX:
+                self._folders.popitem(last=False)
+            return folder

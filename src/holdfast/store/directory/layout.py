@@ -1,0 +1,124 @@
+"""Where everything lies under the root, and how a root is made and recognised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from ...errors import BadUrl, Corrupt, NewerFormat, NotFound
+from ...ids import SessionId, fresh_uid
+from .files import list_names, make_directory, put, touch
+from .locks import held
+
+FORMAT = 1
+
+_STORE_FILE = "holdfast.json"
+# Made before the store's file is: a crash in between must not leave a directory that is refused.
+_MADE_FIRST = {"lock", "tmp"}
+
+
+class _StoreFile(msgspec.Struct):
+    format: int
+    id: str = ""
+
+
+class Layout:
+    """The paths of one store."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.store_file = root / _STORE_FILE
+        self.lock = root / "lock"
+        self.sessions = root / "sessions"
+        self.hidden = root / "hidden"
+        self.pins = root / "pins"
+        self.claims = root / "claims"
+        self.holders = root / "holders"
+        self.blobs = root / "blobs"
+        self.scratch = root / "tmp"
+        self.trash = root / "trash"
+
+    def folder(self, session: SessionId) -> Path:
+        """The directory of the session, or of a hidden one's lines."""
+        if session.startswith("~"):
+            return self.hidden / plain_name(session[1:])
+        return self.sessions / plain_name(session)
+
+
+def plain_name(name: str) -> str:
+    """The name, which was checked long before: it must never lead out of its directory."""
+    assert name not in ("", ".", ".."), name
+    assert "/" not in name, name
+    return name
+
+
+def open_root(root: Path, *, create: bool) -> tuple[Layout, str]:
+    """The paths and the id of the store at `root`, which is made if it is missing and `create` says so."""
+    layout = Layout(root)
+    if not layout.store_file.exists():
+        _refuse_foreign(root)
+        if not create:
+            raise NotFound(f"there is no store at {root}")
+        _make(layout)
+    found = _read_store_file(layout.store_file)
+    if not layout.lock.exists():
+        touch(layout.lock)
+    if _ignores_case(layout):
+        raise BadUrl(_CASE.format(root=root))
+    for folder in (layout.sessions, layout.hidden, layout.pins, layout.claims, layout.holders, layout.blobs):
+        make_directory(folder)
+    for folder in (layout.scratch, layout.trash):
+        make_directory(folder)
+    return layout, found.id
+
+
+_CASE = (
+    "{root}: this file system takes A and a for the same name, but session ids differ by case. "
+    "Use another file system, or sqlite: instead."
+)
+
+
+def _refuse_foreign(root: Path) -> None:
+    if root.exists() and not root.is_dir():
+        raise BadUrl(f"{root} is a file; a dir: store needs a directory")
+    if set(list_names(root)) - _MADE_FIRST:
+        raise BadUrl(
+            f"{root} is not empty and is not a holdfast store ({_STORE_FILE} is missing). "
+            "Name an empty directory, or one that does not exist yet."
+        )
+
+
+def _make(layout: Layout) -> None:
+    make_directory(layout.scratch)
+    touch(layout.lock)
+    with held(layout.lock):
+        # Two processes may have come here at once; there is one store, with one id.
+        if layout.store_file.exists():
+            return
+        _refuse_foreign(layout.root)
+        if _ignores_case(layout):
+            layout.lock.unlink()
+            layout.scratch.rmdir()
+            raise BadUrl(_CASE.format(root=layout.root))
+        put(layout.store_file, [_encode(_StoreFile(FORMAT, fresh_uid()))], layout.scratch)
+
+
+def _ignores_case(layout: Layout) -> bool:
+    return layout.lock.with_name("LOCK").exists()
+
+
+def _encode(found: _StoreFile) -> bytes:
+    return msgspec.json.encode(found) + b"\n"
+
+
+def _read_store_file(path: Path) -> _StoreFile:
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_StoreFile)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(str(path), f"not what a store begins with ({error})") from error
+    if found.format > FORMAT:
+        raise NewerFormat(
+            f"{path}: the store has format {found.format}; this holdfast reads {FORMAT}. Upgrade holdfast."
+        )
+    return found

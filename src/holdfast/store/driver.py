@@ -1,0 +1,233 @@
+"""What a driver must do: keep bytes, in order, durably, for many processes at once.
+
+A driver is blocking and knows no meaning: lines, keyframes, inbox items, heartbeats and claims are bytes
+to it. All decisions are made above. Its methods are called from several threads at once.
+
+Foreign exceptions stop here: a driver raises `StoreFailed` when the disk or server fails (what was being
+written may or may not be there), `StoreBusy` when somebody blocks it for too long, and `Corrupt` when
+stored bytes are damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from ..entries import SessionStatus
+from ..head import Head
+from ..ids import HolderId, SessionId
+
+
+class Tip(Struct, frozen=True, kw_only=True):
+    """Where a journal ends. `head` is None where the driver only caches heads and its cache is not the
+    journal's: fold the journal to know it. `posted` is the number of the newest inbox item, or 0."""
+
+    session: SessionId
+    seq: int
+    sum: str
+    posted: int
+    head: Head | None
+
+
+class Pin(Struct, frozen=True, kw_only=True):
+    """A fork needs the entries of `origin` up to `seq`, as long as it lives."""
+
+    origin: SessionId
+    uid: str
+    seq: int
+
+
+class ClaimChange(Struct, frozen=True, kw_only=True):
+    """Replace the record under `key`, if it is `expect` (None: if there is none). A `record` of None
+    removes it."""
+
+    key: str
+    expect: str | None
+    record: str | None
+
+
+class Append(Struct, frozen=True, kw_only=True):
+    """Lines for one session: they follow the entry with the sum `after`, or begin a session (None).
+
+    `head` describes the session after the last of them. A `pin` makes a fork. `keyframe` replaces the
+    one that is there. Inbox items up to `head.taken` are no longer needed.
+    """
+
+    session: SessionId
+    after: str | None
+    first_seq: int
+    lines: tuple[bytes, ...]
+    kinds: tuple[str, ...]
+    head: Head
+    keyframe: bytes | None = None
+    claims: tuple[ClaimChange, ...] = ()
+    pin: Pin | None = None
+
+
+class Done(Struct, frozen=True):
+    """Durable. `posted` is the number of the newest inbox item."""
+
+    posted: int
+
+
+class Conflict(Struct, frozen=True):
+    """Nothing was written: the journal ends with `sum`, not with `after` (None: there is no session)."""
+
+    sum: str | None
+
+
+class Claimed(Struct, frozen=True):
+    """Nothing was written: `key` has this record (None: none), which was not expected."""
+
+    key: str
+    record: str | None
+
+
+class OriginGone(Struct, frozen=True):
+    """Nothing was written: the session to fork from was deleted."""
+
+
+Outcome: TypeAlias = Done | Conflict | Claimed | OriginGone
+
+
+class HeadFilter(Struct, frozen=True, kw_only=True):
+    """Which sessions to list; None does not restrict. `labels` must all be there."""
+
+    status: SessionStatus | None = None
+    parent: SessionId | None = None
+    labels: Mapping[str, str] = {}
+    open_run: bool | None = None
+    in_doubt: bool | None = None
+
+    def matches(self, head: Head) -> bool:
+        """Whether the session belongs into the list."""
+        return (
+            (self.status is None or head.status == self.status)
+            and (self.parent is None or head.parent == self.parent)
+            and (self.open_run is None or (head.open_run is not None) == self.open_run)
+            and (self.in_doubt is None or (head.in_doubt > 0) == self.in_doubt)
+            and self.labels.items() <= head.labels.items()
+        )
+
+
+class RunCursor(NamedTuple):
+    """A place in the list of runs: when it started, and where its line is."""
+
+    at: str
+    session: SessionId
+    seq: int
+
+
+class RunLines(NamedTuple):
+    """The lines that begin and end a run; `ended` is None while there is no end."""
+
+    cursor: RunCursor
+    started: bytes
+    ended: bytes | None
+
+
+class Beat(NamedTuple):
+    """A holder's last heartbeat, and its age where the driver's server has a clock of its own."""
+
+    record: bytes
+    age_s: float | None
+
+
+class InboxRow(NamedTuple):
+    """An item and its number."""
+
+    number: int
+    item: bytes
+
+
+def hidden_name(uid: str) -> SessionId:
+    """Where the pinned lines of a deleted session are: a name that no session can have."""
+    return SessionId(f"~{uid}")
+
+
+class Driver(Protocol):
+    """One store. Everything that returns after a write is durable: it survives `kill -9` and a power cut."""
+
+    def store_id(self) -> str:
+        """A random name that was given to the store when it was made."""
+
+    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+        """Append each item's lines after its `after`, all of an item or none.
+
+        Durable on return, with head, keyframe, pin and claims. An item that does not fit gets
+        `Conflict`, `Claimed` or `OriginGone` and has written nothing; the others are not affected. No
+        session is twice in a batch. Where the backend has transactions the batch is one of them; where it
+        has none, a claim is taken before the lines and changed or freed after them.
+
+        On `StoreFailed` each item may or may not be there; committing the same item again settles it:
+        it answers `Done`, or `Conflict` with the item's own last sum, if it had landed.
+        """
+
+    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+        """Up to `limit` lines with a `seq` greater than `after`, in order; none if there is no session."""
+
+    def find_tip(self, session: SessionId) -> Tip | None:
+        """Where the journal ends, or None if there is no such session."""
+
+    def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
+        """Sessions in the order of their ids, beginning after `after`; hidden ones are left out.
+
+        A tip without a head may or may not be wanted: the caller folds it and decides.
+        """
+
+    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+        """Runs of one session or of all, oldest first, beginning after `after`."""
+
+    def find_keyframe(self, session: SessionId) -> bytes | None:
+        """The last keyframe that was committed, if it is still there."""
+
+    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+        """Put other lines in the place of those with these `seq`s, drop the keyframe, replace the head.
+
+        Lines that a fork has pinned stay as they are. All or nothing, durable on return. `Conflict` if the
+        journal does not end with `after`.
+        """
+
+    def delete(self, session: SessionId, after: str) -> Outcome:
+        """Remove the session and everything of it, if its journal ends with `after`.
+
+        Lines that a fork has pinned stay readable under `hidden_name(uid)` until the last fork goes.
+        Claims stay. The id is free for a new session at once.
+        """
+
+    def post(self, session: SessionId, item: bytes) -> int:
+        """Put an item into the session's inbox; its number. `NotFound` if there is no session.
+
+        Numbers grow and are never used again.
+        """
+
+    def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
+        """Items with a number greater than `after`, in order."""
+
+    def beat(
+        self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
+    ) -> Mapping[SessionId, int]:
+        """Replace the holder's heartbeat. Answers the newest inbox number of each of the sessions."""
+
+    def find_beat(self, holder: HolderId) -> Beat | None:
+        """The holder's last heartbeat, or None if it never had one or has retired."""
+
+    def retire(self, holder: HolderId) -> None:
+        """Forget the holder: it has ended, and counts as gone from now on."""
+
+    def claim(self, change: ClaimChange) -> Outcome:
+        """Change one claim by itself: `Done`, or `Claimed` with the record that is there."""
+
+    def find_claim(self, key: str) -> str | None:
+        """The record under `key`."""
+
+    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+        """Keep the bytes under their digest, with `info`. Equal digests are stored once, the first wins."""
+
+    def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
+        """The blob's `info` and its bytes in parts, or None."""
+
+    def close(self) -> None:
+        """Let go of files and connections. Safe to call twice."""

@@ -1,0 +1,72 @@
+"""What all sessions of an open store share: the driver, its threads, the committer and the heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import TypeVar, TypeVarTuple
+
+import anyio
+import anyio.to_thread
+
+from ..clock import utc_now
+from ..errors import Closed
+from ..ids import SessionId
+from ..limits import LEASE_TERM_S, LINGER_S, STORE_THREADS
+from ..values import Codec, Values
+from .committer import Channel, Committer
+from .driver import Driver
+from .presence import Presence
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Engine:
+    """An open store. Blocking calls to the driver run in threads of its own."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        lease_s: float = LEASE_TERM_S,
+        linger_s: float = LINGER_S,
+        codecs: Iterable[Codec] = (),
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.driver = driver
+        self.committer = Committer(driver, linger_s=linger_s)
+        self.channels: dict[SessionId, Channel] = {}
+        """Of the sessions that are open here."""
+        self.presence = Presence(
+            driver, term_s=lease_s, on_posted=self._note_posted, sessions=lambda: list(self.channels)
+        )
+        self.values = Values(codecs)
+        self.now = now
+        self._threads = anyio.CapacityLimiter(STORE_THREADS)
+        self._closed = False
+
+    async def call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Run a blocking function of the driver's in a thread."""
+        if self._closed:
+            raise Closed("the store was closed")
+        return await anyio.to_thread.run_sync(function, *args, limiter=self._threads)
+
+    def _note_posted(self, posted: Mapping[SessionId, int]) -> None:
+        for session, number in posted.items():
+            channel = self.channels.get(session)
+            if channel is not None:
+                channel.posted = max(channel.posted, number)
+
+    async def close(self) -> None:
+        """Write what is left, say goodbye, let go. Safe to call twice."""
+        if self._closed:
+            return
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._close)
+        self._closed = True
+
+    def _close(self) -> None:
+        self.committer.close()
+        self.presence.end()
+        self.driver.close()

@@ -1,0 +1,147 @@
+"""Reading a journal: across forks, checked, and folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ..codec import GENESIS, Chain, Line, open_line, parse
+from ..entries import Entry, SessionForked, SessionOpened, Span
+from ..errors import Corrupt, NotFound
+from ..fold import Keyframe, Overview, SessionState, read_keyframe
+from ..ids import SessionId
+from ..limits import HISTORY_MESSAGES, READ_LINES
+from ..transcript import SPEAKING
+from .driver import Driver, hidden_name
+
+
+class _Segment(NamedTuple):
+    """Entries `first` to `last` (None: to the end) are in the journal called `name`."""
+
+    name: SessionId
+    first: int
+    last: int | None
+
+
+class Journal:
+    """A session's journal with what it inherits: a fork's begins in its origin's."""
+
+    def __init__(self, driver: Driver, session: SessionId) -> None:
+        self._driver, self.session = driver, session
+        self.where = f"session {session!r}"
+        self._segments = self._find_segments()
+
+    def _find_segments(self) -> list[_Segment]:
+        name, last = self.session, None
+        first = self._first_entry(name)
+        if first is None:
+            raise NotFound(f"no session {self.session!r}")
+        segments: list[_Segment] = []
+        while True:
+            segments.append(_Segment(name, first.seq, last))
+            body = first.body
+            if not isinstance(body, SessionForked):
+                return segments[::-1]
+            last = first.seq - 1
+            name, first = self._find_origin(body)
+
+    def _find_origin(self, fork: SessionForked) -> tuple[SessionId, Entry]:
+        """The origin may have been deleted, and another session made under its id."""
+        for name in (SessionId(fork.origin), hidden_name(fork.origin_uid), SessionId(fork.origin)):
+            first = self._first_entry(name)
+            if first is not None and getattr(first.body, "uid", None) == fork.origin_uid:
+                return name, first
+        raise Corrupt(self.where, f"the history it shares with {fork.origin!r} is not there")
+
+    def _first_entry(self, name: SessionId) -> Entry | None:
+        lines = self._driver.read(name, 0, 1)
+        if not lines:
+            return None
+        entry = open_line(parse(lines[0], self.where), self.where)
+        if not isinstance(entry.body, SessionOpened | SessionForked):
+            raise Corrupt(self.where, f"begins with {entry.kind}", seq=entry.seq)
+        return entry
+
+    def lines(self, after: int = 0, until: int | None = None) -> Iterator[bytes]:
+        """The lines with `after` < seq <= `until`, in order."""
+        for segment in self._segments:
+            last = segment.last if until is None else min(until, segment.last or until)
+            while last is None or after < last:
+                if segment.last is not None and after >= segment.last:
+                    break
+                limit = READ_LINES if last is None else min(READ_LINES, last - after)
+                found = self._driver.read(segment.name, max(after, segment.first - 1), limit)
+                yield from found
+                after = max(after, segment.first - 1) + len(found)
+                if len(found) < limit:
+                    break
+
+    def entries(self, after: int = 0, until: int | None = None) -> Iterator[Entry]:
+        """The entries, decoded one by one but not checked against the chain."""
+        for line in self.lines(after, until):
+            yield open_line(parse(line, self.where), self.where)
+
+    def fold(self, until: int | None = None) -> SessionState:
+        """The state after entry `until`, or after the last one. The chain above the keyframe is checked."""
+        frame = read_keyframe(self._driver.find_keyframe(self.session))
+        if frame is not None and (until is None or frame.seq <= until):
+            state = self._fold_from(frame, until)
+            if state is not None:
+                return state
+        state = SessionState(self.session)
+        self._fold_tail(state, Chain(self.where, 0, GENESIS), self.lines(0, until))
+        return state
+
+    def _fold_from(
+        self, frame: Keyframe, until: int | None, spans: Iterable[Span] | None = None
+    ) -> SessionState | None:
+        """None if the keyframe is not this journal's, or not enough. `spans`: read only these of it."""
+        spans = frame.spans if spans is None else spans
+        tail = self.lines(frame.seq - 1, until)
+        anchor = next(tail, None)
+        if anchor is None or parse(anchor, self.where).sum != frame.sum:
+            return None
+        state = SessionState.from_keyframe(frame)
+        state.load_transcript(spans, self._speaking(spans))
+        self._fold_tail(state, Chain(self.where, frame.seq, frame.sum), tail)
+        return state if state.transcript_fold.complete else None
+
+    def overview(self) -> Overview:
+        """The session at a glance: the keyframe, what came after it, and only the last messages before it."""
+        frame = read_keyframe(self._driver.find_keyframe(self.session))
+        if frame is None:
+            return self.fold().overview()
+        wanted = 4 * HISTORY_MESSAGES
+        while True:
+            spans = _last_entries(frame.spans, wanted)
+            state = self._fold_from(frame, None, spans)
+            whole = spans == list(frame.spans)
+            if state is not None and (whole or len(state.transcript) >= HISTORY_MESSAGES):
+                return state.overview()
+            if whole:
+                return self.fold().overview()
+            wanted *= 4
+
+    def _speaking(self, spans: Iterable[Span]) -> Iterator[Entry]:
+        for span in spans:
+            for data in self.lines(span.first - 1, span.last):
+                line = parse(data, self.where)
+                if line.kind in SPEAKING:
+                    yield open_line(line, self.where)
+
+    def _fold_tail(self, state: SessionState, chain: Chain, lines: Iterable[bytes]) -> None:
+        for data in lines:
+            line: Line = chain.check(data)
+            state.apply(open_line(line, self.where), line.sum)
+
+
+def _last_entries(spans: Sequence[Span], count: int) -> list[Span]:
+    """The end of the spans, about `count` entries of it."""
+    found: list[Span] = []
+    for span in reversed(spans):
+        if count <= 0:
+            break
+        first = max(span.first, span.last - count + 1)
+        count -= span.last - first + 1
+        found.append(Span(first, span.last))
+    return found[::-1]

@@ -1,0 +1,233 @@
+"""Who is alive: one heartbeat a process, kept by a thread of its own, and proof of death.
+
+A holder's record says when it last beat, by the clock of which boot, and where its kernel lock is. The lock
+proves death: it is released by the kernel when the process ends, however it ends. It grants nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ..clock import boot_id, boot_s
+from ..errors import HoldfastError
+from ..ids import HolderId, SessionId, fresh_uid
+from ..limits import BEATS_PER_TERM, LEASE_TERM_S
+from .driver import Driver
+
+log = logging.getLogger("holdfast")
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A heartbeat. `boot` names the clock of `beat_s`; `lock` is the path of the kernel lock."""
+
+    holder: HolderId
+    name: str
+    boot: str | None = None
+    beat_s: float
+    term_s: float
+    lock: str | None = None
+
+
+class Life(Struct, frozen=True):
+    """What is known of a holder. `left_s` is None when only watching it will tell."""
+
+    alive: bool
+    left_s: float | None = None
+    name: str = ""
+
+
+class Presence:
+    """This process as a holder, and its view of the others."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        term_s: float = LEASE_TERM_S,
+        on_posted: Callable[[Mapping[SessionId, int]], None],
+        sessions: Callable[[], list[SessionId]],
+    ) -> None:
+        self._driver, self._term_s = driver, term_s
+        self._on_posted, self._sessions = on_posted, sessions
+        self.holder = HolderId(fresh_uid())
+        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self._started = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._kernel_lock: _KernelLock | None = None
+        self._valid_until_s = 0.0
+        self._watched: dict[HolderId, tuple[bytes, float]] = {}
+
+    # -- being alive ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Beat for the first time: durable before any lease names this holder."""
+        with self._started:
+            if self._thread is not None:
+                return
+            self._kernel_lock = _KernelLock.take(self.holder)
+            self._beat()
+            self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        pause_s = self._term_s / BEATS_PER_TERM
+        while not self._stop.wait(pause_s):
+            try:
+                self._beat()
+                pause_s = self._term_s / BEATS_PER_TERM
+            except HoldfastError as error:
+                log.warning("a heartbeat failed: %s", error)
+                pause_s = min(1.0, self._term_s / BEATS_PER_TERM)
+
+    def _beat(self) -> None:
+        now = boot_s()
+        record = Record(
+            holder=self.holder,
+            name=self.name,
+            boot=boot_id(),
+            beat_s=now,
+            term_s=self._term_s,
+            lock=self._kernel_lock.path if self._kernel_lock else None,
+        )
+        posted = self._driver.beat(self.holder, msgspec.json.encode(record), self._sessions())
+        self._valid_until_s = now + self._term_s
+        self._on_posted(posted)
+
+    @property
+    def left_s(self) -> float:
+        """How long others will still take this process for alive without another heartbeat."""
+        return self._valid_until_s - boot_s()
+
+    def end(self) -> None:
+        """Stop beating, and say so."""
+        self._stop.set()
+        with self._started:
+            if self._thread is None:
+                return
+            self._thread.join()
+            with suppress(HoldfastError):  # Who cannot say goodbye is found dead instead.
+                self._driver.retire(self.holder)
+            if self._kernel_lock:
+                self._kernel_lock.release()
+
+    # -- judging others ------------------------------------------------------------------------------
+
+    def judge(self, holder: HolderId) -> Life:
+        """Whether this holder may still be alive."""
+        if holder == self.holder:
+            return Life(True, self.left_s, self.name)
+        beat = self._driver.find_beat(holder)
+        if beat is None:
+            # A holder beats before it takes a lease, and is forgotten only when it has ended.
+            return Life(False)
+        record = msgspec.json.decode(beat.record, type=Record)
+        if beat.age_s is not None:
+            left_s = record.term_s - beat.age_s
+        elif record.boot is not None and record.boot == boot_id():
+            if record.lock is not None and _KernelLock.is_free(record.lock, holder):
+                self._driver.retire(holder)
+                return Life(False)
+            left_s = record.beat_s + record.term_s - boot_s()
+        else:
+            return self._watch(record, beat.record)
+        return Life(left_s > 0, left_s, record.name)
+
+    def _watch(self, record: Record, data: bytes) -> Life:
+        """No clock in common: it is gone once we have seen it silent for a whole term ourselves."""
+        seen, since = self._watched.get(record.holder, (b"", 0.0))
+        now = boot_s()
+        if seen != data:
+            self._watched[record.holder] = data, now
+            return Life(True, None, record.name)
+        return Life(now - since < record.term_s, None, record.name)
+
+
+class _KernelLock:
+    """A locked file on this machine. Who can lock it has proof that its process ended."""
+
+    _held: weakref.WeakSet[_KernelLock] = weakref.WeakSet()
+
+    def __init__(self, path: str, handle: int) -> None:
+        self.path, self._handle = path, handle
+        self._held.add(self)
+
+    @classmethod
+    def take(cls, holder: HolderId) -> _KernelLock | None:
+        """None where no such lock can be had, or where it would prove nothing."""
+        boot = boot_id()
+        try:
+            directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+            directory.mkdir(mode=0o700, exist_ok=True)
+            if boot is None or directory.stat().st_uid != os.getuid() or _is_remote(directory):
+                return None
+            path = directory / holder
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            log.debug("no kernel lock: %s", error)
+            return None
+        # Locked first, then written, and only then named in a heartbeat.
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(handle, f"{boot}\n{holder}\n".encode())
+        return cls(str(path), handle)
+
+    @staticmethod
+    def is_free(path: str, holder: HolderId) -> bool:
+        """Proof of death. A file that is missing or says something else proves nothing."""
+        try:
+            handle = os.open(path, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.read(handle, 1000).decode() != f"{boot_id()}\n{holder}\n":
+                return False
+            with suppress(OSError):
+                os.unlink(path)
+            return True
+        except (OSError, UnicodeDecodeError):
+            return False
+        finally:
+            os.close(handle)
+
+    def release(self) -> None:
+        with suppress(OSError):
+            os.unlink(self.path)
+        os.close(self._handle)
+        self._held.discard(self)
+
+    @classmethod
+    def forget_in_child(cls) -> None:
+        """A forked child must not keep its parent's lock: it would outlive the parent in it."""
+        for lock in list(cls._held):
+            os.close(lock._handle)
+        cls._held.clear()
+
+
+os.register_at_fork(after_in_child=_KernelLock.forget_in_child)
+
+_REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "gluster", "lustre", "fuse.", "virtiofs")
+
+
+def _is_remote(directory: Path) -> bool:
+    """Whether the directory is on a network file system, where a lock may be somebody else's idea."""
+    best, kind = "", ""
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        fields = line.split(" ")
+        point = fields[4].encode().decode("unicode_escape")
+        inside = point == "/" or str(directory) == point or str(directory).startswith(point + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[fields.index("-") + 1]
+    return kind.startswith(_REMOTE)

@@ -1,0 +1,199 @@
+"""Connections to one database file: how they are opened, shared between threads, and made current."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from ...errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
+from ...ids import fresh_uid
+from ...limits import BUSY_S
+
+APPLICATION_ID: Final = 0x48464A31
+"""`HFJ1`, in the header of the file: whose it is."""
+
+
+def migrations() -> list[str]:
+    """The scripts that make the schema, in order."""
+    folder = files(__package__) / "migrations"
+    return [file.read_text("utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name)]
+
+
+class Connections:
+    """One writer under a lock, and as many readers as there are threads that read."""
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._writer_lock = threading.Lock()
+        self._closed = False
+        self._idle: list[apsw.Connection] = []
+        if not create and not path.exists():
+            raise NotFound(f"there is no store at {path}")
+        with self._translated():
+            if create:
+                _make_directories(path.parent)
+            self._writer = self._open(create=create)
+            try:
+                self._prepare(self._writer)
+            except BaseException:
+                self._writer.close()
+                raise
+
+    def _open(self, *, create: bool = False) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+        db = apsw.Connection(str(self.path), flags=flags)
+        db.set_busy_handler(_Patience())
+        # Full sync on every commit; a write-ahead log, so that readers and the writer do not wait.
+        db.execute("PRAGMA synchronous = FULL")
+        return db
+
+    def _prepare(self, db: apsw.Connection) -> None:
+        """Make the schema, or bring it up to date, once, whoever comes first."""
+        scripts = migrations()
+        if db.pragma("application_id") == APPLICATION_ID and db.pragma("user_version") == len(scripts):
+            return
+        if db.pragma("application_id") != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_schema").get:
+            raise BadUrl(f"{self.path} is a SQLite database, but not one of holdfast's")
+        while db.pragma("journal_mode", "wal") != "wal":  # Somebody else is making it this moment.
+            time.sleep(0.01)
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            version = db.pragma("user_version")
+            if version > len(scripts):
+                raise NewerFormat(
+                    f"{self.path} has schema {version}; this holdfast knows {len(scripts)}. Upgrade holdfast."
+                )
+            for script in scripts[version:]:
+                db.execute(script)
+            if version == 0:
+                db.execute("INSERT INTO store (id) VALUES (?)", (fresh_uid(),))
+                db.pragma("application_id", APPLICATION_ID)
+            db.pragma("user_version", len(scripts))
+            db.execute("COMMIT")
+        except BaseException:
+            _roll_back(db)
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A connection of this thread's own, for as long as it reads."""
+        with self._translated():
+            with self._lock:
+                self._refuse_closed()
+                db = self._idle.pop() if self._idle else None
+            db = db or self._open()
+            try:
+                yield db
+            finally:
+                with self._lock:
+                    keep = not self._closed
+                    if keep:
+                        self._idle.append(db)
+                if not keep:
+                    db.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[apsw.Connection]:
+        """A transaction that is durable when the block ends, or never was."""
+        with self._translated(), self._writer_lock:
+            self._refuse_closed()
+            db = self._writer
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                _roll_back(db)
+                raise
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StoreFailed(f"{self.path} was closed")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """The one place where SQLite's errors become ours."""
+        try:
+            yield
+        except apsw.BusyError as error:
+            raise StoreBusy(
+                f"{self.path}: another process kept the database locked for {BUSY_S:.0f} s; "
+                "is one of them stopped in the middle of a write?"
+            ) from error
+        except apsw.NotADBError as error:
+            raise BadUrl(f"{self.path} is not a SQLite database") from error
+        except apsw.CorruptError as error:
+            raise Corrupt(
+                str(self.path), f"the database is damaged ({error}); restore a copy, or recover what is "
+                "left with the sqlite3 shell's .recover",
+            ) from error  # fmt: skip
+        except apsw.FullError as error:
+            raise StoreFailed(f"{self.path}: the disk is full; free some space and try again") from error
+        except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
+            raise StoreFailed(
+                f"{self.path} cannot be opened for writing ({error}); check that the file and its directory "
+                "are writable"
+            ) from error
+        except apsw.Error as error:
+            raise StoreFailed(f"{self.path}: {error}") from error
+        except OSError as error:
+            raise StoreFailed(f"{self.path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Close every connection; the last one out folds the write-ahead log into the file."""
+        with self._writer_lock, self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for db in self._idle:
+                db.close()
+            with suppress(apsw.Error):
+                self._writer.close()
+
+
+class _Patience:
+    """Waits for other writers in short, uneven naps: SQLite's own waits grow to 100 ms and are unfair."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._since = now
+        elif now - self._since > BUSY_S:
+            return False
+        time.sleep(random.uniform(0.0002, 0.003))
+        return True
+
+
+def _roll_back(db: apsw.Connection) -> None:
+    # A failed COMMIT may have rolled back by itself.
+    with suppress(apsw.Error):
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _make_directories(directory: Path) -> None:
+    """Make the directory durable, too: a new file is lost with a parent that was never synced."""
+    made = []
+    while not directory.exists():
+        made.append(directory)
+        directory = directory.parent
+    for missing in reversed(made):
+        missing.mkdir(exist_ok=True)
+        handle = os.open(missing.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

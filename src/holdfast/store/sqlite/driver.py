@@ -1,0 +1,383 @@
+"""The driver: each call is a transaction or a query."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from ...errors import NotFound
+from ...head import Head
+from ...ids import HolderId, SessionId
+from ..driver import (
+    Append,
+    Beat,
+    ClaimChange,
+    Claimed,
+    Conflict,
+    Done,
+    HeadFilter,
+    InboxRow,
+    OriginGone,
+    Outcome,
+    Pin,
+    RunCursor,
+    RunLines,
+    Tip,
+    hidden_name,
+)
+from .connections import Connections
+
+_CHUNKS: Final = (256, 64, 16, 4, 1)
+"""Rows in one INSERT. A statement for many rows is one call into SQLite, and apsw gives up the interpreter
+lock for every call: row by row, a busy event loop would make the committer wait for each."""
+
+_encode = msgspec.json.Encoder().encode
+_decode_head = msgspec.json.Decoder(Head).decode
+
+_MOVE: Final = """
+    UPDATE sessions
+    SET seq = ?3, sum = ?4, status = ?5, parent = ?6, open_run = ?7, in_doubt = ?8, head = ?9
+    WHERE session = ?1 AND sum = ?2
+    RETURNING posted
+"""
+_CREATE: Final = """
+    INSERT INTO sessions (session, uid, seq, sum, status, parent, open_run, in_doubt, head, origin_uid)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+    ON CONFLICT DO NOTHING
+    RETURNING posted
+"""
+_RUNS: Final = """
+    SELECT
+        started.line ->> '$.at', started.session, started.seq, CAST(started.line AS BLOB),
+        (
+            SELECT CAST(ended.line AS BLOB) FROM entries AS ended
+            WHERE ended.session = started.session
+                AND ended.line ->> '$.run' = started.line ->> '$.run'
+                AND ended.kind IN ('run.completed', 'run.failed', 'run.cancelled', 'run.paused')
+            ORDER BY ended.seq DESC LIMIT 1
+        )
+    FROM entries AS started
+    WHERE started.kind = 'run.started' AND started.session NOT LIKE '~%'
+        AND (:session IS NULL OR started.session = :session)
+        AND (started.line ->> '$.at', started.session, started.seq) > (:at, :after, :seq)
+    ORDER BY started.line ->> '$.at', started.session, started.seq
+    LIMIT :limit
+"""
+
+
+class SqliteDriver:
+    """A store in one SQLite file."""
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self._db = Connections(path, create=create)
+        with self._db.reading() as db:
+            self._id = str(db.execute("SELECT id FROM store").get)
+
+    def store_id(self) -> str:
+        return self._id
+
+    # -- journals -----------------------------------------------------------------------------------
+
+    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+        with self._db.writing() as db:
+            outcomes = [_commit_head(db, item) for item in batch]
+            landed = [
+                item for item, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, Done)
+            ]
+            _insert_lines(db, landed)
+            for item in landed:
+                _commit_extras(db, item)
+        return outcomes
+
+    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+        # One row with all lines: no line holds a newline.
+        query = """
+            SELECT CAST(group_concat(line, char(10)) AS BLOB) FROM (
+                SELECT line FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?
+            )
+        """
+        with self._db.reading() as db:
+            joined = db.execute(query, (session, after, limit)).get
+        return joined.split(b"\n") if joined else []
+
+    def find_tip(self, session: SessionId) -> Tip | None:
+        with self._db.reading() as db:
+            row = db.execute(
+                "SELECT session, seq, sum, posted, head FROM sessions WHERE session = ?", (session,)
+            ).fetchone()
+        return _tip(row) if row else None
+
+    def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
+        where = ["session NOT LIKE '~%'", "session > ?"]
+        bindings: list[Any] = [after or ""]
+        if wanted.status is not None:
+            where.append("status = ?")
+            bindings.append(wanted.status)
+        if wanted.parent is not None:
+            where.append("parent = ?")
+            bindings.append(wanted.parent)
+        if wanted.open_run is not None:
+            where.append("open_run IS NOT NULL" if wanted.open_run else "open_run IS NULL")
+        if wanted.in_doubt is not None:
+            where.append("in_doubt > 0" if wanted.in_doubt else "in_doubt = 0")
+        for label in wanted.labels.items():
+            where.append("EXISTS (SELECT 1 FROM json_each(head, '$.labels') WHERE key = ? AND value = ?)")
+            bindings.extend(label)
+        query = f"""
+            SELECT session, seq, sum, posted, head FROM sessions
+            WHERE {" AND ".join(where)} ORDER BY session LIMIT ?
+        """
+        with self._db.reading() as db:
+            return [_tip(row) for row in db.execute(query, (*bindings, limit)).fetchall()]
+
+    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+        at, name, seq = after or ("", "", 0)
+        bindings = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
+        with self._db.reading() as db:
+            rows: list[Any] = db.execute(_RUNS, bindings).fetchall()
+        return [RunLines(RunCursor(row[0], SessionId(row[1]), row[2]), row[3], row[4]) for row in rows]
+
+    def find_keyframe(self, session: SessionId) -> bytes | None:
+        with self._db.reading() as db:
+            found = db.execute("SELECT CAST(body AS BLOB) FROM keyframes WHERE session = ?", (session,)).get
+        return found or None
+
+    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+        with self._db.writing() as db:
+            row = db.execute(_MOVE, (session, after, *_head_columns(head))).fetchone()
+            if row is None:
+                return _conflict(db, session)
+            pinned = _last_pinned(db, head.uid) or 0
+            db.executemany(
+                "UPDATE entries SET line = ? WHERE session = ? AND seq = ?",
+                [(line.decode(), session, seq) for seq, line in lines.items() if seq > pinned],
+            )
+            db.execute("DELETE FROM keyframes WHERE session = ?", (session,))
+            return Done(row[0])
+
+    def delete(self, session: SessionId, after: str) -> Outcome:
+        with self._db.writing() as db:
+            row = db.execute(
+                "SELECT uid, posted FROM sessions WHERE session = ? AND sum = ?", (session, after)
+            ).fetchone()
+            if row is None:
+                return _conflict(db, session)
+            uid, posted = row
+            db.execute("DELETE FROM inbox WHERE session = ?", (session,))
+            db.execute("DELETE FROM keyframes WHERE session = ?", (session,))
+            needed = _last_pinned(db, uid)
+            if needed is None:
+                _remove(db, session, uid)
+            else:
+                hidden = hidden_name(uid)
+                db.execute("DELETE FROM entries WHERE session = ? AND seq > ?", (session, needed))
+                db.execute("UPDATE entries SET session = ? WHERE session = ?", (hidden, session))
+                db.execute("UPDATE sessions SET session = ? WHERE session = ?", (hidden, session))
+            return Done(posted)
+
+    # -- inbox, holders, claims ---------------------------------------------------------------------
+
+    def post(self, session: SessionId, item: bytes) -> int:
+        with self._db.writing() as db:
+            number = db.execute(
+                "UPDATE sessions SET posted = posted + 1 WHERE session = ? RETURNING posted", (session,)
+            ).get
+            if number is None:
+                raise NotFound(f"no session {session!r}")
+            db.execute("INSERT INTO inbox VALUES (?, ?, ?)", (session, number, item.decode()))
+            return int(number)
+
+    def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
+        query = """
+            SELECT number, CAST(item AS BLOB) FROM inbox
+            WHERE session = ? AND number > ? ORDER BY number LIMIT ?
+        """
+        with self._db.reading() as db:
+            rows: list[Any] = db.execute(query, (session, after, limit)).fetchall()
+        return [InboxRow(*row) for row in rows]
+
+    def beat(
+        self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
+    ) -> Mapping[SessionId, int]:
+        with self._db.writing() as db:
+            db.execute("INSERT OR REPLACE INTO holders VALUES (?, ?)", (holder, record.decode()))
+            query = "SELECT session, posted FROM sessions WHERE session IN (SELECT value FROM json_each(?))"
+            rows: list[Any] = db.execute(query, (_encode(list(sessions)).decode(),)).fetchall()
+            return dict(rows)
+
+    def find_beat(self, holder: HolderId) -> Beat | None:
+        with self._db.reading() as db:
+            found = db.execute("SELECT CAST(record AS BLOB) FROM holders WHERE holder = ?", (holder,)).get
+        return Beat(found, None) if found is not None else None
+
+    def retire(self, holder: HolderId) -> None:
+        with self._db.writing() as db:
+            db.execute("DELETE FROM holders WHERE holder = ?", (holder,))
+
+    def claim(self, change: ClaimChange) -> Outcome:
+        with self._db.writing() as db:
+            refused = _find_refused(db, (change,))
+            if refused is None:
+                _change_claim(db, change)
+            return refused or Done(0)
+
+    def find_claim(self, key: str) -> str | None:
+        with self._db.reading() as db:
+            return _claim(db, key)
+
+    # -- blobs --------------------------------------------------------------------------------------
+
+    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+        # Short transactions, so that others get their turn; the row in `blobs` comes last and makes it whole.
+        if self.find_blob(digest) is not None:
+            return
+        for part, data in enumerate(parts):
+            with self._db.writing() as db:
+                db.execute("INSERT OR REPLACE INTO blob_parts VALUES (?, ?, ?)", (digest, part, data))
+        with self._db.writing() as db:
+            db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (digest, info.decode()))
+
+    def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
+        with self._db.reading() as db:
+            info = db.execute("SELECT CAST(info AS BLOB) FROM blobs WHERE digest = ?", (digest,)).get
+        return None if info is None else (info, self._blob_parts(digest))
+
+    def _blob_parts(self, digest: str) -> Iterator[bytes]:
+        part = 0
+        query = "SELECT data FROM blob_parts WHERE digest = ? AND part = ?"
+        while True:
+            with self._db.reading() as db:
+                row = db.execute(query, (digest, part)).fetchone()
+            if row is None:
+                return
+            yield row[0]
+            part += 1
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _head_columns(head: Head) -> tuple[Any, ...]:
+    return (
+        head.seq,
+        head.sum,
+        head.status,
+        head.parent,
+        head.open_run,
+        head.in_doubt,
+        _encode(head).decode(),
+    )
+
+
+def _tip(row: tuple[Any, ...]) -> Tip:
+    session, seq, sum, posted, head = row
+    return Tip(session=SessionId(session), seq=seq, sum=sum, posted=posted, head=_decode_head(head))
+
+
+def _conflict(db: apsw.Connection, session: SessionId) -> Conflict:
+    return Conflict(db.execute("SELECT sum FROM sessions WHERE session = ?", (session,)).get)
+
+
+def _commit_head(db: apsw.Connection, item: Append) -> Outcome:
+    """Move the head, or make it: everything else of the item follows only if this succeeds."""
+    refused = _find_refused(db, item.claims) if item.claims else None
+    columns = _head_columns(item.head)
+    if item.after is not None:
+        if refused is not None:
+            current = _conflict(db, item.session)
+            return refused if current.sum == item.after else current
+        row = db.execute(_MOVE, (item.session, item.after, *columns)).fetchone()
+        return Done(row[0]) if row else _conflict(db, item.session)
+    current = _conflict(db, item.session)
+    if current.sum is not None:
+        return current
+    if refused is not None:
+        return refused
+    pin = item.pin
+    if pin is not None and not _has(db, pin):
+        return OriginGone()
+    db.execute(_CREATE, (item.session, item.head.uid, *columns, pin.uid if pin else None))
+    if pin is not None:
+        db.execute("INSERT INTO pins VALUES (?, ?, ?)", (pin.uid, item.head.uid, pin.seq))
+    return Done(0)
+
+
+def _has(db: apsw.Connection, pin: Pin) -> bool:
+    query = "SELECT 1 FROM sessions WHERE session = ? AND uid = ?"
+    return db.execute(query, (pin.origin, pin.uid)).get is not None
+
+
+def _insert_lines(db: apsw.Connection, items: Sequence[Append]) -> None:
+    values: list[str | int] = []
+    for item in items:
+        seq = item.first_seq
+        for kind, line in zip(item.kinds, item.lines, strict=True):
+            values += (item.session, seq, kind, line.decode())
+            seq += 1
+    start = 0
+    for chunk in _CHUNKS:
+        while len(values) - start >= 4 * chunk:
+            db.execute(_INSERTS[chunk], values[start : start + 4 * chunk])
+            start += 4 * chunk
+
+
+_INSERTS: Final = {
+    rows: "INSERT INTO entries (session, seq, kind, line) VALUES " + ", ".join(["(?, ?, ?, ?)"] * rows)
+    for rows in _CHUNKS
+}
+
+
+def _commit_extras(db: apsw.Connection, item: Append) -> None:
+    for change in item.claims:
+        _change_claim(db, change)
+    if item.keyframe is not None:
+        db.execute("INSERT OR REPLACE INTO keyframes VALUES (?, ?)", (item.session, item.keyframe.decode()))
+    if "inbox.taken" in item.kinds:
+        db.execute("DELETE FROM inbox WHERE session = ? AND number <= ?", (item.session, item.head.taken))
+
+
+def _claim(db: apsw.Connection, key: str) -> str | None:
+    found: str | None = db.execute("SELECT record FROM claims WHERE key = ?", (key,)).get
+    return found
+
+
+def _find_refused(db: apsw.Connection, changes: Iterable[ClaimChange]) -> Claimed | None:
+    for change in changes:
+        record = _claim(db, change.key)
+        if record != change.expect:
+            return Claimed(change.key, record)
+    return None
+
+
+def _change_claim(db: apsw.Connection, change: ClaimChange) -> None:
+    if change.record is None:
+        db.execute("DELETE FROM claims WHERE key = ?", (change.key,))
+    else:
+        db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (change.key, change.record))
+
+
+def _last_pinned(db: apsw.Connection, uid: str) -> int | None:
+    """Up to where forks need this journal."""
+    found: int | None = db.execute("SELECT max(seq) FROM pins WHERE origin_uid = ?", (uid,)).get
+    return found
+
+
+def _remove(db: apsw.Connection, session: str, uid: str) -> None:
+    """Remove a journal, and every hidden origin that only it still needed."""
+    while True:
+        origin_uid = db.execute("SELECT origin_uid FROM sessions WHERE session = ?", (session,)).get
+        db.execute("DELETE FROM entries WHERE session = ?", (session,))
+        db.execute("DELETE FROM sessions WHERE session = ?", (session,))
+        if origin_uid is None:
+            return
+        db.execute("DELETE FROM pins WHERE origin_uid = ? AND fork_uid = ?", (origin_uid, uid))
+        session, uid = hidden_name(origin_uid), origin_uid
+        if (
+            _last_pinned(db, uid) is not None
+            or not db.execute("SELECT 1 FROM sessions WHERE session = ?", (session,)).get
+        ):
+            return

@@ -1,0 +1,77 @@
+"""From a URL to a driver. A typo is an error, never a silent fallback."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from ..errors import BadUrl
+from .driver import Driver
+
+OpenDriver: TypeAlias = Callable[[], Driver]
+
+
+def find_driver(url: str | Path | Driver | None, *, create: bool) -> OpenDriver:
+    """How to open the store that `url` names; nothing is opened yet."""
+    if url is None:
+        url = os.environ.get("HOLDFAST_STORE")
+        if not url:
+            raise BadUrl("no store: pass a URL such as 'sqlite:agents.db', or set HOLDFAST_STORE")
+    if isinstance(url, Path):
+        return lambda: _open_sqlite(Path(url), create)
+    if not isinstance(url, str):
+        driver = url
+        return lambda: driver
+    scheme, colon, rest = url.partition(":")
+    if not colon:
+        raise BadUrl(f"{url!r} names no scheme; did you mean 'sqlite:{url}' or 'dir:{url}'?")
+    opener = _SCHEMES.get(scheme)
+    if opener is None:
+        close = difflib.get_close_matches(scheme.lower(), _SCHEMES, n=1, cutoff=0.5)
+        hint = (
+            f"did you mean '{close[0]}:{rest}'?" if close else "known are memory:, dir:PATH and sqlite:PATH"
+        )
+        raise BadUrl(f"unknown scheme {scheme!r} in {url!r}; {hint}")
+    if scheme == "memory":
+        if rest:
+            raise BadUrl(f"{url!r}: memory: takes no path; for a file write 'sqlite:{rest}'")
+    elif rest.startswith("//"):
+        path = rest.lstrip("/")
+        raise BadUrl(
+            f"{url!r}: no slashes after the scheme; '{scheme}:{path}' is relative, "
+            f"'{scheme}:/{path}' is absolute"
+        )
+    elif not rest.strip():
+        raise BadUrl(f"{url!r} has no path; write for example '{scheme}:agents{_ENDING[scheme]}'")
+    elif "\0" in rest:
+        raise BadUrl(f"{url!r} holds a NUL character")
+    return lambda: opener(Path(rest).expanduser(), create)
+
+
+def _open_memory(path: Path, create: bool) -> Driver:
+    from .memory import MemoryDriver
+
+    return MemoryDriver()
+
+
+def _open_directory(path: Path, create: bool) -> Driver:
+    from .directory import DirectoryDriver
+
+    return DirectoryDriver(path, create=create)
+
+
+def _open_sqlite(path: Path, create: bool) -> Driver:
+    from .sqlite import SqliteDriver
+
+    return SqliteDriver(path, create=create)
+
+
+_SCHEMES: dict[str, Callable[[Path, bool], Driver]] = {
+    "memory": _open_memory,
+    "dir": _open_directory,
+    "sqlite": _open_sqlite,
+}
+_ENDING = {"dir": "", "sqlite": ".db"}

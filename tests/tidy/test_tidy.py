@@ -1,0 +1,262 @@
+"""What the repository promises about its own shape."""
+
+import __future__
+
+import ast
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import holdfast
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "holdfast"
+
+# A module imports from its own line and the lines above it. A new module takes its place here.
+LAYERS = (
+    ("errors", "ids", "clock", "limits"),
+    ("entries", "messages", "values", "plan", "budget"),
+    ("codec",),
+    ("transcript", "validity", "fold"),
+    ("store",),
+    ("session",),
+    ("tools",),
+    ("agent",),
+    ("adapters", "blocking", "worker", "testing"),
+    ("cli", "viewer", "demo"),
+)
+LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
+
+# The package itself re-exports from every layer, so importing it is for the last line only.
+LAYER_OF_PACKAGE = len(LAYERS) - 1
+
+# `store/sqlite.py`, `store/sqlite_schema.py` and everything in `store/sqlite/` belong to one driver.
+DRIVERS = ("memory", "directory", "sqlite")
+
+LINES_MAX = 450
+NAMELESS = {"utils", "helpers", "common", "manager", "misc"}
+NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__", ".hypothesis"}
+
+
+@cache
+def repository_files() -> tuple[Path, ...]:
+    """The files git tracks or would offer to add; without git, all but what tools leave behind."""
+    try:
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+        found = [ROOT / name for name in listing.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        found = list(walk_files())
+    return tuple(sorted(path for path in found if path.is_file()))
+
+
+def walk_files() -> Iterator[Path]:
+    for folder, subfolders, names in os.walk(ROOT):
+        subfolders[:] = [name for name in subfolders if name not in NOT_OURS and not name.endswith("_cache")]
+        yield from (Path(folder, name) for name in names)
+
+
+def expect_none(problems: Iterable[str]) -> None:
+    """Fail with all of the problems, one a line."""
+    if found := list(problems):
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def source_files() -> list[Path]:
+    return [path for path in repository_files() if path.suffix == ".py" and path.is_relative_to(PACKAGE)]
+
+
+def source_lines(pattern: str) -> Iterator[tuple[Path, str]]:
+    """The lines in src that match, each with its file and ready to be shown."""
+    for path in source_files():
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if re.search(pattern, line):
+                yield path, f"{shown(path)}:{number}: {line.strip()}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, Path]:
+    return {module_name(path): path for path in source_files()}
+
+
+def runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node below this one but those in `if TYPE_CHECKING:`, which never run."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if isinstance(child, ast.If) and ast.unparse(child.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
+            for otherwise in child.orelse:
+                yield otherwise
+                yield from runtime_nodes(otherwise)
+        else:
+            yield from runtime_nodes(child)
+
+
+def imported_modules(name: str) -> set[str]:
+    """The modules of holdfast that the module imports when it runs, at its top or in a function."""
+    path = modules()[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found: set[str] = set()
+    for node in runtime_nodes(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                source = ".".join([*above, *([source] if source else [])])
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                found.add(inner if inner in modules() else source)
+    return {module for module in found if module.split(".")[0] == "holdfast"}
+
+
+@cache
+def imports() -> tuple[tuple[str, str], ...]:
+    """Every (importer, imported) pair inside src, without what the package itself re-exports."""
+    return tuple(
+        (importer, imported)
+        for importer in modules()
+        if importer != "holdfast"
+        for imported in sorted(imported_modules(importer))
+    )
+
+
+def layer(module: str) -> int:
+    if module == "holdfast":
+        return LAYER_OF_PACKAGE
+    return LAYER_OF.get(module.split(".")[1], LAYER_OF_PACKAGE)
+
+
+def driver(module: str) -> str | None:
+    parts = module.split(".")
+    if parts[1:2] != ["store"] or len(parts) < 3:
+        return None
+    return next((name for name in DRIVERS if parts[2].startswith(name)), None)
+
+
+def test_locks_name_no_host() -> None:
+    """A lock holds names, versions and hashes; where packages come from is for each machine to say."""
+    locks = sorted((ROOT / "requirements").glob("*.lock"))
+    assert locks
+    expect_none(shown(lock) for lock in locks if "://" in lock.read_text())
+
+
+def test_no_file_names_a_path_of_some_machine() -> None:
+    """Nothing in the repository depends on where somebody keeps it, or tells."""
+    needles = [f"/{folder}/".encode() for folder in ("home", "root", "work")]
+    expect_none(
+        f"{shown(path)}: {needle.decode()}"
+        for path in repository_files()
+        for needle in needles
+        if needle in path.read_bytes()
+    )
+
+
+def test_every_module_has_a_layer() -> None:
+    """A module that is not in the table has not been thought about; put it into its line."""
+    expect_none(name for name in modules() if name != "holdfast" and name.split(".")[1] not in LAYER_OF)
+
+
+def test_a_module_imports_only_from_its_own_layer_and_the_layers_above() -> None:
+    """Read from the top, the table of layers explains each module by those already explained."""
+    expect_none(
+        f"{importer} imports {imported}"
+        for importer, imported in imports()
+        if layer(imported) > layer(importer)
+    )
+
+
+def test_a_driver_imports_no_other_driver() -> None:
+    """Each driver can be read, replaced or deleted without a look at the others."""
+    expect_none(
+        f"{importer} imports {imported}"
+        for importer, imported in imports()
+        if driver(importer) and driver(imported) and driver(importer) != driver(imported)
+    )
+
+
+def test_a_driver_imports_nothing_built_upon_the_store() -> None:
+    """Drivers know bytes, not sessions, tools or agents."""
+    expect_none(
+        f"{importer} imports {imported}"
+        for importer, imported in imports()
+        if driver(importer) and layer(imported) > LAYER_OF["store"]
+    )
+
+
+def test_nobody_outside_the_store_imports_a_driver() -> None:
+    """Everything above speaks to the Store; which driver is behind it is chosen by its address alone."""
+    expect_none(
+        f"{importer} imports {imported}"
+        for importer, imported in imports()
+        if driver(imported) and importer.split(".")[1] != "store"
+    )
+
+
+def test_only_the_clock_module_reads_the_clock() -> None:
+    """Time is passed in, so a test can stop it."""
+    reading = r"datetime\.now\(|\butcnow\(|date\.today\(|\btime\.time(_ns)?\("
+    expect_none(line for path, line in source_lines(reading) if path != PACKAGE / "clock.py")
+
+
+def test_no_source_file_is_too_long() -> None:
+    """A file beyond the limit hides a second concept."""
+    lengths = {shown(path): len(path.read_text().splitlines()) for path in source_files()}
+    expect_none(f"{name}: {length} lines" for name, length in lengths.items() if length > LINES_MAX)
+
+
+def test_no_file_or_folder_is_named_for_nothing() -> None:
+    """A name says what is inside; a drawer for odds and ends has no such name."""
+    expect_none(
+        shown(path)
+        for path in repository_files()
+        if path.suffix == ".py"
+        for part in path.relative_to(ROOT).with_suffix("").parts
+        if NAMELESS.intersection(part.lower().split("_"))
+    )
+
+
+def test_the_source_leaves_nothing_for_later() -> None:
+    """Unfinished work is not kept in comments."""
+    expect_none(line for _, line in source_lines(r"\b(TODO|FIXME|XXX)\b"))
+
+
+def test_the_public_names_are_sorted() -> None:
+    """`__all__` is in plain sorted order, each name once."""
+    assert list(holdfast.__all__) == sorted(set(holdfast.__all__))
+
+
+@pytest.mark.parametrize("name", holdfast.__all__)
+def test_a_public_name_exists(name: str) -> None:
+    """Whatever `__all__` lists can be imported."""
+    assert hasattr(holdfast, name)
+
+
+def test_no_public_name_is_left_out() -> None:
+    """Whatever a user can reach without an underscore is meant for use, and listed."""
+    public = {
+        name
+        for name, value in vars(holdfast).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType | __future__._Feature)
+    }
+    expect_none(sorted(public - set(holdfast.__all__)))
+
+
+def test_the_types_ship_with_the_package() -> None:
+    """Type checkers of users see the annotations."""
+    assert (PACKAGE / "py.typed").is_file()
