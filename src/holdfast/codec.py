@@ -37,7 +37,7 @@ GENESIS: Final = ""
 """What the first entry of a journal follows."""
 
 
-class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A stored line; `run` and `must` are left out where they say nothing."""
 
     v: int
@@ -54,7 +54,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sum: str
 
 
-class Sealed(Struct, frozen=True):
+class Sealed(Struct, frozen=True, gc=False):
     """An entry, the line that holds it, and the line's `sum`."""
 
     entry: Entry
@@ -67,8 +67,8 @@ _decode_line = msgspec.json.Decoder(Line).decode
 _decoders: dict[type[Body], msgspec.json.Decoder[Body]] = {}
 
 
-def _to_text(data: bytes) -> str:
-    return b2a_base64(data, newline=False).translate(_URLSAFE).rstrip(b"=").decode()
+def _to_base64(data: bytes) -> bytes:
+    return b2a_base64(data, newline=False).translate(_URLSAFE).rstrip(b"=")
 
 
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
@@ -80,7 +80,29 @@ def _from_text(text: str) -> bytes:
 
 def _timestamp(at: datetime) -> str:
     # Always six digits, so that the text sorts as the time does.
-    return at.isoformat(timespec="microseconds")[:26] + "Z"
+    stamp = _encode(at).decode()
+    return stamp if at.microsecond else f'{stamp[:-2]}.000000Z"'
+
+
+class _Salts:
+    """Random salts, fetched many at a time: each call to the kernel gives up the interpreter lock."""
+
+    BYTES = 12
+
+    def __init__(self) -> None:
+        self._pool: list[bytes] = []
+        os.register_at_fork(after_in_child=self._pool.clear)
+
+    def take(self) -> bytes:
+        try:
+            return self._pool.pop()
+        except IndexError:
+            data = os.urandom(256 * self.BYTES)
+            self._pool.extend(data[i : i + self.BYTES] for i in range(self.BYTES, len(data), self.BYTES))
+            return data[: self.BYTES]
+
+
+_salt = _Salts().take
 
 
 def encode_body(body: Body) -> bytes:
@@ -104,34 +126,32 @@ def seal(
     content: bytes | None = None,
     kind: str | None = None,
 ) -> Sealed:
-    """Make the entry that follows the one with the sum `after`."""
+    """Make the entry that follows the one with the sum `after`.
+
+    The line is put together by hand, because this is done for every entry: ids and kinds need no escaping.
+    """
     kind = kind or KIND_OF[type(body)]
     must = type(body) in MUST
     data = encode_body(body)
-    said: Raw | UnsetType = UNSET
-    salt = digest = b""
+    stamp = _timestamp(at)
+    named = f'"{run}"' if run is not None else "null"
+    envelope = f'[{VERSION},{seq},{stamp},{named},{step},"{kind}",{"true" if must else "false"}]'
+    start = f'{{"v":{VERSION},"seq":{seq},"at":{stamp}'
+    if run is not None:
+        start += f',"run":{named}'
+    start += f',"step":{step},"kind":"{kind}"'
+    if must:
+        start += ',"must":true'
+    said = digest = b""
     if content is not None:
         assert b"\n" not in content, "a line is a line"
         if len(content) > LINE_BYTES_MAX:
             raise BadInput(f"an entry of {len(content):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
-        said, salt = Raw(content), os.urandom(12)
+        salt = _salt()
         digest = sha256(salt + content).digest()
-    stamp = _timestamp(at)
-    envelope = _encode((VERSION, seq, stamp, run, step, kind, must))
-    sum = _to_text(sha256(after.encode() + digest + envelope + data).digest())
-    line = Line(
-        v=VERSION,
-        seq=seq,
-        at=stamp,
-        run=run,
-        step=step,
-        kind=kind,
-        must=must,
-        body=Raw(data),
-        content=said,
-        salt=_to_text(salt),
-        sum=sum,
-    )
+        said = b"".join((b',"content":', content, b',"salt":"', _to_base64(salt), b'"'))
+    sum = _to_base64(sha256(b"".join((after.encode(), digest, envelope.encode(), data))).digest())
+    line = b"".join((start.encode(), b',"body":', data, said, b',"sum":"', sum, b'"}'))
     entry = Entry(
         seq=seq,
         at=at,
@@ -140,9 +160,9 @@ def seal(
         kind=kind,
         must=must,
         body=body,
-        content=None if said is UNSET else said,
+        content=None if content is None else Raw(content),
     )
-    return Sealed(entry, _encode(line), sum)
+    return Sealed(entry, line, sum.decode())
 
 
 def parse(line: bytes | str, where: str) -> Line:
@@ -169,7 +189,7 @@ def sum_of(line: Line, after: str, where: str) -> str:
     except (ValueError, Base64Error) as error:
         raise Corrupt(where, "its salt or digest is not base64", seq=line.seq) from error
     envelope = _encode((line.v, line.seq, line.at, line.run, line.step, line.kind, line.must))
-    return _to_text(sha256(after.encode() + digest + envelope + memoryview(line.body)).digest())
+    return _to_base64(sha256(after.encode() + digest + envelope + memoryview(line.body)).digest()).decode()
 
 
 def open_line(line: Line, where: str) -> Entry:
@@ -234,5 +254,5 @@ def erase(line: bytes, where: str) -> bytes:
     parsed = parse(line, where)
     if parsed.content is UNSET:
         return line
-    digest = _to_text(_digest(parsed))
+    digest = _to_base64(_digest(parsed)).decode()
     return _encode(msgspec.structs.replace(parsed, content=UNSET, salt="", erased=digest))

@@ -11,6 +11,7 @@ from .entries import (
     ApprovalAsked,
     ApprovalGiven,
     ApprovalRefused,
+    Body,
     CallRef,
     Entry,
     LeaseTaken,
@@ -132,3 +133,22 @@ class Effects(Struct, kw_only=True):
             if row.status == "running":
                 row.status = "in_doubt" if row.changes_the_world else "discarded"
                 row.why = "the process that ran it is gone, and left no outcome"
+
+
+LEDGER: frozenset[type[Body]] = frozenset(
+    {
+        ToolIssued,
+        ToolAnnotated,
+        ToolCompleted,
+        ToolFailed,
+        ToolInDoubt,
+        ToolDiscarded,
+        ToolSettled,
+        ToolUndone,
+        ApprovalAsked,
+        ApprovalGiven,
+        ApprovalRefused,
+        LeaseTaken,
+    }
+)
+"""What the ledger is folded from."""

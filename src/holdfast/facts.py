@@ -66,7 +66,7 @@ class RunInfo(Struct, kw_only=True, omit_defaults=True):
     config: Json = None
 
 
-class Checkpoint(Struct, frozen=True, array_like=True):
+class Checkpoint(Struct, frozen=True, array_like=True, gc=False):
     """A position in the journal where the state is whole. `base` is the version it was built on."""
 
     version: int

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from .budget import BudgetState, Reservation
-from .effects import Effect
+from .effects import LEDGER, Effect
 from .entries import CheckpointTaken, Entry, SessionRewound, Span, UnknownBody
 from .errors import NotFound
 from .facts import BOOKKEEPING, HANDLERS, Checkpoint, Facts, ToolCounters, count_call
@@ -80,29 +80,34 @@ class SessionState:
             facts.seconds += max(0.0, (entry.at - head.updated_at).total_seconds())
         facts.last_run = entry.run
         head.seq, head.sum, head.updated_at = entry.seq, sum, entry.at
-        cls = entry.body.__class__
+        body = entry.body
+        cls = body.__class__
         if cls is SessionRewound:
             self._rewind(entry)
             return
-        if cls is UnknownBody:
-            facts.skipped = True
-            if entry.must and facts.unknown is None:
-                facts.unknown = entry.kind, entry.seq
-        queued = len(self.transcript_fold.queued)
-        item = self.transcript_fold.apply(entry)
+        transcript = self.transcript_fold
+        queued = len(transcript.queued)
+        item = transcript.apply(entry)
         if item is not None:
             self._message(item)
         handler = HANDLERS.get(cls)
         if handler is not None:
-            handler(facts, entry, entry.body)
-        if entry.kind.startswith(("tool.", "approval.", "lease.")):
+            handler(facts, entry, body)
+        elif cls is UnknownBody:
+            self._skip(entry)
+        if cls in LEDGER:
             facts.effects.apply(entry)
-            head.in_doubt = len(facts.effects.in_doubt)
-            head.waiting = len(facts.effects.questions)
-        head = facts.head
-        head.messages = len(self.transcript_fold.items)
+            facts.head.in_doubt = len(facts.effects.in_doubt)
+            facts.head.waiting = len(facts.effects.questions)
+        facts.head.messages = len(transcript.items)
         if cls not in BOOKKEEPING or (cls is CheckpointTaken and queued):
             facts.changed = True
+
+    def _skip(self, entry: Entry) -> None:
+        """A kind of a newer version. If it must be understood, nothing more can be written here."""
+        self.facts.skipped = True
+        if entry.must and self.facts.unknown is None:
+            self.facts.unknown = entry.kind, entry.seq
 
     def _message(self, item: Item) -> None:
         facts, head = self.facts, self.facts.head

@@ -19,7 +19,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     fence: int
 
 
-class Head(Struct, kw_only=True, omit_defaults=True):
+class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     """What listings need to know of a session without folding it: its state after entry `seq`."""
 
     session: SessionId

@@ -27,21 +27,23 @@ OWN: Final = "holdfast"
 """The name of our own message format."""
 
 
-class Text(Struct, frozen=True, tag_field="kind", tag="text", omit_defaults=True):
+class Text(Struct, frozen=True, gc=False, tag_field="kind", tag="text", omit_defaults=True):
     """Plain text."""
 
     text: str
     metadata: dict[str, Json] = {}
 
 
-class Reasoning(Struct, frozen=True, tag_field="kind", tag="reasoning", omit_defaults=True):
+class Reasoning(Struct, frozen=True, gc=False, tag_field="kind", tag="reasoning", omit_defaults=True):
     """What a model thought aloud; `metadata` keeps signatures that the provider wants back."""
 
     text: str
     metadata: dict[str, Json] = {}
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_call", omit_defaults=True):
+class ToolCall(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="kind", tag="tool_call", omit_defaults=True
+):
     """A model's wish to call a tool. The `id` is the provider's and may repeat from reply to reply."""
 
     id: str
@@ -50,7 +52,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_ca
     metadata: dict[str, Json] = {}
 
 
-class Media(Struct, frozen=True, kw_only=True, tag_field="kind", tag="media", omit_defaults=True):
+class Media(Struct, frozen=True, gc=False, kw_only=True, tag_field="kind", tag="media", omit_defaults=True):
     """An image, a sound, a document: inline `data` or a `url`."""
 
     media_type: str
@@ -60,7 +62,9 @@ class Media(Struct, frozen=True, kw_only=True, tag_field="kind", tag="media", om
     metadata: dict[str, Json] = {}
 
 
-class ToolResult(Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_result", omit_defaults=True):
+class ToolResult(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="kind", tag="tool_result", omit_defaults=True
+):
     """What came of a call: the text the model is shown, and `value`, the same as data."""
 
     call_id: str
@@ -80,7 +84,7 @@ class UnknownBlock(Struct, frozen=True, tag_field="kind", tag="unknown"):
 Block: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Media | UnknownBlock
 
 
-class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One message. Without an `id` or `at` of its own it gets the journal's when it is recorded."""
 
     role: Role
@@ -106,14 +110,14 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(block for block in self.blocks if isinstance(block, ToolCall))
 
 
-class CallPart(Struct, frozen=True, array_like=True, tag="call"):
+class CallPart(Struct, frozen=True, gc=False, array_like=True, tag="call"):
     """There is a tool call at this place."""
 
     id: str
     name: str
 
 
-class ResultPart(Struct, frozen=True, array_like=True, tag="result"):
+class ResultPart(Struct, frozen=True, gc=False, array_like=True, tag="result"):
     """There is a tool result at this place."""
 
     call_id: str
@@ -122,7 +126,7 @@ class ResultPart(Struct, frozen=True, array_like=True, tag="result"):
 Part: TypeAlias = CallPart | ResultPart
 
 
-class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Shape(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What the fold needs to know of a message."""
 
     role: Role

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import msgspec
 from msgspec import Raw, Struct
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from .entries import (
     KIND_OF,
     ApprovalRefused,
+    Body,
     CallRef,
     CheckpointTaken,
     Entry,
@@ -47,7 +48,7 @@ from .messages import (
 from .validity import Pairing
 
 
-class Item(Struct):
+class Item(Struct, gc=False):
     """A place in the transcript: the entry that put it there, and what it says, decoded when read.
 
     The results of a reply share one item: `results` by the position of their call.
@@ -119,7 +120,7 @@ class Messages(Sequence[AnyMessage]):
         return f"<{len(self)} messages>"
 
 
-class _Result(Struct, frozen=True):
+class _Result(Struct, frozen=True, gc=False):
     """A result for one call of a reply."""
 
     call: CallRef
@@ -127,7 +128,7 @@ class _Result(Struct, frozen=True):
     at: datetime
 
 
-class _Taken(Struct, frozen=True):
+class _Taken(Struct, frozen=True, gc=False):
     """Inbox item `number` was taken in."""
 
     number: int
@@ -143,35 +144,39 @@ class _Compacted(Struct, frozen=True):
 _REQUEST, _STEP_END, _FORK = "request", "step end", "fork"
 _Event: TypeAlias = Item | _Result | _Taken | _Compacted | str
 
-SPEAKING = frozenset(
-    KIND_OF[body]
-    for body in (
-        MessageAdded,
-        ModelRequested,
-        ModelReplied,
-        ToolCompleted,
-        ToolFailed,
-        ToolRefused,
-        ToolInDoubt,
-        ToolSettled,
-        ApprovalRefused,
-        CheckpointTaken,
-        InboxTaken,
-        TranscriptCompacted,
-        SessionForked,
-    )
-)
-"""Kinds that the transcript needs to see. All others can be skipped when only it is wanted."""
+
+class _Spans:
+    """A set of entries as spans, growing at its end."""
+
+    __slots__ = ("_closed", "_first", "_last")
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self._closed = list(spans)
+        self._first, self._last = self._closed.pop() if self._closed else (1, 0)
+
+    def extend_to(self, seq: int) -> None:
+        if seq != self._last + 1:
+            self._closed = list(self)
+            self._first = seq
+        self._last = seq
+
+    def __iter__(self) -> Iterator[Span]:
+        yield from self._closed
+        if self._first <= self._last:
+            yield Span(self._first, self._last)
+
+    def covers(self, span: Span) -> bool:
+        return any(seen.first <= span.first and span.last <= seen.last for seen in self)
 
 
 class Transcript:
     """Folds speaking entries into messages, and knows which spans of the journal are alive."""
 
     def __init__(self) -> None:
-        self.spans: list[Span] = []
+        self._live, self._seen = _Spans(), _Spans()
+        """The entries of this line of history, and all that were ever folded here."""
         self.complete = True
         """False when an entry of the spans was never seen here: fold the whole journal instead."""
-        self._seen: list[Span] = []
         self._events: dict[int, _Event] = {}
         """What each speaking entry said, also of the spans that were left behind."""
         self._reset()
@@ -190,6 +195,11 @@ class Transcript:
         """For each reply with calls, the item that holds their results."""
 
     @property
+    def spans(self) -> tuple[Span, ...]:
+        """The parts of the journal that this line of history is made of."""
+        return tuple(self._live)
+
+    @property
     def messages(self) -> Messages:
         """The messages, oldest first."""
         return Messages(self.items)
@@ -197,8 +207,8 @@ class Transcript:
     def apply(self, entry: Entry) -> Item | None:
         """Fold the next entry; the item that it holds, if it is a message."""
         seq = entry.seq
-        _extend(self.spans, seq)
-        _extend(self._seen, seq)
+        self._live.extend_to(seq)
+        self._seen.extend_to(seq)
         event = _event_of(entry)
         if event is None:
             return None
@@ -208,7 +218,7 @@ class Transcript:
 
     def load(self, spans: Iterable[Span], entries: Iterable[Entry]) -> None:
         """Begin with the speaking entries of these spans."""
-        self.spans, self._seen = list(spans), list(spans)
+        self._live, self._seen = _Spans(spans), _Spans(spans)
         for entry in entries:
             event = _event_of(entry)
             if event is not None:
@@ -217,10 +227,10 @@ class Transcript:
 
     def rewind(self, spans: Iterable[Span]) -> None:
         """Become what these spans say."""
-        self.spans = list(spans)
+        self._live = _Spans(spans)
         self._reset()
         for span in self.spans:
-            if not any(seen.first <= span.first and span.last <= seen.last for seen in self._seen):
+            if not self._seen.covers(span):
                 self.complete = False
             for seq in range(span.first, span.last + 1):
                 event = self._events.get(seq)
@@ -289,40 +299,61 @@ class Transcript:
                 self.pairing.add(item.parts)
 
 
-def _extend(spans: list[Span], seq: int) -> None:
-    if spans and spans[-1].last == seq - 1:
-        spans[-1] = Span(spans[-1].first, seq)
-    else:
-        spans.append(Span(seq, seq))
-
-
 def _event_of(entry: Entry) -> _Event | None:
     """What the entry says, or None if it does not speak."""
-    match entry.body:
-        case MessageAdded() as body:
-            return Item(
-                entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, body.inbox
-            )
-        case ModelReplied() as body:
-            return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format)
-        case CheckpointTaken():
-            return _STEP_END
-        case ModelRequested():
-            return _REQUEST
-        case SessionForked():
-            return _FORK
-        case ToolCompleted() as body:
-            return _result(entry, body.call, False, body.replay_of)
-        case ToolFailed(final=True) | ToolRefused() | ApprovalRefused() | ToolInDoubt(told=True) as body:
-            return _result(entry, body.call, True)
-        case ToolSettled(told=True) as body:
-            return _result(entry, body.call, body.verdict != "landed")
-        case InboxTaken() as body:
-            return _Taken(body.number)
-        case TranscriptCompacted() as body:
-            return _Compacted(body.span, Item(entry.seq, entry.at, "user", (), entry.content))
-        case _:
-            return None
+    reader = _READERS.get(entry.body.__class__)
+    return None if reader is None else reader(entry, entry.body)
+
+
+def _added(entry: Entry, body: MessageAdded) -> Item:
+    return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, body.inbox)
+
+
+def _replied(entry: Entry, body: ModelReplied) -> Item:
+    return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format)
+
+
+def _completed(entry: Entry, body: ToolCompleted) -> _Result:
+    return _result(entry, body.call, False, body.replay_of)
+
+
+def _refused(entry: Entry, body: ToolRefused | ApprovalRefused) -> _Result:
+    return _result(entry, body.call, True)
+
+
+def _failed(entry: Entry, body: ToolFailed) -> _Result | None:
+    return _result(entry, body.call, True) if body.final else None
+
+
+def _doubted(entry: Entry, body: ToolInDoubt) -> _Result | None:
+    return _result(entry, body.call, True) if body.told else None
+
+
+def _settled(entry: Entry, body: ToolSettled) -> _Result | None:
+    return _result(entry, body.call, body.verdict != "landed") if body.told else None
+
+
+def _compacted(entry: Entry, body: TranscriptCompacted) -> _Compacted:
+    return _Compacted(body.span, Item(entry.seq, entry.at, "user", (), entry.content))
+
+
+_READERS: dict[type[Body], Callable[[Entry, Any], _Event | None]] = {
+    MessageAdded: _added,
+    ModelReplied: _replied,
+    ModelRequested: lambda entry, body: _REQUEST,
+    CheckpointTaken: lambda entry, body: _STEP_END,
+    SessionForked: lambda entry, body: _FORK,
+    ToolCompleted: _completed,
+    ToolFailed: _failed,
+    ToolRefused: _refused,
+    ApprovalRefused: _refused,
+    ToolInDoubt: _doubted,
+    ToolSettled: _settled,
+    InboxTaken: lambda entry, body: _Taken(body.number),
+    TranscriptCompacted: _compacted,
+}
+SPEAKING = frozenset(KIND_OF[body] for body in _READERS)
+"""Kinds that the transcript needs to see. All others can be skipped when only it is wanted."""
 
 
 def _result(entry: Entry, call: CallRef, is_error: bool, replay_of: int | None = None) -> _Result:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Raw, Struct
 
 from ..messages import Json
 
 
-class Body(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The base of every body."""
 
 
@@ -32,7 +32,7 @@ def kind(name: str, *, must: bool = False) -> Callable[[_B], _B]:
     return register
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """One fact about a session.
 
     The body is what the fold needs to know. The content is what people, models and tools said, as JSON;
@@ -62,7 +62,7 @@ class AdapterBody(Body, frozen=True):
     data: Json = None
 
 
-class Span(Struct, frozen=True, array_like=True):
+class Span(NamedTuple):
     """The entries from `first` to `last`, both included."""
 
     first: int

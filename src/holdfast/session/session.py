@@ -128,15 +128,14 @@ class Session:
 
         For the layers above; applications have a method for everything they may record.
         """
-        self._engine.committer.check(self._channel)
+        engine, state = self._engine, self._state
+        if self._channel.lost is not None:
+            raise self._channel.lost
         run = current_run(self.id)
-        last = len(bodies) - 1
-        sealed: list[Sealed] = [
-            append_to(self._state, body, self._engine, run=run, content=content if place == last else None)
-            for place, body in enumerate(bodies)
-        ]
-        self._engine.committer.offer(
-            self._channel, sealed, copy(self._state.facts.head), keyframe=self._due_keyframe()
+        sealed: list[Sealed] = [append_to(state, body, engine, run=run) for body in bodies[:-1]]
+        sealed.append(append_to(state, bodies[-1], engine, run=run, content=content))
+        engine.committer.offer(
+            self._channel, sealed, copy(state.facts.head), keyframe=self._due_keyframe()
         )
 
     def _due_keyframe(self) -> bytes | None:

@@ -10,10 +10,12 @@ name the `sum` they follow, so they land once or find themselves there, and no r
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -33,19 +35,36 @@ _RETRY_S = 1.0
 
 
 class _Waiter:
-    """Somebody who waits until entry `seq` is durable."""
+    """Somebody who waits until entry `seq` is durable, in an event loop of asyncio's or of trio's."""
 
-    __slots__ = ("error", "event", "post", "seq")
+    __slots__ = ("_event", "_future", "error", "post", "seq")
 
     def __init__(self, seq: int) -> None:
         self.seq = seq
-        self.event = anyio.Event()
         self.error: HoldfastError | None = None
-        native: Any = current_token().native_token
-        # asyncio's loop, or trio's token: both run a function in their thread soon.
-        self.post: Callable[..., object] = (
-            getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
-        )
+        self.post: Callable[..., object]
+        self._future: asyncio.Future[None] | None = None
+        try:
+            # A bare future where there is one: it costs half of an event, once per step.
+            loop = asyncio.get_running_loop()
+            self._future, self.post = loop.create_future(), loop.call_soon_threadsafe
+        except RuntimeError:
+            native: Any = current_token().native_token
+            self._event, self.post = anyio.Event(), native.run_sync_soon
+
+    async def wait(self) -> None:
+        if self._future is not None:
+            await self._future
+        else:
+            await self._event.wait()
+        if self.error is not None:
+            raise self.error
+
+    def wake(self) -> None:
+        if self._future is None:
+            self._event.set()
+        elif not self._future.done():  # It is done if the caller was cancelled.
+            self._future.set_result(None)
 
 
 class Channel:
@@ -96,8 +115,8 @@ class Committer:
         self._urgent = False
         self._due: float | None = None
         self._closing = False
-        self._pid = os.getpid()
         self._thread: threading.Thread | None = None
+        _committers.add(self)
 
     # -- called by sessions, in their event loop -----------------------------------------------------
 
@@ -106,7 +125,8 @@ class Committer:
     ) -> None:
         """Hand over lines that belong into one commit. Returns at once; `head` must not change any more."""
         with self._wake:
-            self.check(channel)
+            if channel.lost is not None or self._closing:
+                self.check(channel)
             if not channel.lines:
                 channel.first_seq = sealed[0].entry.seq
             for one in sealed:
@@ -121,9 +141,7 @@ class Committer:
         if channel.lost is not None:
             raise channel.lost
         if self._closing:
-            raise Closed("the store was closed")
-        if os.getpid() != self._pid:
-            raise Closed("the store was opened in another process; open it anew after a fork")
+            raise Closed("the store was closed, or was opened in the parent of this process: open it here")
 
     def _mark(self, channel: Channel) -> None:
         self._dirty[channel] = None
@@ -137,7 +155,8 @@ class Committer:
     async def barrier(self, channel: Channel) -> None:
         """Wait until everything that was offered so far is durable."""
         with self._wake:
-            self.check(channel)
+            if channel.lost is not None or self._closing:
+                self.check(channel)
             seq = channel.head.seq if channel.head else 0
             if channel.durable_seq >= seq:
                 return
@@ -148,9 +167,7 @@ class Committer:
                 self._urgent = True
                 self._wake.notify()
         # If the caller is cancelled here, the lines are committed all the same.
-        await waiter.event.wait()
-        if waiter.error is not None:
-            raise waiter.error
+        await waiter.wait()
 
     # -- the thread ----------------------------------------------------------------------------------
 
@@ -249,6 +266,18 @@ class Committer:
             self._thread.join()
 
 
+_committers: weakref.WeakSet[Committer] = weakref.WeakSet()
+
+
+def _end_in_child() -> None:
+    """A forked child has neither the threads nor a right to the connections of its parent."""
+    for committer in list(_committers):
+        committer._closing, committer._thread = True, None
+
+
+os.register_at_fork(after_in_child=_end_in_child)
+
+
 def _wake_up(waiters: Iterable[_Waiter]) -> None:
     """One call into each event loop, however many of its tasks wait."""
     loops: dict[int, list[_Waiter]] = {}
@@ -263,7 +292,7 @@ def _wake_up(waiters: Iterable[_Waiter]) -> None:
 
 def _set_all(waiters: list[_Waiter]) -> None:
     for waiter in waiters:
-        waiter.event.set()
+        waiter.wake()
 
 
 def commit_now(driver: Driver, item: Append) -> Outcome:

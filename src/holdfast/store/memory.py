@@ -129,7 +129,8 @@ class MemoryDriver:
                     place = name, fields.run
                     if fields.kind == "run.started":
                         runs[place] = RunLines(RunCursor(fields.at, name, fields.seq), line, None)
-                    else:
+                    elif place in runs:
+                        # Otherwise a fork ends a run that its origin began: that one is listed there.
                         runs[place] = runs[place]._replace(ended=line)
         ordered = sorted(runs.values(), key=lambda run: run.cursor)
         return [run for run in ordered if after is None or run.cursor > after][:limit]
@@ -160,7 +161,7 @@ class MemoryDriver:
             del self._journals[session]
             if journal.pinned:
                 last = max(pin.seq for pin in journal.pinned.values())
-                del journal.lines[last - journal.first_seq + 1 :]
+                del journal.lines[max(0, last - journal.first_seq + 1) :]
                 self._journals[hidden_name(journal.head.uid)] = journal
             else:
                 self._let_go(journal)

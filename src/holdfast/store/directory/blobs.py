@@ -20,11 +20,12 @@ class Blobs:
     def put(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
         """Keep the bytes under their digest, unless they are there already. Durable."""
         data, description = self._files(digest)
-        if description.exists():
-            return
-        make_directory(data.parent)
+        with translated(data):
+            if description.exists():
+                return
+            make_directory(data.parent)
         # The lock is not held while the bytes arrive, which may take long.
-        with written(self._scratch, parts) as temporary, held(self._lock):
+        with written(self._scratch, parts) as temporary, translated(data), held(self._lock):
             if not description.exists():
                 move(temporary, data)
                 put(description, [info], self._scratch)

@@ -274,7 +274,6 @@ class DirectoryDriver:
                 return self._claims.find(key)
         return self._claims.find(key)
 
-    @_translated
     def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
         self._blobs.put(digest, parts, info)
 

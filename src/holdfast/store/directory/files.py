@@ -14,8 +14,6 @@ from pathlib import Path
 from ...errors import StoreFailed
 from ...ids import fresh_uid
 
-_BUFFER_BYTES = 1 << 20
-
 _ADVICE = {
     errno.ENOSPC: "Free some space there",
     errno.EDQUOT: "Raise the quota, or free some space there",
@@ -102,15 +100,18 @@ def list_names(path: Path) -> list[str]:
 @contextmanager
 def written(scratch: Path, parts: Iterable[bytes]) -> Iterator[Path]:
     """A synced temporary file with these bytes, removed in the end unless it was moved to its place."""
-    path, fd = _open_temporary(scratch)
+    with translated(scratch):
+        path, fd = _open_temporary(scratch)
     try:
-        with os.fdopen(fd, "wb", _BUFFER_BYTES) as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
+        # Not around the loop: an error of where the parts come from is not the store's.
+        for part in parts:
+            with translated(path):
+                write_all(fd, part)
+        with translated(path):
             sync_data(fd)
-            yield path
+        yield path
     finally:
+        os.close(fd)
         path.unlink(missing_ok=True)
 
 

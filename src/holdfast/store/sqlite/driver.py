@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -32,23 +33,29 @@ from ..driver import (
 from .connections import Connections
 
 _CHUNKS: Final = (256, 64, 16, 4, 1)
-"""Rows in one INSERT. A statement for many rows is one call into SQLite, and apsw gives up the interpreter
+"""Rows in one statement. A statement for many rows is one call into SQLite, and apsw gives up the interpreter
 lock for every call: row by row, a busy event loop would make the committer wait for each."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(Head).decode
 
-_MOVE: Final = """
-    UPDATE sessions
-    SET seq = ?3, sum = ?4, status = ?5, parent = ?6, open_run = ?7, in_doubt = ?8, head = ?9
-    WHERE session = ?1 AND sum = ?2
-    RETURNING posted
-"""
+_INSERTS: Final = {
+    rows: "INSERT INTO entries (session, seq, kind, line) VALUES " + ", ".join(["(?, ?, ?, ?)"] * rows)
+    for rows in _CHUNKS
+}
+_MOVES: Final = {
+    rows: f"""
+        UPDATE sessions
+        SET seq = new.column2, sum = new.column3, status = new.column4, parent = new.column5,
+            open_run = new.column6, in_doubt = new.column7, head = new.column8
+        FROM (VALUES {", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * rows)}) AS new
+        WHERE session = new.column1
+    """
+    for rows in _CHUNKS
+}
 _CREATE: Final = """
-    INSERT INTO sessions (session, uid, seq, sum, status, parent, open_run, in_doubt, head, origin_uid)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-    ON CONFLICT DO NOTHING
-    RETURNING posted
+    INSERT INTO sessions (uid, origin_uid, session, seq, sum, status, parent, open_run, in_doubt, head)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _RUNS: Final = """
     SELECT
@@ -84,13 +91,14 @@ class SqliteDriver:
 
     def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
         with self._db.writing() as db:
-            outcomes = [_commit_head(db, item) for item in batch]
-            landed = [
-                item for item, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, Done)
-            ]
-            _insert_lines(db, landed)
+            tips = _tips_now(db, [item.session for item in batch])
+            outcomes = [_decide(db, item, tips.get(item.session)) for item in batch]
+            both = zip(batch, outcomes, strict=True)
+            landed = [item for item, outcome in both if isinstance(outcome, Done)]
+            _write_heads(db, landed)
+            _write_lines(db, landed)
             for item in landed:
-                _commit_extras(db, item)
+                _write_extras(db, item)
         return outcomes
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
@@ -148,25 +156,24 @@ class SqliteDriver:
 
     def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
         with self._db.writing() as db:
-            row = db.execute(_MOVE, (session, after, *_head_columns(head))).fetchone()
-            if row is None:
-                return _conflict(db, session)
+            sum, posted = _tips_now(db, [session]).get(session, (None, 0))
+            if sum != after:
+                return Conflict(sum)
+            db.execute(_MOVES[1], _head_columns(head))
             pinned = _last_pinned(db, head.uid) or 0
             db.executemany(
                 "UPDATE entries SET line = ? WHERE session = ? AND seq = ?",
                 [(line.decode(), session, seq) for seq, line in lines.items() if seq > pinned],
             )
             db.execute("DELETE FROM keyframes WHERE session = ?", (session,))
-            return Done(row[0])
+            return Done(posted)
 
     def delete(self, session: SessionId, after: str) -> Outcome:
         with self._db.writing() as db:
-            row = db.execute(
-                "SELECT uid, posted FROM sessions WHERE session = ? AND sum = ?", (session, after)
-            ).fetchone()
-            if row is None:
-                return _conflict(db, session)
-            uid, posted = row
+            sum, posted = _tips_now(db, [session]).get(session, (None, 0))
+            if sum != after:
+                return Conflict(sum)
+            uid = str(db.execute("SELECT uid FROM sessions WHERE session = ?", (session,)).get)
             db.execute("DELETE FROM inbox WHERE session = ?", (session,))
             db.execute("DELETE FROM keyframes WHERE session = ?", (session,))
             needed = _last_pinned(db, uid)
@@ -263,6 +270,7 @@ class SqliteDriver:
 
 def _head_columns(head: Head) -> tuple[Any, ...]:
     return (
+        head.session,
         head.seq,
         head.sum,
         head.status,
@@ -278,32 +286,26 @@ def _tip(row: tuple[Any, ...]) -> Tip:
     return Tip(session=SessionId(session), seq=seq, sum=sum, posted=posted, head=_decode_head(head))
 
 
-def _conflict(db: apsw.Connection, session: SessionId) -> Conflict:
-    return Conflict(db.execute("SELECT sum FROM sessions WHERE session = ?", (session,)).get)
+def _tips_now(db: apsw.Connection, sessions: Sequence[SessionId]) -> dict[str, tuple[str, int]]:
+    """The last sum and the newest inbox number of each session that is there, in one row."""
+    query = """
+        SELECT json_group_array(json_array(session, sum, posted)) FROM sessions
+        WHERE session IN (SELECT value FROM json_each(?))
+    """
+    rows = json.loads(str(db.execute(query, (_encode(sessions).decode(),)).get))
+    return {session: (sum, posted) for session, sum, posted in rows}
 
 
-def _commit_head(db: apsw.Connection, item: Append) -> Outcome:
-    """Move the head, or make it: everything else of the item follows only if this succeeds."""
-    refused = _find_refused(db, item.claims) if item.claims else None
-    columns = _head_columns(item.head)
-    if item.after is not None:
-        if refused is not None:
-            current = _conflict(db, item.session)
-            return refused if current.sum == item.after else current
-        row = db.execute(_MOVE, (item.session, item.after, *columns)).fetchone()
-        return Done(row[0]) if row else _conflict(db, item.session)
-    current = _conflict(db, item.session)
-    if current.sum is not None:
-        return current
+def _decide(db: apsw.Connection, item: Append, tip: tuple[str, int] | None) -> Outcome:
+    sum, posted = tip or (None, 0)
+    if sum != item.after:
+        return Conflict(sum)
+    refused = _find_refused(db, item.claims)
     if refused is not None:
         return refused
-    pin = item.pin
-    if pin is not None and not _has(db, pin):
+    if item.pin is not None and not _has(db, item.pin):
         return OriginGone()
-    db.execute(_CREATE, (item.session, item.head.uid, *columns, pin.uid if pin else None))
-    if pin is not None:
-        db.execute("INSERT INTO pins VALUES (?, ?, ?)", (pin.uid, item.head.uid, pin.seq))
-    return Done(0)
+    return Done(posted)
 
 
 def _has(db: apsw.Connection, pin: Pin) -> bool:
@@ -311,27 +313,42 @@ def _has(db: apsw.Connection, pin: Pin) -> bool:
     return db.execute(query, (pin.origin, pin.uid)).get is not None
 
 
-def _insert_lines(db: apsw.Connection, items: Sequence[Append]) -> None:
-    values: list[str | int] = []
+def _write_heads(db: apsw.Connection, items: Sequence[Append]) -> None:
+    moved: list[Any] = []
+    for item in items:
+        columns = _head_columns(item.head)
+        if item.after is not None:
+            moved += columns
+            continue
+        pin = item.pin
+        db.execute(_CREATE, (item.head.uid, pin.uid if pin else None, *columns))
+        if pin is not None:
+            db.execute("INSERT INTO pins VALUES (?, ?, ?)", (pin.uid, item.head.uid, pin.seq))
+    _execute_chunked(db, _MOVES, 8, moved)
+
+
+def _write_lines(db: apsw.Connection, items: Sequence[Append]) -> None:
+    values: list[Any] = []
     for item in items:
         seq = item.first_seq
         for kind, line in zip(item.kinds, item.lines, strict=True):
             values += (item.session, seq, kind, line.decode())
             seq += 1
+    _execute_chunked(db, _INSERTS, 4, values)
+
+
+def _execute_chunked(
+    db: apsw.Connection, statements: Mapping[int, str], columns: int, values: Sequence[Any]
+) -> None:
     start = 0
-    for chunk in _CHUNKS:
-        while len(values) - start >= 4 * chunk:
-            db.execute(_INSERTS[chunk], values[start : start + 4 * chunk])
-            start += 4 * chunk
+    for rows in _CHUNKS:
+        size = rows * columns
+        while len(values) - start >= size:
+            db.execute(statements[rows], values[start : start + size])
+            start += size
 
 
-_INSERTS: Final = {
-    rows: "INSERT INTO entries (session, seq, kind, line) VALUES " + ", ".join(["(?, ?, ?, ?)"] * rows)
-    for rows in _CHUNKS
-}
-
-
-def _commit_extras(db: apsw.Connection, item: Append) -> None:
+def _write_extras(db: apsw.Connection, item: Append) -> None:
     for change in item.claims:
         _change_claim(db, change)
     if item.keyframe is not None:

@@ -1,0 +1,28 @@
+"""Every driver keeps every promise of the contract."""
+
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from holdfast.store.directory import DirectoryDriver
+from holdfast.store.driver import Driver
+from holdfast.store.memory import MemoryDriver
+from holdfast.store.sqlite import SqliteDriver
+from holdfast.testing import DriverSuite
+
+# What is in memory is gone with its driver; opening it again means the same object.
+_in_memory: WeakValueDictionary[Path, MemoryDriver] = WeakValueDictionary()
+
+
+class TestMemory(DriverSuite):
+    def make_driver(self, tmp_path: Path) -> Driver:
+        return _in_memory.setdefault(tmp_path, MemoryDriver())
+
+
+class TestDirectory(DriverSuite):
+    def make_driver(self, tmp_path: Path) -> Driver:
+        return DirectoryDriver(tmp_path / "store")
+
+
+class TestSqlite(DriverSuite):
+    def make_driver(self, tmp_path: Path) -> Driver:
+        return SqliteDriver(tmp_path / "store.db")
