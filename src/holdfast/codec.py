@@ -117,13 +117,13 @@ def encode_body(body: Body) -> bytes:
 
 def seal(
     body: Body,
-    *,
     seq: int,
     at: datetime,
     run: str | None,
     step: int,
     after: str,
     content: bytes | None = None,
+    *,
     kind: str | None = None,
 ) -> Sealed:
     """Make the entry that follows the one with the sum `after`.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Literal, TypeAlias
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, field
 
 from .entries import (
     ApprovalAsked,
@@ -21,6 +23,7 @@ from .entries import (
     ToolFailed,
     ToolInDoubt,
     ToolIssued,
+    ToolRefused,
     ToolSettled,
     ToolUndone,
 )
@@ -29,6 +32,7 @@ from .messages import Json
 EffectStatus: TypeAlias = Literal[
     "running", "completed", "failed", "in_doubt", "not_landed", "gave_up", "discarded", "undone"
 ]
+OPEN: frozenset[EffectStatus] = frozenset({"running", "in_doubt"})
 
 
 class Effect(Struct, kw_only=True, omit_defaults=True):
@@ -40,12 +44,21 @@ class Effect(Struct, kw_only=True, omit_defaults=True):
     tool: str
     operation: str
     key: str
+    args: Json = None
+    """Kept while the row is open; afterwards the journal has them."""
+    scope: str = "call"
     side_effects: tuple[str, ...] = ()
     generation: int = 0
     attempt: int = 1
+    timeout_s: float | None = None
+    holder: str | None = None
+    """Whose body it was."""
     status: EffectStatus = "running"
     why: str = ""
     outcome: int | None = None
+    crashed: bool = False
+    """The process died while it ran."""
+    undoes: int | None = None
     notes: dict[str, Json] = {}
 
     @property
@@ -54,8 +67,8 @@ class Effect(Struct, kw_only=True, omit_defaults=True):
         return "write" in self.side_effects or "mutate" in self.side_effects
 
 
-class Question(Struct, frozen=True, kw_only=True):
-    """A call that waits for a person's approval."""
+class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that waits for a person's approval, or has an answer."""
 
     asked: int
     at: datetime
@@ -63,92 +76,182 @@ class Question(Struct, frozen=True, kw_only=True):
     tool: str
     args: Json
     why: str = ""
+    approved: bool | None = None
+    new_args: Json | UnsetType = UNSET
 
 
-class Effects(Struct, kw_only=True):
-    """Every effect by the `seq` of its intent, and the questions that nobody has answered."""
+class Repeats(Struct, kw_only=True, omit_defaults=True):
+    """How often the last call was made in a row, with the same result."""
+
+    fingerprint: str = ""
+    count: int = 0
+    result: str = ""
+
+
+class Effects(Struct, kw_only=True, omit_defaults=True):
+    """Every effect by the `seq` of its intent, and what the gates must remember."""
 
     rows: dict[int, Effect] = {}
+    by_operation: dict[str, list[int]] = {}
+    open: dict[int, None] = {}
+    """The rows that are running or in doubt."""
     questions: dict[int, Question] = {}
+    answers: dict[str, Question] = {}
+    """Approvals that were given, by call."""
+    repeats: Repeats = field(default_factory=Repeats)
+    last_change: int = 0
+    """The intent of the last effect that changes the world."""
 
     @property
     def in_doubt(self) -> list[Effect]:
         """Issued, and nobody knows whether it happened."""
-        return [row for row in self.rows.values() if row.status == "in_doubt"]
+        return [self.rows[issued] for issued in self.open if self.rows[issued].status == "in_doubt"]
 
-    def apply(self, entry: Entry) -> None:
-        """Fold one entry; those that are not about tools change nothing."""
-        match entry.body:
-            case ToolIssued() as body:
-                self.rows[entry.seq] = Effect(
-                    issued=entry.seq,
-                    at=entry.at,
-                    call=body.call,
-                    tool=body.tool,
-                    operation=body.operation,
-                    key=body.key,
-                    side_effects=body.side_effects,
-                    generation=body.generation,
-                    attempt=body.attempt,
-                )
-            case ToolAnnotated() as body:
-                row = self.rows[body.issued]
-                row.notes = {**row.notes, **body.notes}
-            case ToolCompleted(issued=int() as issued):
-                self._end(issued, "completed", entry.seq)
-            case ToolFailed() as body:
-                self._end(body.issued, "failed", entry.seq, body.error)
-            case ToolInDoubt() as body:
-                self._end(body.issued, "in_doubt", None, body.why)
-            case ToolDiscarded() as body:
-                self._end(body.issued, "discarded", entry.seq)
-            case ToolSettled() as body:
-                status: EffectStatus = "completed" if body.verdict == "landed" else body.verdict
-                self._end(body.issued, status, entry.seq, body.note)
-            case ToolUndone() as body:
-                self._end(body.issued, "undone", entry.seq)
-            case ApprovalAsked() as body:
-                self.questions[entry.seq] = Question(
-                    asked=entry.seq,
-                    at=entry.at,
-                    call=body.call,
-                    tool=body.tool,
-                    args=body.args,
-                    why=body.why,
-                )
-            case ApprovalGiven() | ApprovalRefused() as body:
-                self.questions.pop(body.asked, None)
-            case LeaseTaken():
-                self._orphan()
-            case _:
-                pass
+    def find_last(self, operation: str) -> Effect | None:
+        """The latest row of this operation."""
+        found = self.by_operation.get(operation)
+        return self.rows[found[-1]] if found else None
+
+    def find_call(self, call: CallRef) -> list[Effect]:
+        """The rows of this very call, oldest first."""
+        return [row for row in self.rows.values() if same_call(row.call, call)]
+
+    def apply(self, entry: Entry, holder: str | None) -> None:
+        """Fold one entry of the ledger. `holder` is who holds the session."""
+        body = entry.body
+        if isinstance(body, ToolIssued):
+            self._issue(entry, body, holder)
+        else:
+            _FOLDS[body.__class__](self, entry, body)
+
+    def _issue(self, entry: Entry, body: ToolIssued, holder: str | None) -> None:
+        row = Effect(
+            issued=entry.seq,
+            at=entry.at,
+            call=body.call,
+            tool=body.tool,
+            operation=body.operation,
+            key=body.key,
+            args=body.args,
+            scope=body.scope,
+            side_effects=body.side_effects,
+            generation=body.generation,
+            attempt=body.attempt,
+            timeout_s=body.timeout_s,
+            holder=holder,
+            undoes=body.undoes,
+        )
+        self.rows[entry.seq] = row
+        self.open[entry.seq] = None
+        self.by_operation.setdefault(body.operation, []).append(entry.seq)
+        if row.changes_the_world:
+            self.last_change = entry.seq
+        if body.attempt == 1 and body.undoes is None:
+            self._repeat(body.fingerprint)
+
+    def _repeat(self, fingerprint: str) -> None:
+        if fingerprint == self.repeats.fingerprint:
+            self.repeats.count += 1
+        else:
+            self.repeats = Repeats(fingerprint=fingerprint, count=1)
+
+    def _annotate(self, entry: Entry, body: ToolAnnotated) -> None:
+        row = self.rows[body.issued]
+        row.notes = {**row.notes, **body.notes}
+
+    def _complete(self, entry: Entry, body: ToolCompleted) -> None:
+        if body.issued is None:
+            self._repeat(body.fingerprint)
+        else:
+            self._end(body.issued, "completed", entry.seq)
+        result = "" if entry.content is None else sha256(entry.content).hexdigest()[:16]
+        if body.replay_of is None and result != self.repeats.result:
+            # A result that changes is progress.
+            self.repeats.count = min(self.repeats.count, 1)
+            self.repeats.result = result
+
+    def _refuse(self, entry: Entry, body: ToolRefused) -> None:
+        if body.fingerprint:
+            self._repeat(body.fingerprint)
+
+    def _fail(self, entry: Entry, body: ToolFailed) -> None:
+        self._end(body.issued, "failed", entry.seq, body.error)
+
+    def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:
+        row = self.rows[body.issued]
+        row.status, row.why = "in_doubt", body.why
+
+    def _discard(self, entry: Entry, body: ToolDiscarded) -> None:
+        self._end(body.issued, "discarded", entry.seq)
+
+    def _settle(self, entry: Entry, body: ToolSettled) -> None:
+        status: EffectStatus = "completed" if body.verdict == "landed" else body.verdict
+        self._end(body.issued, status, entry.seq, body.note)
+
+    def _undo(self, entry: Entry, body: ToolUndone) -> None:
+        self._end(body.issued, "undone", entry.seq)
 
     def _end(self, issued: int, status: EffectStatus, outcome: int | None, why: str = "") -> None:
         row = self.rows[issued]
-        row.status, row.outcome, row.why = status, outcome, why
+        row.status, row.outcome, row.why, row.args = status, outcome, why, None
+        self.open.pop(issued, None)
 
-    def _orphan(self) -> None:
+    def _ask(self, entry: Entry, body: ApprovalAsked) -> None:
+        self.questions[entry.seq] = Question(
+            asked=entry.seq, at=entry.at, call=body.call, tool=body.tool, args=body.args, why=body.why
+        )
+
+    def _approve(self, entry: Entry, body: ApprovalGiven) -> None:
+        question = self.questions.pop(body.asked)
+        self.answers[call_name(question.call)] = Question(
+            asked=question.asked,
+            at=question.at,
+            call=question.call,
+            tool=question.tool,
+            args=question.args,
+            approved=True,
+            new_args=body.args,
+        )
+
+    def _decline(self, entry: Entry, body: ApprovalRefused) -> None:
+        self.questions.pop(body.asked, None)
+
+    def _orphan(self, entry: Entry, body: LeaseTaken) -> None:
         """A new holder: what was running under the old one is in doubt, or was harmless."""
-        for row in self.rows.values():
+        for issued in list(self.open):
+            row = self.rows[issued]
             if row.status == "running":
-                row.status = "in_doubt" if row.changes_the_world else "discarded"
-                row.why = "the process that ran it is gone, and left no outcome"
+                row.crashed = True
+                if row.changes_the_world:
+                    row.status = "in_doubt"
+                    row.why = "the process that ran it is gone and left no outcome"
+                else:
+                    self._end(issued, "discarded", None, "the process that ran it is gone; it is harmless")
 
 
-LEDGER: frozenset[type[Body]] = frozenset(
-    {
-        ToolIssued,
-        ToolAnnotated,
-        ToolCompleted,
-        ToolFailed,
-        ToolInDoubt,
-        ToolDiscarded,
-        ToolSettled,
-        ToolUndone,
-        ApprovalAsked,
-        ApprovalGiven,
-        ApprovalRefused,
-        LeaseTaken,
-    }
-)
+def same_call(a: CallRef, b: CallRef) -> bool:
+    """A call is named by its reply and its place there; a caller's own by its id."""
+    return call_name(a) == call_name(b)
+
+
+def call_name(call: CallRef) -> str:
+    """What tells a call from all others of its session."""
+    return f"{call.reply}.{call.index}" if call.reply is not None else f"={call.id}"
+
+
+_FOLDS: dict[type[Body], Callable[[Effects, Entry, Any], None]] = {
+    ToolAnnotated: Effects._annotate,
+    ToolCompleted: Effects._complete,
+    ToolRefused: Effects._refuse,
+    ToolFailed: Effects._fail,
+    ToolInDoubt: Effects._doubt,
+    ToolDiscarded: Effects._discard,
+    ToolSettled: Effects._settle,
+    ToolUndone: Effects._undo,
+    ApprovalAsked: Effects._ask,
+    ApprovalGiven: Effects._approve,
+    ApprovalRefused: Effects._decline,
+    LeaseTaken: Effects._orphan,
+}
+LEDGER: frozenset[type[Body]] = frozenset(_FOLDS) | {ToolIssued}
 """What the ledger is folded from."""

@@ -20,7 +20,9 @@ from .entries import (
     InboxMessage,
     InboxTaken,
     LeaseReleased,
+    LeaseRenewed,
     LeaseTaken,
+    LeftBehind,
     ModelFailed,
     ModelReplied,
     ModelRequested,
@@ -125,6 +127,8 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     submitted: set[str] = set()
     """Keys of the messages that were submitted through the inbox."""
     cancel: str | None = None
+    left_behind: tuple[LeftBehind, ...] = ()
+    """Of a fork: what its origin did in the world after the version it began with."""
     effects: Effects = field(default_factory=Effects)
     skipped: bool = False
     """A line of an unknown kind was passed over."""
@@ -172,6 +176,7 @@ def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     facts.runs, facts.requests, facts.seconds, facts.last_run = {}, {}, 0.0, None
     facts.counters = ToolCounters()
     facts.submitted, facts.cancel = set(), None
+    facts.left_behind = body.left_behind
 
 
 def _leased(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
@@ -334,6 +339,7 @@ BOOKKEEPING: frozenset[type[Body]] = frozenset(
         SessionOpened,
         SessionForked,
         LeaseTaken,
+        LeaseRenewed,
         LeaseReleased,
         SessionLabelled,
         SessionClosed,

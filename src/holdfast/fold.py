@@ -96,7 +96,8 @@ class SessionState:
         elif cls is UnknownBody:
             self._skip(entry)
         if cls in LEDGER:
-            facts.effects.apply(entry)
+            lease = facts.head.lease
+            facts.effects.apply(entry, lease.holder if lease else None)
             facts.head.in_doubt = len(facts.effects.in_doubt)
             facts.head.waiting = len(facts.effects.questions)
         facts.head.messages = len(transcript.items)

@@ -356,14 +356,14 @@ SPEAKING = frozenset(KIND_OF[body] for body in _READERS)
 """Kinds that the transcript needs to see. All others can be skipped when only it is wanted."""
 
 
-def _result(entry: Entry, call: CallRef, is_error: bool, replay_of: int | None = None) -> _Result:
+def _result(entry: Entry, call: CallRef, is_error: bool, replay_of: str | None = None) -> _Result:
     said = ResultContent(text="[erased]") if entry.content is None else _decode_result(entry.content)
     result = ToolResult(
         call_id=call.id,
         content=said.text,
         is_error=is_error,
         value=said.value,
-        replay_of=None if replay_of is None else str(replay_of),
+        replay_of=replay_of,
     )
     return _Result(call, result, entry.at)
 

@@ -60,3 +60,5 @@ class InboxTaken(Body, frozen=True):
 
     number: int
     item: InboxItem
+    late: bool = False
+    """It answered a line that was no longer open, and changes nothing."""

@@ -28,6 +28,15 @@ class SessionOpened(Body, frozen=True):
     parent: Parent | None = None
 
 
+class LeftBehind(Struct, frozen=True, kw_only=True):
+    """An effect in the world that a fork or a rewind does not take back."""
+
+    issued: int
+    tool: str
+    call: str
+    status: str
+
+
 @kind("session.forked", must=True)
 class SessionForked(Body, frozen=True):
     """The first line of a fork: its journal goes on where entry `seq` of the origin's ended."""
@@ -37,6 +46,8 @@ class SessionForked(Body, frozen=True):
     origin_uid: str
     version: int
     labels: dict[str, str] = {}
+    left_behind: tuple[LeftBehind, ...] = ()
+    """Effects of the origin that came after the version: they happened, and the fork does not know them."""
 
 
 @kind("lease.taken", must=True)
@@ -45,6 +56,11 @@ class LeaseTaken(Body, frozen=True):
 
     holder: str
     name: str
+
+
+@kind("lease.renewed")
+class LeaseRenewed(Body, frozen=True):
+    """The holder was silent for a whole term, and found that nobody had taken its place."""
 
 
 @kind("lease.released")

@@ -33,6 +33,8 @@ class ToolIssued(Body, frozen=True):
     call: CallRef
     tool: str
     args: Json
+    fingerprint: str
+    """Of the tool and its arguments, for telling repeated calls."""
     operation: str
     scope: str
     side_effects: tuple[str, ...] = ()
@@ -40,8 +42,8 @@ class ToolIssued(Body, frozen=True):
     generation: int = 0
     attempt: int = 1
     timeout_s: float | None = None
-    idempotent_s: float | None = None
-    """For how long the service remembers keys; infinite is -1, not idempotent is None."""
+    undoes: int | None = None
+    """The intent of the effect that this one takes back."""
 
 
 @kind("tool.annotated")
@@ -52,13 +54,23 @@ class ToolAnnotated(Body, frozen=True):
     notes: dict[str, Json]
 
 
+@kind("tool.reported")
+class ToolReported(Body, frozen=True):
+    """Progress, while it runs: the content is the text."""
+
+    issued: int
+
+
 @kind("tool.completed", must=True)
 class ToolCompleted(Body, frozen=True):
     """The outcome; its content is the result in the transcript."""
 
     call: CallRef
     issued: int | None = None
-    replay_of: int | None = None
+    """None for a replay: then `original` is the intent whose outcome it repeats, of the call `replay_of`."""
+    original: int | None = None
+    replay_of: str | None = None
+    fingerprint: str = ""
     latency_ms: float | None = None
 
 
@@ -80,6 +92,7 @@ class ToolRefused(Body, frozen=True):
     call: CallRef
     tool: str
     gate: str
+    fingerprint: str = ""
 
 
 @kind("tool.in_doubt", must=True)

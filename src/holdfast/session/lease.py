@@ -13,7 +13,7 @@ import anyio
 from msgspec import Struct
 
 from ..clock import boot_s
-from ..codec import GENESIS, Sealed, seal
+from ..codec import Sealed, seal
 from ..entries import Body, LeaseTaken, Parent, SessionOpened
 from ..errors import LeaseHeld, NotFound, ReadOnly
 from ..fold import SessionState
@@ -119,18 +119,10 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
 
 
 def append_to(
-    state: SessionState, body: Body, engine: Engine, *, run: str | None = None, content: bytes | None = None
+    state: SessionState, body: Body, engine: Engine, run: str | None = None, content: bytes | None = None
 ) -> Sealed:
     """Seal the entry that comes next in this state, and fold it in."""
     head = state.facts.head
-    sealed = seal(
-        body,
-        seq=head.seq + 1,
-        at=engine.now(),
-        run=run,
-        step=head.step + 1,
-        after=head.sum or GENESIS,
-        content=content,
-    )
+    sealed = seal(body, head.seq + 1, engine.now(), run, head.step + 1, head.sum, content)
     state.apply(sealed.entry, sealed.sum)
     return sealed

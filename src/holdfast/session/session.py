@@ -132,19 +132,20 @@ class Session:
         if self._channel.lost is not None:
             raise self._channel.lost
         run = current_run(self.id)
-        sealed: list[Sealed] = [append_to(state, body, engine, run=run) for body in bodies[:-1]]
-        sealed.append(append_to(state, bodies[-1], engine, run=run, content=content))
+        sealed: list[Sealed] = [append_to(state, body, engine, run) for body in bodies[:-1]]
+        sealed.append(append_to(state, bodies[-1], engine, run, content))
         engine.committer.offer(
             self._channel, sealed, copy(state.facts.head), keyframe=self._due_keyframe()
         )
 
     def _due_keyframe(self) -> bytes | None:
         """A keyframe, when the tail has grown by a fixed share: together they cost a constant per line."""
-        last = self._state.keyframe_seq
-        if self._state.seq - last < max(KEYFRAME_LINES_MIN, KEYFRAME_GROWTH * last):
+        state = self._state
+        tail, before = state.facts.head.seq - state.keyframe_seq, state.keyframe_seq
+        if tail < KEYFRAME_LINES_MIN or tail < KEYFRAME_GROWTH * before:
             return None
-        self._state.keyframe_seq = self._state.seq
-        return self._state.keyframe()
+        state.keyframe_seq = state.facts.head.seq
+        return state.keyframe()
 
     async def flush(self) -> None:
         """Wait until everything recorded so far is durable."""

@@ -5,7 +5,7 @@
       lock                           held while claims, pins and deleted sessions change
       sessions/<id>/
         journal.jsonl                one JSON line an entry; a commit's last line ends with ,"end":<lines>}
-        session.json                 the session's uid, and for a fork what it pins; never changes
+        session.json                 its uid, its first entry's number, what it pins as a fork; never changes
         head.json                    cache of the head, overwritten without a sync
         keyframe.json                the last keyframe, if there is one
         inbox/<number>.json          an item; <number>.taken is the newest one, no longer needed

@@ -101,7 +101,7 @@ class DirectoryDriver:
     def _begin(self, folder: SessionFolder, item: Append) -> None:
         if item.pin:
             self._forks.pin(item.pin, item.session, item.head.uid)
-        folder.begin(Identity(item.head.uid, item.pin))
+        folder.begin(Identity(item.head.uid, item.first_seq, item.pin))
 
     def _append(self, folder: SessionFolder, item: Append) -> None:
         head = item.head
@@ -200,13 +200,15 @@ class DirectoryDriver:
     @_translated
     def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
         folder = self._folder(session)
-        with folder.held() as there:
+        with self._alone(), folder.held() as there:
             extent = folder.journal.find_extent(locked=True) if there else None
             if extent is None or extent.sum != after:
                 return Conflict(extent.sum if extent else None)
+            pinned = self._forks.find_last_pinned(folder.get_identity().uid) or 0
             # First the copies: a keyframe that still has what was erased would be believed.
             folder.drop_copies()
-            folder.journal.rewrite(lines, self._layout.scratch)
+            erased = {seq: line for seq, line in lines.items() if seq > pinned}
+            folder.journal.rewrite(erased, self._layout.scratch)
             folder.write_head(head)
             return Done(folder.inbox.posted())
 
@@ -217,11 +219,8 @@ class DirectoryDriver:
             extent = folder.journal.find_extent(locked=True) if there else None
             if extent is None or extent.sum != after:
                 return Conflict(extent.sum if extent else None)
-            identity = folder.find_identity()
-            if identity is None:
-                raise Corrupt(str(folder.path), "session.json is missing")
             posted = folder.inbox.posted()
-            self._forks.remove(folder, identity)
+            self._forks.remove(folder, folder.get_identity())
             return Done(posted)
 
     @_translated

@@ -26,6 +26,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     """What tells a session from an earlier one with the same id, and a fork's hold on its origin."""
 
     uid: str
+    first_seq: int
     pin: Pin | None = None
 
 
@@ -40,7 +41,7 @@ class SessionFolder:
     def __init__(self, path: Path, scratch: Path) -> None:
         self.path, self._scratch = path, scratch
         self.lock = path / "lock"
-        self.journal = Journal(path / "journal.jsonl", self.lock)
+        self.journal = Journal(path / "journal.jsonl", self.lock, self._find_first_seq)
         self.inbox = Inbox(path / "inbox")
         self._identity = path / "session.json"
         self._head = path / "head.json"
@@ -79,6 +80,17 @@ class SessionFolder:
             return msgspec.json.decode(data, type=Identity)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(str(self._identity), f"not the identity of a session ({error})") from error
+
+    def get_identity(self) -> Identity:
+        """Who the session is, which must exist."""
+        identity = self.find_identity()
+        if identity is None:
+            raise Corrupt(str(self._identity), "it is missing")
+        return identity
+
+    def _find_first_seq(self) -> int | None:
+        identity = self.find_identity()
+        return identity.first_seq if identity else None
 
     def find_head(self) -> Head | None:
         """The cached head, if it is whole. It may be that of an earlier entry."""

@@ -42,9 +42,23 @@ class Forks:
         data = msgspec.json.encode(_PinFile(fork, pin.seq)) + b"\n"
         put(folder / plain_name(uid), [data], self._layout.scratch)
 
+    def find_last_pinned(self, uid: str) -> int | None:
+        """The last entry that a fork of this session needs, or None if there is no fork. Drops stale pins."""
+        folder = self._pins(uid)
+        needed: list[int] = []
+        for name in list_names(folder):
+            found = self._read_pin(folder / name)
+            if self._lives(found.fork, name) or self._hidden(name).path.exists():
+                needed.append(found.seq)
+            else:
+                (folder / name).unlink(missing_ok=True)
+        if not needed and folder.exists():
+            discard(folder)
+        return max(needed, default=None)
+
     def remove(self, folder: SessionFolder, identity: Identity) -> None:
         """Delete a session whose lock is held: it is gone when this returns, even after a power cut."""
-        if self._pinned(identity.uid) is None:
+        if self.find_last_pinned(identity.uid) is None:
             self._throw_away(folder)
         else:
             hidden = self._hidden(identity.uid)
@@ -70,7 +84,7 @@ class Forks:
 
     def _trim(self, hidden: SessionFolder, uid: str) -> None:
         """Remove what no fork needs: the lines after the last pinned one, or everything."""
-        last = self._pinned(uid)
+        last = self.find_last_pinned(uid)
         if last is None:
             self._throw_away(hidden)
             return
@@ -96,20 +110,6 @@ class Forks:
         hidden = self._hidden(origin)
         if hidden.path.exists():
             self._trim(hidden, origin)
-
-    def _pinned(self, uid: str) -> int | None:
-        """The last entry that a fork of this session needs, or None if there is no fork. Drops stale pins."""
-        folder = self._pins(uid)
-        needed: list[int] = []
-        for name in list_names(folder):
-            found = self._read_pin(folder / name)
-            if self._lives(found.fork, name) or self._hidden(name).path.exists():
-                needed.append(found.seq)
-            else:
-                (folder / name).unlink(missing_ok=True)
-        if not needed and folder.exists():
-            discard(folder)
-        return max(needed, default=None)
 
     def _read_pin(self, path: Path) -> _PinFile:
         try:

@@ -10,7 +10,7 @@ end are the same: they hold the last entry's sum, which no other file has.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -69,8 +69,8 @@ class View(NamedTuple):
 class Journal:
     """The journal of one session. Used by several threads at once."""
 
-    def __init__(self, path: Path, lock: Path) -> None:
-        self.path, self._lock = path, lock
+    def __init__(self, path: Path, lock: Path, find_first_seq: Callable[[], int | None]) -> None:
+        self.path, self._lock, self._find_first_seq = path, lock, find_first_seq
         self._known = _Known(0)
 
     def find_extent(self, *, locked: bool) -> Extent | None:
@@ -108,10 +108,10 @@ class Journal:
                 return []
             lines: list[bytes] = []
             for line in self.walk(view, after + 1):
-                if len(lines) == limit:
-                    view.known.remember(line.seq, line.offset)
-                    break
                 lines.append(unmarked(line.stored))
+                if len(lines) == limit:
+                    view.known.remember(line.seq + 1, line.end)
+                    break
             return lines
 
     def walk(self, view: View, seq: int) -> Iterator[StoredLine]:
@@ -195,7 +195,7 @@ class Journal:
         if not _goes_on_from(fd, state, known.extent):
             known = _Known(state.st_ino)
         try:
-            last = _find_last(fd, known.extent, state.st_size)
+            last = self._find_last(fd, known.extent, state.st_size)
         except Damage as damage:
             raise self._corrupt(fd, damage) from damage
         if last:
@@ -206,6 +206,27 @@ class Journal:
             known.extent = Extent(state.st_ino, last.end, last.seq, last.sum, seen)
         self._known = known
         return known
+
+    def _find_last(self, fd: int, extent: Extent, size: int) -> StoredLine | None:
+        """The line that ends the last whole commit behind the known ones, if there is one.
+
+        Begins at the end of the file, so that the cost is that of the last commits, not that of the journal.
+        """
+        window = _TAIL_BYTES
+        while True:
+            start = max(extent.end, size - window)
+            lines = split(_read_range(fd, start, size), start)
+            if start == extent.end:
+                return find_last_whole(lines, extent.seq or self._find_seq_before())
+            # The first line may lack its beginning. The first that ends a commit is where to begin.
+            mark = next((index for index, line in enumerate(lines) if index and line.ends), None)
+            if mark is not None and (last := find_last_whole(lines[mark + 1 :], lines[mark].seq)):
+                return last
+            window *= 4
+
+    def _find_seq_before(self) -> int | None:
+        first_seq = self._find_first_seq()
+        return first_seq - 1 if first_seq is not None else None
 
     def _find_place(self, view: View, seq: int) -> tuple[int, int]:
         """A line at or not far before entry `seq`, as `seq` and offset; the first line if that is later."""
@@ -269,24 +290,6 @@ def _read_range(fd: int, start: int, end: int) -> bytes:
         parts.append(part)
         start += len(part)
     return b"".join(parts)
-
-
-def _find_last(fd: int, extent: Extent, size: int) -> StoredLine | None:
-    """The line that ends the last whole commit behind the known ones, if there is one.
-
-    Begins at the end of the file, so that the cost is that of the last commits, not that of the journal.
-    """
-    window = _TAIL_BYTES
-    while True:
-        start = max(extent.end, size - window)
-        lines = split(_read_range(fd, start, size), start)
-        if start == extent.end:
-            return find_last_whole(lines, extent.seq or None)
-        # The first line may lack its beginning. The first that ends a commit is where to begin.
-        mark = next((index for index, line in enumerate(lines) if index and line.ends), None)
-        if mark is not None and (last := find_last_whole(lines[mark + 1 :], lines[mark].seq)):
-            return last
-        window *= 4
 
 
 def _probe(file: BinaryIO, low: tuple[int, int], high: int, seq: int) -> tuple[int, int]:

@@ -114,10 +114,20 @@ def find_last_whole(lines: Sequence[StoredLine], seq: int | None) -> StoredLine 
         flaw = _find_flaw(commit, seq)
         if flaw is None:
             last, seq, commit = line, line.seq, []
-        elif number < len(lines) or flaw < len(commit) - line.ends:
-            # Behind it, or by its own count after it, comes another commit.
+        elif number < len(lines) or _is_of_an_earlier_commit(flaw, commit, seq):
             raise Damage(commit[flaw].offset, "neither readable nor part of the last commit")
     return last
+
+
+def _is_of_an_earlier_commit(flaw: int, commit: Sequence[StoredLine], seq: int | None) -> bool:
+    """Whether the line that ends the last commit tells that this one was not part of it."""
+    last = commit[-1]
+    if flaw == len(commit) - 1:
+        return False
+    if seq is None:
+        return flaw < len(commit) - last.ends
+    # By number, not by place: where a newline is lost, there are fewer lines than there were.
+    return last.seq - last.ends > seq
 
 
 def _find_flaw(commit: Sequence[StoredLine], seq: int | None) -> int | None:

@@ -21,6 +21,9 @@ from ...limits import BUSY_S
 APPLICATION_ID: Final = 0x48464A31
 """`HFJ1`, in the header of the file: whose it is."""
 
+_PAGE_BYTES: Final = 16384
+"""A message of a kilobyte or two leaves up to a third of a 4 KB page unused, but little of this one."""
+
 
 def migrations() -> list[str]:
     """The scripts that make the schema, in order."""
@@ -64,6 +67,7 @@ class Connections:
             return
         if db.pragma("application_id") != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_schema").get:
             raise BadUrl(f"{self.path} is a SQLite database, but not one of holdfast's")
+        db.pragma("page_size", _PAGE_BYTES)  # Has an effect on a new file only.
         while db.pragma("journal_mode", "wal") != "wal":  # Somebody else is making it this moment.
             time.sleep(0.01)
         db.execute("BEGIN IMMEDIATE")

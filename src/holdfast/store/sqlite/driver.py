@@ -32,15 +32,19 @@ from ..driver import (
 )
 from .connections import Connections
 
-_CHUNKS: Final = (256, 64, 16, 4, 1)
-"""Rows in one statement. A statement for many rows is one call into SQLite, and apsw gives up the interpreter
-lock for every call: row by row, a busy event loop would make the committer wait for each."""
+_CHUNKS: Final = (1, 4, 16, 64, 256, 1024)
+"""Rows in one statement; what is missing to the next size is filled with NULLs, which are passed over. apsw
+gives up the interpreter lock for every call into SQLite: row by row, a busy event loop would make the
+committer wait for each."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(Head).decode
 
 _INSERTS: Final = {
-    rows: "INSERT INTO entries (session, seq, kind, line) VALUES " + ", ".join(["(?, ?, ?, ?)"] * rows)
+    rows: f"""
+        INSERT INTO entries (session, seq, kind, line)
+        SELECT * FROM (VALUES {", ".join(["(?, ?, ?, ?)"] * rows)}) WHERE column1 IS NOT NULL
+    """
     for rows in _CHUNKS
 }
 _MOVES: Final = {
@@ -340,12 +344,10 @@ def _write_lines(db: apsw.Connection, items: Sequence[Append]) -> None:
 def _execute_chunked(
     db: apsw.Connection, statements: Mapping[int, str], columns: int, values: Sequence[Any]
 ) -> None:
-    start = 0
-    for rows in _CHUNKS:
-        size = rows * columns
-        while len(values) - start >= size:
-            db.execute(statements[rows], values[start : start + size])
-            start += size
+    for start in range(0, len(values), _CHUNKS[-1] * columns):
+        part = values[start : start + _CHUNKS[-1] * columns]
+        rows = next(size for size in _CHUNKS if size * columns >= len(part))
+        db.execute(statements[rows], (*part, *[None] * (rows * columns - len(part))))
 
 
 def _write_extras(db: apsw.Connection, item: Append) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ...codec import erase
 from ...entries import RunStarted
 from ...ids import SessionId
 from ...store.driver import Done, Driver, HeadFilter, OriginGone, hidden_name
@@ -68,6 +69,20 @@ class ForkPromises(DriverCase):
             assert read_all(reader, "a") == []
             assert [tip.session for tip in reader.list_tips(HeadFilter(), None, 10)] == ["b"]
         assert read_all(driver, "b") == fork.lines
+
+    @pytest.mark.parametrize("seq", [1, 3, 6])
+    def test_erasing_leaves_the_lines_that_a_fork_needs(self, driver: Driver, seq: int) -> None:
+        """The others are erased; once the fork is gone, so can the rest be."""
+        origin = _origin(driver)
+        fork = origin.fork("b", seq=seq)
+        fork.begin(driver)
+        erased = {number: erase(origin.lines[number - 1], "a") for number in range(2, 7)}
+        assert driver.erase(origin.session, origin.sum, erased, origin.head) == Done(0)
+        expected = [*origin.lines[:seq], *(erased[number] for number in range(seq + 1, 7))]
+        assert read_all(driver, "a") == expected
+        driver.delete(fork.session, fork.sum)
+        assert driver.erase(origin.session, origin.sum, erased, origin.head) == Done(0)
+        assert read_all(driver, "a") == [origin.lines[0], *erased.values()]
 
     def test_the_fork_that_needs_most_decides(self, driver: Driver) -> None:
         """Lines up to the highest pinned one stay."""

@@ -1,0 +1,328 @@
+"""What a step costs as a session grows: time, bytes on disk, and time to open it again.
+
+    python bench/growth.py [--quick] [--repeat N] [--steps N …] [--drivers NAME …] [--directory DIR]
+
+A step is two messages of 1 KB and a checkpoint that waits for the disk. After every step, a raw SQLite
+transaction and a raw append + fdatasync write the same text: whatever else the machine is doing hits all
+three. `bench/README.md` says how to read the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gc
+import inspect
+import itertools
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import apsw
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import holdfast
+from holdfast.store.driver import Driver
+from holdfast.store.memory import MemoryDriver
+
+SESSION = "growth"
+OPENINGS = 5
+"""The median of so many openings is taken; each is followed by the decoding that it is compared with."""
+
+
+def texts() -> Iterator[str]:
+    """Slices of 1,000 characters of Python source, over and over."""
+    source = "".join(inspect.getsource(module) for module in (argparse, ast, inspect, shutil, textwrap))
+    slices = [source[start : start + 1000] for start in range(0, len(source) - 1000, 1000)]
+    return itertools.cycle(slices)
+
+
+class Raw:
+    """The two yardsticks: one transaction, and one append, with nothing around them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._db = apsw.Connection(str(directory / "raw.db"))
+        self._db.pragma("journal_mode", "wal")
+        self._db.pragma("synchronous", "full")
+        self._db.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+        self._file = os.open(directory / "raw.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def transact(self, pair: Sequence[str]) -> None:
+        """Insert both messages, durably."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.executemany("INSERT INTO messages (body) VALUES (?)", [(text,) for text in pair])
+        self._db.execute("COMMIT")
+
+    def append(self, pair: Sequence[str]) -> None:
+        """Append both messages, durably."""
+        os.write(self._file, "\n".join(pair).encode())
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._db.close()
+        os.close(self._file)
+
+
+class Place(NamedTuple):
+    """How to open one store again and again, and where its bytes are."""
+
+    url: str | Driver
+    directory: Path | None
+
+
+def make_place(driver: str, directory: Path) -> Place:
+    """A place for a new store."""
+    if driver == "memory":
+        return Place(MemoryDriver(), None)
+    folder = directory / "store"
+    folder.mkdir()
+    name = folder / ("agents.db" if driver == "sqlite" else "agents")
+    return Place(f"{driver}:{name}", folder)
+
+
+class Growth(NamedTuple):
+    """What one session of so many steps cost."""
+
+    steps: list[float]
+    transactions: list[float]
+    appends: list[float]
+    disk_bytes: int | None
+    content_bytes: int
+    open_s: float
+    json_s: float
+    msgspec_s: float
+
+
+def timed(function: Callable[[], object]) -> float:
+    """How long it takes, in seconds."""
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+async def grow(place: Place, raw: Raw, steps: int) -> tuple[list[float], list[float], list[float], int]:
+    """Write the session; seconds per step, per transaction and per append, and the bytes of text."""
+    taken: list[float] = []
+    transactions: list[float] = []
+    appends: list[float] = []
+    content = 0
+    source = texts()
+    async with holdfast.open_store(place.url) as store, store.session(SESSION) as session:
+        for number in range(steps):
+            pair = next(source), next(source)
+            content += sum(len(text.encode()) for text in pair)
+            reply = holdfast.Message(role="assistant", blocks=(holdfast.Text(pair[1]),))
+            began = time.perf_counter()
+            await session.add(pair[0])
+            await session.add(reply)
+            await session.checkpoint()
+            taken.append(time.perf_counter() - began)
+            # In turns, so that neither always comes second.
+            if number % 2:
+                transactions.append(timed(lambda: raw.transact(pair)))
+                appends.append(timed(lambda: raw.append(pair)))
+            else:
+                appends.append(timed(lambda: raw.append(pair)))
+                transactions.append(timed(lambda: raw.transact(pair)))
+    return taken, transactions, appends, content
+
+
+async def open_and_read(place: Place) -> float:
+    """Open the session as a new process would, and decode every message."""
+    gc.collect()
+    began = time.perf_counter()
+    async with holdfast.open_store(place.url) as store, store.session(SESSION) as session:
+        count = sum(1 for message in session.transcript if message.text)
+        took = time.perf_counter() - began
+    assert count == len(session.transcript)
+    return took
+
+
+def read_document(document: Path, decode: Callable[[bytes], object]) -> float:
+    """Read the same messages from one JSON document."""
+    gc.collect()
+    return timed(lambda: decode(document.read_bytes()))
+
+
+async def measure_opening(place: Place, directory: Path) -> tuple[float, float, float]:
+    """Seconds to open the session, and to decode its messages with json and with msgspec."""
+    document = directory / "messages.json"
+    async with holdfast.open_store(place.url) as store:
+        messages = list((await store.load(SESSION)).transcript)
+        document.write_bytes(msgspec.json.encode(messages))
+    del messages
+    decode = msgspec.json.Decoder(list[holdfast.Message]).decode
+    openings: list[float] = []
+    with_json: list[float] = []
+    with_msgspec: list[float] = []
+    for _ in range(OPENINGS):
+        openings.append(await open_and_read(place))
+        with_json.append(read_document(document, json.loads))
+        with_msgspec.append(read_document(document, decode))
+    return statistics.median(openings), statistics.median(with_json), statistics.median(with_msgspec)
+
+
+def disk_bytes(directory: Path) -> int:
+    """The size of every file below the directory."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+async def measure(driver: str, steps: int, directory: Path) -> Growth:
+    """One row of the table, once."""
+    place = make_place(driver, directory)
+    raw = Raw(directory)
+    try:
+        taken, transactions, appends, content = await grow(place, raw, steps)
+    finally:
+        raw.close()
+    size = disk_bytes(place.directory) if place.directory else None
+    opening = await measure_opening(place, directory)
+    return Growth(taken, transactions, appends, size, content, *opening)
+
+
+class Row(NamedTuple):
+    """The medians over all repetitions. Times are in milliseconds."""
+
+    driver: str
+    steps: int
+    first: float
+    last: float
+    flatness: float
+    mean: float
+    transaction: float
+    append: float
+    over_raw: float | None
+    on_disk: float | None
+    opening: float
+    json: float
+    msgspec: float
+
+
+def ends(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """The first and the last 5 %."""
+    share = max(1, len(values) // 20)
+    return values[:share], values[-share:]
+
+
+def summarise(driver: str, steps: int, found: Sequence[Growth]) -> Row:
+    """One row out of several repetitions."""
+
+    def middle(of: Callable[[Growth], float]) -> float:
+        return statistics.median(of(one) for one in found)
+
+    def of_ends(one: Growth) -> tuple[float, float]:
+        first, last = ends(one.steps)
+        return statistics.median(first), statistics.median(last)
+
+    def over_raw(one: Growth) -> float:
+        raw = one.appends if driver == "dir" else one.transactions
+        return statistics.median(one.steps) / statistics.median(raw)
+
+    sizes = [one.disk_bytes / one.content_bytes for one in found if one.disk_bytes is not None]
+    return Row(
+        driver,
+        steps,
+        first=1000 * middle(lambda one: of_ends(one)[0]),
+        last=1000 * middle(lambda one: of_ends(one)[1]),
+        flatness=middle(lambda one: of_ends(one)[1] / of_ends(one)[0]),
+        mean=1000 * middle(lambda one: statistics.fmean(one.steps)),
+        transaction=1000 * middle(lambda one: statistics.median(one.transactions)),
+        append=1000 * middle(lambda one: statistics.median(one.appends)),
+        over_raw=None if driver == "memory" else middle(over_raw),
+        on_disk=statistics.median(sizes) if sizes else None,
+        opening=1000 * middle(lambda one: one.open_s),
+        json=1000 * middle(lambda one: one.json_s),
+        msgspec=1000 * middle(lambda one: one.msgspec_s),
+    )
+
+
+def print_table(console: Console, rows: Sequence[Row]) -> None:
+    """The one table."""
+    table = Table(title="growth: steps of two 1 KB messages and a checkpoint (times in ms, medians)")
+    for heading in (
+        "driver", "steps", "first 5 %", "last 5 %", "last/first", "mean", "raw SQLite", "raw append",
+        "step/raw", "disk B/B", "open", "json.loads", "msgspec",
+    ):  # fmt: skip
+        table.add_column(heading, justify="left" if heading == "driver" else "right")
+    for row in rows:
+        table.add_row(
+            row.driver,
+            f"{row.steps:,}",
+            f"{row.first:.3f}",
+            f"{row.last:.3f}",
+            f"{row.flatness:.2f}",
+            f"{row.mean:.3f}",
+            f"{row.transaction:.3f}",
+            f"{row.append:.3f}",
+            "–" if row.over_raw is None else f"{row.over_raw:.2f}",
+            "–" if row.on_disk is None else f"{row.on_disk:.2f}",
+            f"{row.opening:.1f}",
+            f"{row.json:.1f}",
+            f"{row.msgspec:.1f}",
+        )
+    console.print(table)
+
+
+def print_verdicts(console: Console, rows: Sequence[Row]) -> None:
+    """What was expected, and whether it came true here."""
+
+    def verdict(what: str, value: float, limit: float) -> None:
+        word = "[green]    met[/]" if value <= limit else "[red]not met[/]"
+        console.print(f"{word}  {what}: {value:.2f} (at most {limit:g})", highlight=False)
+
+    for row in rows:
+        name = f"{row.driver}, {row.steps:,} steps"
+        if row.steps >= 1000:
+            verdict(f"{name}: last 5 % / first 5 %", row.flatness, 1.3)
+        if row.on_disk is not None and row.steps >= 1000:
+            verdict(f"{name}: bytes on disk per byte of text", row.on_disk, 1.6)
+        if row.over_raw is not None and row.steps >= 1000:
+            yardstick = "append + fdatasync" if row.driver == "dir" else "SQLite transaction"
+            verdict(f"{name}: step / raw {yardstick}", row.over_raw, 2.5)
+        if row.steps >= 10_000:
+            verdict(f"{name}: opening / json.loads", row.opening / row.json, 3)
+            verdict(f"{name}: opening / msgspec", row.opening / row.msgspec, 3)
+
+
+def main() -> None:
+    """Measure, print one table and the verdicts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="100 and 1,000 steps, once: about 5 s")
+    parser.add_argument("--repeat", type=int, help="how often to measure each row (3)")
+    parser.add_argument("--steps", type=int, nargs="+", help="how long the sessions get")
+    parser.add_argument("--drivers", nargs="+", default=["memory", "dir", "sqlite"])
+    parser.add_argument("--directory", type=Path, help="where to write (a new directory in the temporary one)")
+    options = parser.parse_args()
+    lengths = options.steps or ([100, 1000] if options.quick else [100, 1000, 10_000])
+    repeat = options.repeat or (1 if options.quick else 3)
+    console = Console(width=None if Console().is_terminal else 140)
+    found: dict[tuple[str, int], list[Growth]] = {}
+    # All rows once, then all rows again: a noisy minute does not hit one row alone.
+    for turn in range(repeat):
+        for steps in lengths:
+            for driver in options.drivers:
+                with console.status(f"{driver}, {steps:,} steps, {turn + 1} of {repeat}"):
+                    directory = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.directory))
+                    try:
+                        one = anyio.run(measure, driver, steps, directory)
+                    finally:
+                        shutil.rmtree(directory)
+                found.setdefault((driver, steps), []).append(one)
+    rows = [summarise(driver, steps, found[driver, steps]) for driver in options.drivers for steps in lengths]
+    print_table(console, rows)
+    print_verdicts(console, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,612 @@
+"""What only a directory can suffer: torn files, full disks, foreign directories."""
+
+import errno
+import fcntl
+import json
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.codec import erase
+from holdfast.entries import RunStarted
+from holdfast.errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
+from holdfast.ids import HolderId, SessionId
+from holdfast.store.directory import DirectoryDriver, layout, locks
+from holdfast.store.driver import ClaimChange, Conflict, Done, HeadFilter
+from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+
+A = SessionId("a")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def driver(root: Path) -> DirectoryDriver:
+    return DirectoryDriver(root)
+
+
+@pytest.fixture
+def author(driver: DirectoryDriver) -> Author:
+    """Three commits: entry 1, entries 2 and 3, entries 4 and 5."""
+    author = Author("a")
+    author.begin(driver)
+    author.commit(driver, say("two"), say("three"))
+    author.commit(driver, say("four"), say("five"))
+    return author
+
+
+@pytest.fixture
+def journal(root: Path, author: Author) -> Path:
+    return root / "sessions" / "a" / "journal.jsonl"
+
+
+def stored_lines(journal: Path) -> list[bytes]:
+    return journal.read_bytes().splitlines(keepends=True)
+
+
+# -- the file ---------------------------------------------------------------------------------------
+
+
+def test_a_journal_can_be_read_by_anything_that_reads_json_lines(journal: Path, author: Author) -> None:
+    """One object a line; `end` counts the lines of the commit that a line ends."""
+    rows = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    assert [row["seq"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [row.get("end") for row in rows] == [1, None, 2, None, 2]
+    assert [row["sum"] for row in rows] == list(author.sums.values())
+
+
+def test_a_fresh_head_is_told(driver: DirectoryDriver, author: Author) -> None:
+    """After each commit the cache is that of the journal."""
+    tip = driver.find_tip(A)
+    assert tip is not None
+    assert tip.head == author.head
+
+
+def test_files_can_be_handed_from_process_to_process(root: Path, author: Author, journal: Path) -> None:
+    """A driver that did not write them finds its way from the end, and from the middle."""
+    lines = [say("x" * 1000) for _ in range(300)]
+    author.commit(DirectoryDriver(root), *lines)
+    for after in (0, 1, 4, 100, 250, 304, 305):
+        assert list(DirectoryDriver(root).read(A, after, 3)) == author.lines[after : after + 3]
+
+
+# -- torn tails -------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_was_cut_short_anywhere_never_happened(
+    root: Path, author: Author, journal: Path
+) -> None:
+    """The session goes on from the commit before, and what was cut off is kept."""
+    whole = journal.read_bytes()
+    start = len(b"".join(stored_lines(journal)[:3]))
+    before = author.twin()
+    before.seq, before.sum = 3, author.sums[3]
+    for length in range(start, len(whole)):
+        journal.write_bytes(whole[:length])
+        driver = DirectoryDriver(root)
+        assert read_all(driver, "a") == author.lines[:3]
+        tip = driver.find_tip(A)
+        assert tip is not None
+        assert (tip.seq, tip.sum, tip.head) == (3, author.sums[3], None)
+        assert journal.read_bytes() == whole[:length]
+
+        item = before.write(say("instead"))
+        assert commit_one(driver, item) == Done(0)
+        assert read_all(driver, "a") == [*author.lines[:3], *item.lines]
+        kept = sorted(journal.parent.glob("torn-*"))
+        assert [path.read_bytes() for path in kept] == ([whole[start:length]] if length > start else [])
+        for path in kept:
+            path.unlink()
+
+
+def zeroed(line: bytes) -> bytes:
+    return b"\0" * len(line)
+
+
+def unmarked(line: bytes) -> bytes:
+    return line.replace(b',"end":2}', b"}")
+
+
+def miscounted(line: bytes) -> bytes:
+    return line.replace(b',"end":2}', b',"end":3}')
+
+
+def undercounted(line: bytes) -> bytes:
+    return line.replace(b',"end":2}', b',"end":1}')
+
+
+def cut_in_half(line: bytes) -> bytes:
+    return line[: len(line) // 2] + b"\n"
+
+
+def renumbered(line: bytes) -> bytes:
+    return line.replace(b'"seq":', b'"seq":9')
+
+
+@pytest.mark.parametrize(
+    ("index", "damage"),
+    [
+        (3, zeroed),
+        (3, cut_in_half),
+        (3, renumbered),
+        (4, zeroed),
+        (4, cut_in_half),
+        (4, renumbered),
+        (4, unmarked),
+        (4, miscounted),
+        (4, undercounted),
+    ],
+)
+def test_damage_in_the_last_commit_cuts_it_whole(
+    root: Path, author: Author, journal: Path, index: int, damage: Callable[[bytes], bytes]
+) -> None:
+    """Pages of one write can reach the disk in any order."""
+    lines = stored_lines(journal)
+    lines[index] = damage(lines[index])
+    journal.write_bytes(b"".join(lines))
+    driver = DirectoryDriver(root)
+    assert read_all(driver, "a") == author.lines[:3]
+    assert journal.read_bytes() == b"".join(lines)
+    late = author.write(say("six"))
+    assert commit_one(driver, late) == Conflict(author.sums[3])
+    assert journal.read_bytes() == b"".join(lines)
+
+
+def test_a_driver_that_knows_the_file_finds_a_torn_tail_too(
+    driver: DirectoryDriver, author: Author, journal: Path
+) -> None:
+    """Another process died in the middle of a commit."""
+    assert read_all(driver, "a") == author.lines
+    with journal.open("ab") as file:
+        file.write(b'{"v":1,"seq":6,"at":"20')
+    assert read_all(driver, "a") == author.lines
+    item = author.commit(driver, say("six"))
+    assert read_all(driver, "a") == author.lines
+    assert author.lines[-1:] == list(item.lines)
+    assert len(list(journal.parent.glob("torn-*"))) == 1
+
+
+def test_two_torn_tails_at_the_same_place_are_both_kept(
+    driver: DirectoryDriver, author: Author, journal: Path
+) -> None:
+    """Nothing that was ever in the file is lost."""
+    whole = journal.read_bytes()
+    for number in (1, 2):
+        journal.write_bytes(whole + b"torn %d" % number)
+        assert commit_one(driver, author.write(say("six"))) == Done(0)
+    kept = sorted(journal.parent.glob("torn-*"))
+    assert [path.name for path in kept] == [f"torn-{len(whole)}-1", f"torn-{len(whole)}-2"]
+    assert [path.read_bytes() for path in kept] == [b"torn 1", b"torn 2"]
+
+
+def test_a_session_whose_first_commit_was_cut_short_does_not_exist(root: Path) -> None:
+    """It is listed nowhere, and can begin."""
+    lost = Author("a")
+    lost.begin(DirectoryDriver(root))
+    journal = root / "sessions" / "a" / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-1])
+    driver = DirectoryDriver(root)
+    assert driver.find_tip(A) is None
+    assert list(driver.list_tips(HeadFilter(), None, 10)) == []
+    assert commit_one(driver, lost.write(say("two"))) == Conflict(None)
+    with pytest.raises(NotFound):
+        driver.post(A, b"{}")
+    author = Author("a")
+    author.begin(driver)
+    assert read_all(driver, "a") == author.lines
+    fork = author.fork("b", seq=1)
+    fork.begin(driver)
+
+
+def test_a_long_torn_tail_is_cut(root: Path, author: Author, journal: Path) -> None:
+    """Also one that is much longer than what is read at first."""
+    large = author.write(*(say("x" * 10_000) for _ in range(100)))
+    assert commit_one(DirectoryDriver(root), large) == Done(0)
+    os.truncate(journal, journal.stat().st_size - 1)
+    driver = DirectoryDriver(root)
+    assert read_all(driver, "a") == author.lines
+    author.commit(driver, say("six"))
+    assert read_all(driver, "a") == author.lines
+
+
+# -- other damage -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize("damage", [zeroed, cut_in_half, renumbered])
+def test_earlier_damage_is_an_error_that_names_the_line(
+    root: Path, author: Author, journal: Path, index: int, damage: Callable[[bytes], bytes]
+) -> None:
+    """No crash does that. Nothing is cut, by readers or by writers."""
+    lines = stored_lines(journal)
+    lines[index] = damage(lines[index])
+    journal.write_bytes(b"".join(lines))
+    driver = DirectoryDriver(root)
+    for attempt in (lambda: read_all(driver, "a"), lambda: commit_one(driver, author.write(say("six")))):
+        with pytest.raises(Corrupt) as caught:
+            attempt()
+        assert caught.value.where == str(journal)
+        if damage is not renumbered:
+            assert caught.value.line == index + 1
+    assert journal.read_bytes() == b"".join(lines)
+    assert list(journal.parent.glob("torn-*")) == []
+
+
+def test_damage_far_from_the_end_is_found_by_who_reads_it(root: Path, author: Author, journal: Path) -> None:
+    """The end can still be told, and written to; the line number is exact."""
+    for _ in range(50):
+        author.commit(DirectoryDriver(root), say("x" * 5000), say("y" * 5000))
+    lines = stored_lines(journal)
+    lines[40] = zeroed(lines[40])
+    journal.write_bytes(b"".join(lines))
+    driver = DirectoryDriver(root)
+    author.commit(driver, say("last"))
+    assert list(driver.read(A, author.seq - 2, 10)) == author.lines[-2:]
+    assert list(driver.read(A, 0, 40)) == author.lines[:40]
+    for reader in (driver, DirectoryDriver(root)):
+        with pytest.raises(Corrupt) as caught:
+            read_all(reader, "a")
+        assert caught.value.line == 41
+        with pytest.raises(Corrupt) as caught:
+            reader.read(A, 39, 2)
+        assert caught.value.line == 41
+
+
+def test_a_damaged_session_does_not_keep_others_from_being_listed(
+    driver: DirectoryDriver, author: Author, journal: Path, root: Path
+) -> None:
+    """It is in the list, so that whoever checks everything finds it."""
+    other = Author("b")
+    other.begin(driver, RunStarted(), run="r")
+    lines = stored_lines(journal)
+    journal.write_bytes(b"".join([lines[0], b"damage\n", *lines[2:]]))
+    found = DirectoryDriver(root)
+    assert [tip.session for tip in found.list_tips(HeadFilter(), None, 10)] == ["a", "b"]
+    assert [run.cursor.session for run in found.list_runs(None, None, 10)] == ["b"]
+
+
+@pytest.mark.parametrize("length", [0, 1, 30, -2])
+def test_a_torn_head_is_not_believed(root: Path, author: Author, length: int) -> None:
+    """The tip is there, without a head; the next commit writes it anew."""
+    path = root / "sessions" / "a" / "head.json"
+    path.write_bytes(path.read_bytes()[:length] + b"\n")
+    driver = DirectoryDriver(root)
+    tip = driver.find_tip(A)
+    assert tip is not None
+    assert (tip.seq, tip.head) == (5, None)
+    assert [tip.session for tip in driver.list_tips(HeadFilter(status="failed"), None, 10)] == ["a"]
+    author.commit(driver, say("six"))
+    tip = driver.find_tip(A)
+    assert tip is not None
+    assert tip.head == author.head
+
+
+def test_a_head_of_another_commit_is_not_believed(root: Path, author: Author) -> None:
+    """It is a cache: it counts only with the sum of the journal's last line."""
+    path = root / "sessions" / "a" / "head.json"
+    old = path.read_bytes()
+    author.commit(DirectoryDriver(root), say("six"))
+    path.write_bytes(old)
+    tip = DirectoryDriver(root).find_tip(A)
+    assert tip is not None
+    assert (tip.seq, tip.head) == (6, None)
+
+
+def test_a_head_that_is_half_old_and_half_new_is_not_believed(root: Path, author: Author) -> None:
+    """Even where the halves fit together and the sum is the right one."""
+    path = root / "sessions" / "a" / "head.json"
+    path.write_bytes(path.read_bytes().replace(b'"status":"active"', b'"status":"failed"'))
+    tip = DirectoryDriver(root).find_tip(A)
+    assert tip is not None
+    assert tip.head is None
+
+
+# -- failing disks ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def failing(function: str, code: int, *, after: int = 0) -> Iterator[None]:
+    """Calls of this function of `os` fail from the `after`-th on."""
+    real = getattr(os, function)
+    calls = 0
+
+    def fail(*args: object, **options: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls > after:
+            raise OSError(code, os.strerror(code))
+        return real(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, function, fail)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "advice"),
+    [
+        ("write", errno.ENOSPC, "Free some space"),
+        ("write", errno.EDQUOT, "quota"),
+        ("fdatasync", errno.EIO, "check the disk"),
+        ("fdatasync", errno.ENOSPC, "Free some space"),
+    ],
+)
+def test_a_commit_that_fails_leaves_the_file_as_it_was(
+    driver: DirectoryDriver, author: Author, journal: Path, function: str, code: int, advice: str
+) -> None:
+    """The error says what to do; once that is done, the same item lands."""
+    before = journal.read_bytes()
+    item = author.write(say("six"), say("seven"))
+    with failing(function, code), pytest.raises(StoreFailed, match=advice) as caught:
+        driver.commit([item])
+    assert isinstance(caught.value.__cause__, OSError)
+    assert str(journal) in str(caught.value)
+    assert journal.read_bytes() == before
+    assert read_all(driver, "a") == author.lines
+    assert commit_one(driver, item) == Done(0)
+    assert read_all(driver, "a") == [*author.lines, *item.lines]
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_commit_leaves_nothing_of_it(
+    driver: DirectoryDriver, author: Author, journal: Path
+) -> None:
+    """A file that may not grow beyond a limit takes the first part of a write, and refuses the rest."""
+    before = journal.read_bytes()
+    item = author.write(say("x" * 5000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 1000, hard))
+    try:
+        with pytest.raises(StoreFailed, match="ulimit -f"):
+            driver.commit([item])
+        assert journal.read_bytes() == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert commit_one(driver, item) == Done(0)
+    assert read_all(driver, "a") == [*author.lines, *item.lines]
+
+
+def test_a_commit_that_can_neither_be_synced_nor_taken_back_is_settled_by_committing_it_again(
+    driver: DirectoryDriver, author: Author
+) -> None:
+    """Its outcome is unknown; afterwards it is known, and the lines are there once."""
+    item = author.write(say("six"))
+    with failing("fdatasync", errno.EIO), failing("ftruncate", errno.EIO), pytest.raises(StoreFailed):
+        driver.commit([item])
+    assert commit_one(driver, item) in (Done(0), Conflict(item.head.sum))
+    assert read_all(driver, "a") == [*author.lines, *item.lines]
+
+
+@pytest.mark.parametrize("function", ["write", "fdatasync", "fsync", "rename"])
+def test_a_session_that_could_not_begin_can_begin_later(root: Path, function: str) -> None:
+    """Whatever failed, and however far it came."""
+    driver = DirectoryDriver(root)
+    Author("other").begin(driver)
+    for after in range(10):
+        author = Author("a")
+        try:
+            with failing(function, errno.ENOSPC, after=after):
+                author.begin(driver)
+        except StoreFailed:
+            assert driver.find_tip(A) is None
+            author.begin(driver)
+        assert read_all(DirectoryDriver(root), "a") == author.lines
+        assert driver.delete(A, author.sum) == Done(0)
+
+
+@pytest.mark.parametrize("function", ["write", "fdatasync", "fsync", "rename"])
+def test_a_claim_and_its_lines_fail_together(root: Path, function: str) -> None:
+    """Whatever failed: committing the same item again settles it, lines and claim alike."""
+    driver = DirectoryDriver(root)
+    change = ClaimChange(key="k", expect=None, record="mine")
+    for after in range(10):
+        author = Author(f"s{after}")
+        author.begin(driver)
+        item = author.write(say("issued"), claims=[change])
+        try:
+            with failing(function, errno.ENOSPC, after=after):
+                driver.commit([item])
+        except StoreFailed:
+            landed = len(read_all(driver, author.session)) == 2
+            assert DirectoryDriver(root).find_claim("k") == ("mine" if landed else None)
+            assert commit_one(driver, item) in (Done(0), Conflict(item.head.sum))
+        assert len(read_all(driver, author.session)) == 2
+        assert driver.find_claim("k") == "mine"
+        assert driver.claim(ClaimChange(key="k", expect="mine", record=None)) == Done(0)
+
+
+def test_a_cache_that_cannot_be_written_does_not_fail_the_commit(
+    driver: DirectoryDriver, author: Author, root: Path
+) -> None:
+    """The lines are durable: what is missing beside them costs time, and nothing else."""
+    (root / "sessions" / "a" / "head.json").unlink()
+    (root / "sessions" / "a" / "head.json").mkdir()
+    with failing("rename", errno.EIO):
+        author.commit(driver, say("six"), keyframe=b"{}")
+    assert read_all(driver, "a") == author.lines
+    assert driver.find_keyframe(A) is None
+
+
+# -- locks ------------------------------------------------------------------------------------------
+
+
+def test_a_lock_that_is_never_let_go_of_is_reported(
+    driver: DirectoryDriver, author: Author, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was stopped in the middle surfaces as an error, with the path of the lock."""
+    monkeypatch.setattr(locks, "BUSY_S", 0.05)
+    lock = root / "sessions" / "a" / "lock"
+    with lock.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        item = author.write(say("six"))
+        with pytest.raises(StoreBusy, match=str(lock)):
+            driver.commit([item])
+        assert read_all(driver, "a") == author.lines
+    assert commit_one(driver, item) == Done(0)
+
+
+def test_a_line_that_is_not_synced_yet_is_not_read(
+    driver: DirectoryDriver, author: Author, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader waits for the commit that is under way: its lines may yet be taken back."""
+    other = DirectoryDriver(root)
+    assert read_all(other, "a") == author.lines
+    monkeypatch.setattr(locks, "BUSY_S", 0.01)
+
+    def look(fd: int) -> None:
+        for reader in (other, driver):
+            with pytest.raises(StoreBusy):
+                read_all(reader, "a")
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", look)
+        with pytest.raises(StoreFailed):
+            driver.commit([author.write(say("six"))])
+    assert read_all(other, "a") == author.lines
+
+
+def test_who_waited_for_a_session_that_was_deleted_does_not_write_into_the_trash(
+    driver: DirectoryDriver, author: Author, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock that was waited for is no longer the session's."""
+    anew = Author("a")
+    opened = os.open
+    lock = root / "sessions" / "a" / "lock"
+    other = DirectoryDriver(root)
+
+    def delete_meanwhile(path: Path, flags: int, *args: int) -> int:
+        fd = opened(path, flags, *args)
+        if path == lock and not flags & os.O_CREAT:
+            monkeypatch.undo()
+            assert other.delete(A, author.sum) == Done(0)
+        return fd
+
+    monkeypatch.setattr(os, "open", delete_meanwhile)
+    anew.begin(driver)
+    assert read_all(other, "a") == anew.lines
+
+
+# -- the root ---------------------------------------------------------------------------------------
+
+
+def test_a_store_is_made_with_the_directories_above_it(tmp_path: Path) -> None:
+    """As deep as asked for."""
+    root = tmp_path / "x" / "y" / "store"
+    driver = DirectoryDriver(root)
+    assert json.loads((root / "holdfast.json").read_text()) == {"format": 1, "id": driver.store_id()}
+
+
+def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
+    """Also one in which somebody was interrupted while making a store."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "lock").touch()
+    name = DirectoryDriver(tmp_path).store_id()
+    assert DirectoryDriver(tmp_path, create=False).store_id() == name
+
+
+def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    """And left as it is."""
+    (tmp_path / "thesis.txt").write_text("precious")
+    for create in (True, False):
+        with pytest.raises(BadUrl, match="not a holdfast store"):
+            DirectoryDriver(tmp_path, create=create)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    """The error says so."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadUrl, match="is a file"):
+        DirectoryDriver(tmp_path / "file")
+
+
+def test_a_store_that_must_exist_is_not_made(tmp_path: Path) -> None:
+    """Neither in a missing directory nor in an empty one."""
+    for root in (tmp_path / "missing", tmp_path):
+        with pytest.raises(NotFound, match="no store"):
+            DirectoryDriver(root, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_of_a_newer_format_is_not_touched(driver: DirectoryDriver, root: Path) -> None:
+    """Whatever else its file says."""
+    (root / "holdfast.json").write_text('{"format":2,"brand":"new"}')
+    with pytest.raises(NewerFormat, match="format 2"):
+        DirectoryDriver(root)
+
+
+def test_a_damaged_store_file_is_reported(driver: DirectoryDriver, root: Path) -> None:
+    """Not replaced: its id is part of keys."""
+    (root / "holdfast.json").write_text("{")
+    with pytest.raises(Corrupt, match=r"holdfast\.json"):
+        DirectoryDriver(root)
+
+
+def test_a_file_system_that_ignores_case_is_refused(
+    driver: DirectoryDriver, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sessions would be one. Nothing is left behind."""
+    (root / "LOCK").touch()
+    with pytest.raises(BadUrl, match="case"):
+        DirectoryDriver(root)
+    monkeypatch.setattr(layout, "_ignores_case", lambda _: True)
+    with pytest.raises(BadUrl, match="case"):
+        DirectoryDriver(tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path, code: int) -> None:
+    """With its path and what to do."""
+    with failing("mkdir", code), pytest.raises(StoreFailed, match="name another directory") as caught:
+        DirectoryDriver(tmp_path / "store")
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_leftovers_of_dead_processes_are_cleared_away(
+    driver: DirectoryDriver, root: Path, author: Author
+) -> None:
+    """Temporary files that nobody writes any more, and sessions that were half removed."""
+    (root / "tmp" / "dead").write_bytes(b"x")
+    (root / "trash" / "half").mkdir()
+    (root / "trash" / "half" / "journal.jsonl").write_bytes(b"x")
+    with (root / "tmp" / "alive").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        DirectoryDriver(root)
+    assert [path.name for path in (root / "tmp").iterdir()] == ["alive"]
+    assert list((root / "trash").iterdir()) == []
+    assert read_all(driver, "a") == author.lines
+
+
+def test_nothing_is_left_of_what_was_deleted_or_erased(driver: DirectoryDriver, root: Path) -> None:
+    """Not in any file: also not in what a crash had cut off."""
+    author, forked = Author("a"), Author("b")
+    for each in (author, forked):
+        each.begin(driver, keyframe=b'"precious secret"', title="precious secret")
+        each.commit(driver, say("precious secret"))
+        with (root / "sessions" / each.session / "journal.jsonl").open("ab") as file:
+            file.write(b"precious secret")
+        each.commit(driver, say("on"))
+    driver.post(forked.session, b'"precious secret"')
+    driver.erase(A, author.sum, {2: erase(author.lines[1], "a")}, Author("a").head)
+    fork = forked.fork("c", seq=1)
+    fork.begin(driver)
+    driver.delete(forked.session, forked.sum)
+    left = [path for path in root.rglob("*") if path.is_file() and b"precious" in path.read_bytes()]
+    assert left == []
+
+
+def test_a_name_cannot_lead_out_of_the_store(driver: DirectoryDriver) -> None:
+    """Ids were checked before; this is the last line of defence."""
+    for name in ("../x", "..", "a/b", ""):
+        with pytest.raises(AssertionError):
+            driver.read(SessionId(name), 0, 1)
+    with pytest.raises(AssertionError):
+        driver.beat(HolderId("../x"), b"{}", [])
