@@ -222,21 +222,25 @@ def print_verdicts(console: Console, found: dict[Case, list[Figures]], syncs: di
         if case not in found:
             continue
         # Turn by turn: both were measured within the same few seconds.
-        gain = statistics.median(
-            many.rate / one.rate for many, one in zip(found[case], alone, strict=True)
-        )
+        gain = statistics.median(many.rate / one.rate for many, one in zip(found[case], alone, strict=True))
         verdict(gain >= 8, f"sqlite, {sessions:,} sessions / one: {gain:.1f} times the steps (at least 8)")
         if case in syncs:
-            verdict(syncs[case] < 0.1, f"sqlite, {sessions:,} sessions: {syncs[case]:.3f} syncs per step (< 0.1)")
+            verdict(
+                syncs[case] < 0.1, f"sqlite, {sessions:,} sessions: {syncs[case]:.3f} syncs per step (< 0.1)"
+            )
 
 
 def main() -> None:
     """Measure, print one table and the verdicts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="short, once, without 1,000 sessions: about 20 s")
+    parser.add_argument(
+        "--quick", action="store_true", help="short, once, without 1,000 sessions: about 20 s"
+    )
     parser.add_argument("--repeat", type=int, help="how often to measure each row (3)")
     parser.add_argument("--seconds", type=float, help="how long each row is measured for (2)")
-    parser.add_argument("--directory", type=Path, help="where to write (a new directory in the temporary one)")
+    parser.add_argument(
+        "--directory", type=Path, help="where to write (a new directory in the temporary one)"
+    )
     parser.add_argument("--work", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:

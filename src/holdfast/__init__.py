@@ -51,6 +51,12 @@ from .session.hold import Hold
 from .session.run import Request, Run
 from .session.session import Session
 from .session.store import Store, open_store
+from .tools.context import ToolContext
+from .tools.outcome import Landed, NotDone, NotLanded, Result, Unsure
+from .tools.policy import Policy, Rule, allow, ask, deny, paths_inside
+from .tools.registry import Registry
+from .tools.tool import Retry, Tool, tool
+from .tools.undo import Undone
 from .validity import Problem, find_problems
 from .values import Codec, Opaque
 
@@ -79,24 +85,32 @@ __all__ = [
     "Head",
     "Hold",
     "HoldfastError",
+    "Landed",
     "Lease",
     "LeaseHeld",
     "Media",
     "Message",
     "MissingExtra",
     "NewerFormat",
+    "NotDone",
     "NotFound",
+    "NotLanded",
     "Opaque",
     "Overview",
     "Parent",
     "Plan",
     "PlanStep",
+    "Policy",
     "Problem",
     "ReadOnly",
     "Reasoning",
+    "Registry",
     "Request",
     "Reservation",
+    "Result",
     "ResultPart",
+    "Retry",
+    "Rule",
     "Run",
     "RunExists",
     "RunInfo",
@@ -109,14 +123,23 @@ __all__ = [
     "StoreBusy",
     "StoreFailed",
     "Text",
+    "Tool",
     "ToolCall",
+    "ToolContext",
     "ToolCounters",
     "ToolResult",
+    "Undone",
     "UnknownBlock",
+    "Unsure",
     "Usage",
+    "allow",
+    "ask",
+    "deny",
     "find_problems",
     "fit_session_id",
     "open_store",
+    "paths_inside",
     "register_format",
+    "tool",
     "unfit_session_id",
 ]

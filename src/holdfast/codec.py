@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from .entries import KIND_OF, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
+from .entries import KIND_OF, KINDS, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
 from .errors import BadInput, Corrupt, NewerFormat
 from .limits import LINE_BYTES_MAX
 
@@ -64,7 +64,11 @@ class Sealed(Struct, frozen=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode_line = msgspec.json.Decoder(Line).decode
-_decoders: dict[type[Body], msgspec.json.Decoder[Body]] = {}
+# Here and everywhere decoders are made when a module is imported, not when they are first needed: two threads
+# that make msgspec look at the same class for the first time at the same moment crash the interpreter.
+_decoders: dict[type[Body], msgspec.json.Decoder[Body]] = {
+    cls: msgspec.json.Decoder(cls) for cls in KINDS.values()
+}
 
 
 def _to_base64(data: bytes) -> bytes:
@@ -133,6 +137,11 @@ def seal(
     kind = kind or KIND_OF[type(body)]
     must = type(body) in MUST
     data = encode_body(body)
+    try:
+        # From here on it is what a reader will find; one who could not read it would lose the session.
+        body = _decode_body(kind, Raw(data))
+    except msgspec.DecodeError as error:
+        raise BadInput(f"this cannot be recorded as {kind}: {error}") from error
     stamp = _timestamp(at)
     named = f'"{run}"' if run is not None else "null"
     envelope = f'[{VERSION},{seq},{stamp},{named},{step},"{kind}",{"true" if must else "false"}]'
@@ -192,20 +201,19 @@ def sum_of(line: Line, after: str, where: str) -> str:
     return _to_base64(sha256(after.encode() + digest + envelope + memoryview(line.body)).digest()).decode()
 
 
+def _decode_body(kind: str, data: Raw) -> Body:
+    cls = body_class(kind)
+    if cls is UnknownBody:
+        return UnknownBody(data=data.copy())
+    if cls is AdapterBody:
+        return AdapterBody(data=msgspec.json.decode(data))
+    return _decoders[cls].decode(data)
+
+
 def open_line(line: Line, where: str) -> Entry:
     """The entry in a parsed line."""
-    body: Body
-    cls = body_class(line.kind)
     try:
-        if cls is UnknownBody:
-            body = UnknownBody(data=line.body.copy())
-        elif cls is AdapterBody:
-            body = AdapterBody(data=msgspec.json.decode(line.body))
-        else:
-            decoder = _decoders.get(cls)
-            if decoder is None:
-                decoder = _decoders[cls] = msgspec.json.Decoder(cls)
-            body = decoder.decode(line.body)
+        body = _decode_body(line.kind, line.body)
         at = datetime.fromisoformat(line.at)
     except (msgspec.DecodeError, ValueError) as error:
         raise Corrupt(where, f"not an entry of kind {line.kind} ({error})", seq=line.seq) from error

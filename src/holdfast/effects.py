@@ -44,6 +44,7 @@ class Effect(Struct, kw_only=True, omit_defaults=True):
     tool: str
     operation: str
     key: str
+    fingerprint: str = ""
     args: Json = None
     """Kept while the row is open; afterwards the journal has them."""
     scope: str = "call"
@@ -87,12 +88,27 @@ class Repeats(Struct, kw_only=True, omit_defaults=True):
     count: int = 0
     result: str = ""
 
+    def note_call(self, fingerprint: str) -> None:
+        """One more call; any other than the last one starts the count anew."""
+        if fingerprint != self.fingerprint:
+            self.fingerprint, self.count, self.result = fingerprint, 0, ""
+        self.count += 1
+
+    def note_result(self, fingerprint: str, content: bytes | None) -> None:
+        """A result that differs from the one before is progress."""
+        if fingerprint != self.fingerprint:
+            return
+        result = "" if content is None else sha256(content).hexdigest()[:16]
+        if result != self.result:
+            self.count, self.result = min(self.count, 1), result
+
 
 class Effects(Struct, kw_only=True, omit_defaults=True):
     """Every effect by the `seq` of its intent, and what the gates must remember."""
 
     rows: dict[int, Effect] = {}
     by_operation: dict[str, list[int]] = {}
+    by_call: dict[str, list[int]] = {}
     open: dict[int, None] = {}
     """The rows that are running or in doubt."""
     questions: dict[int, Question] = {}
@@ -107,6 +123,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         """Issued, and nobody knows whether it happened."""
         return [self.rows[issued] for issued in self.open if self.rows[issued].status == "in_doubt"]
 
+    def count_open(self) -> int:
+        """How many effects have no outcome: they run, or are in doubt, or will be when their holder dies."""
+        return sum(self.rows[issued].changes_the_world for issued in self.open)
+
     def find_last(self, operation: str) -> Effect | None:
         """The latest row of this operation."""
         found = self.by_operation.get(operation)
@@ -114,7 +134,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def find_call(self, call: CallRef) -> list[Effect]:
         """The rows of this very call, oldest first."""
-        return [row for row in self.rows.values() if same_call(row.call, call)]
+        return [self.rows[issued] for issued in self.by_call.get(call_name(call), ())]
 
     def apply(self, entry: Entry, holder: str | None) -> None:
         """Fold one entry of the ledger. `holder` is who holds the session."""
@@ -132,6 +152,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
             tool=body.tool,
             operation=body.operation,
             key=body.key,
+            fingerprint=body.fingerprint,
             args=body.args,
             scope=body.scope,
             side_effects=body.side_effects,
@@ -141,19 +162,17 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
             holder=holder,
             undoes=body.undoes,
         )
+        for earlier in self.by_operation.get(body.operation, ()):
+            if earlier in self.open and self.rows[earlier].generation == body.generation:
+                self._end(earlier, "discarded", entry.seq, "tried again with the same key")
         self.rows[entry.seq] = row
         self.open[entry.seq] = None
         self.by_operation.setdefault(body.operation, []).append(entry.seq)
+        self.by_call.setdefault(call_name(body.call), []).append(entry.seq)
         if row.changes_the_world:
             self.last_change = entry.seq
         if body.attempt == 1 and body.undoes is None:
-            self._repeat(body.fingerprint)
-
-    def _repeat(self, fingerprint: str) -> None:
-        if fingerprint == self.repeats.fingerprint:
-            self.repeats.count += 1
-        else:
-            self.repeats = Repeats(fingerprint=fingerprint, count=1)
+            self.repeats.note_call(body.fingerprint)
 
     def _annotate(self, entry: Entry, body: ToolAnnotated) -> None:
         row = self.rows[body.issued]
@@ -161,18 +180,15 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def _complete(self, entry: Entry, body: ToolCompleted) -> None:
         if body.issued is None:
-            self._repeat(body.fingerprint)
-        else:
-            self._end(body.issued, "completed", entry.seq)
-        result = "" if entry.content is None else sha256(entry.content).hexdigest()[:16]
-        if body.replay_of is None and result != self.repeats.result:
-            # A result that changes is progress.
-            self.repeats.count = min(self.repeats.count, 1)
-            self.repeats.result = result
+            self.repeats.note_call(body.fingerprint)
+            return
+        self._end(body.issued, "completed", entry.seq)
+        content = None if entry.content is None else bytes(entry.content)
+        self.repeats.note_result(self.rows[body.issued].fingerprint, content)
 
     def _refuse(self, entry: Entry, body: ToolRefused) -> None:
         if body.fingerprint:
-            self._repeat(body.fingerprint)
+            self.repeats.note_call(body.fingerprint)
 
     def _fail(self, entry: Entry, body: ToolFailed) -> None:
         self._end(body.issued, "failed", entry.seq, body.error)
@@ -229,13 +245,8 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
                     self._end(issued, "discarded", None, "the process that ran it is gone; it is harmless")
 
 
-def same_call(a: CallRef, b: CallRef) -> bool:
-    """A call is named by its reply and its place there; a caller's own by its id."""
-    return call_name(a) == call_name(b)
-
-
 def call_name(call: CallRef) -> str:
-    """What tells a call from all others of its session."""
+    """What tells a call from all others of its session: its reply and place, or the caller's own id."""
     return f"{call.reply}.{call.index}" if call.reply is not None else f"={call.id}"
 
 

@@ -57,6 +57,8 @@ class Keyframe(Struct, frozen=True, kw_only=True):
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_decode_facts = msgspec.json.Decoder(Facts).decode
+_decode_keyframe = msgspec.json.Decoder(Keyframe).decode
 
 
 class SessionState:
@@ -98,7 +100,7 @@ class SessionState:
         if cls in LEDGER:
             lease = facts.head.lease
             facts.effects.apply(entry, lease.holder if lease else None)
-            facts.head.in_doubt = len(facts.effects.in_doubt)
+            facts.head.in_doubt = facts.effects.count_open()
             facts.head.waiting = len(facts.effects.questions)
         facts.head.messages = len(transcript.items)
         if cls not in BOOKKEEPING or (cls is CheckpointTaken and queued):
@@ -239,7 +241,7 @@ class SessionState:
     def from_keyframe(cls, frame: Keyframe) -> SessionState:
         """The state without its transcript, which `load_transcript` must be given next."""
         state = cls.__new__(cls)
-        state.facts = msgspec.json.decode(frame.facts, type=Facts)
+        state.facts = _decode_facts(frame.facts)
         state.transcript_fold = Transcript()
         state.keyframe_seq = frame.seq
         return state
@@ -254,7 +256,7 @@ def read_keyframe(data: bytes | None) -> Keyframe | None:
     if not data:
         return None
     try:
-        frame = msgspec.json.decode(data, type=Keyframe)
+        frame = _decode_keyframe(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     if frame.fold != FOLD_VERSION or sha256(frame.facts).hexdigest() != frame.digest:

@@ -44,6 +44,7 @@ class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     usd: float = 0.0
     tool_calls: int = 0
     in_doubt: int = 0
+    """Effects without an outcome: in doubt, or running if the holder is alive."""
     waiting: int = 0
     taken: int = 0
     lease: Lease | None = None

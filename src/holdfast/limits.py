@@ -53,6 +53,9 @@ HISTORY_MESSAGES = 20
 TITLE_CHARS = 80
 """A title is for one line of a listing."""
 
+JSON_DEPTH_MAX = 200
+"""Nesting of a value in a message. Whoever reads it has only so much stack, and may be deep in it already."""
+
 STATE_DEPTH_MAX = 64
 """Nesting of a user value. Deeper ones are almost always cycles, and are kept as opaque."""
 
@@ -67,3 +70,22 @@ BLOB_PART_BYTES = 1 << 20
 
 STORE_THREADS = 8
 """Threads that read for one store, apart from the committer's."""
+
+TOOL_TIMEOUT_S = 300.0
+"""How long the body of a tool with side effects may run if it does not say. Every such body needs a limit:
+another process believes that it is over once this has passed."""
+
+TOOL_GRACE_S = 5.0
+"""How long a running side effect gets to end and be recorded when its caller is cancelled."""
+
+TOOL_THREADS = 32
+"""Sync bodies at once, apart from the store's threads: a stuck tool must not stop a commit."""
+
+VERIFY_S = 60.0
+"""How long a verify hook may take before it counts as unsure."""
+
+REPEATS_MAX = 3
+"""The same call in a row: the third is not run."""
+
+CRASHES_MAX = 3
+"""How often a call may be running when the process dies before it is no longer tried."""

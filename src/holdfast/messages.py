@@ -9,15 +9,15 @@ format, and after the message itself was erased.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
 
 from .errors import BadInput, BadMessage
-from .limits import TITLE_CHARS
+from .limits import JSON_DEPTH_MAX, TITLE_CHARS
 
 Json: TypeAlias = Any
 """A JSON-like value: None, bool, int, finite float, str, list or dict with string keys."""
@@ -153,6 +153,7 @@ class ForeignMessage(Struct, frozen=True, kw_only=True):
 
 
 Reader: TypeAlias = Callable[[Json], Shape]
+CallReader: TypeAlias = Callable[[Json], Sequence[ToolCall]]
 AnyMessage: TypeAlias = Message | ForeignMessage
 
 
@@ -169,59 +170,102 @@ def shape_of(message: AnyMessage) -> Shape:
     return Shape(role=message.role, parts=tuple(parts))
 
 
-def refuse_unfaithful(value: Json, path: str = "message") -> None:
-    """Raise `BadMessage` where JSON would silently change a value: NaN, infinities, odd keys."""
-    if isinstance(value, float):
+def refuse_unfaithful(value: Json, path: str = "message", depth: int = 0) -> None:
+    """Raise `BadMessage` where JSON would change a value or refuse it: NaN, infinities, odd keys and types,
+    lone surrogates, values that hold themselves."""
+    if depth > JSON_DEPTH_MAX:
+        raise BadMessage(f"{path[:40]}… is nested more than {JSON_DEPTH_MAX} levels deep")
+    if isinstance(value, str):
+        if not value.isascii():
+            _refuse_surrogates(value, path)
+    elif isinstance(value, float):
         if not math.isfinite(value):
             raise BadMessage(f"{path} is {value}, which JSON cannot hold")
     elif isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise BadMessage(f"{path} has the key {key!r}; keys must be strings")
-            refuse_unfaithful(item, f"{path}.{key}")
+            if not key.isascii():
+                _refuse_surrogates(key, f"a key of {path}")
+            refuse_unfaithful(item, f"{path}.{key}", depth + 1)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            refuse_unfaithful(item, f"{path}[{index}]")
-    elif value is not None and not isinstance(value, str | int | bytes | datetime):
+            refuse_unfaithful(item, f"{path}[{index}]", depth + 1)
+    elif value is not None and not isinstance(value, int):
         raise BadMessage(f"{path} is a {type(value).__name__}, which is not JSON-like")
+
+
+def _refuse_surrogates(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(text[error.start]):04X}"
+        raise BadMessage(f"{path} holds half a character ({half}), which UTF-8 cannot say") from None
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_own = msgspec.json.Decoder(Message).decode
 
 
-def _check_blocks(message: Message) -> None:
-    """Look only where arbitrary values can hide."""
+def _is_plain(message: Message) -> bool:
+    """Text and nothing else, as almost every message is: no need to look closer."""
+    return (
+        message.role in _ROLES
+        and not (message.id or message.at or message.agent or message.metadata)
+        and all(
+            block.__class__ is Text and block.text.__class__ is str and not block.metadata
+            for block in message.blocks
+        )
+    )
+
+
+_ROLES: Final = frozenset(get_args(Role))
+
+
+def _encode_own(message: Message) -> bytes:
+    if _is_plain(message):
+        return _encode(message)
     for index, block in enumerate(message.blocks):
-        place = f"blocks[{index}]"
-        if isinstance(block, Text | Reasoning):
-            if block.metadata:
-                refuse_unfaithful(block.metadata, f"{place}.metadata")
-        elif isinstance(block, ToolCall):
-            refuse_unfaithful(block.args, f"{place}.args")
-        elif isinstance(block, ToolResult):
-            refuse_unfaithful(block.value, f"{place}.value")
-        elif isinstance(block, UnknownBlock):
-            refuse_unfaithful(block.data, place)
-    if message.metadata:
-        refuse_unfaithful(message.metadata, "metadata")
+        _refuse_unfaithful_block(block, f"blocks[{index}]")
+    refuse_unfaithful(message.metadata, "metadata")
+    known = [block for block in message.blocks if not isinstance(block, UnknownBlock)]
+    encoded = _encode(msgspec.structs.replace(message, blocks=known))
+    _decode_own(encoded)  # Nobody checks the types of a struct's fields when it is made.
+    if len(known) == len(message.blocks):
+        return encoded
+    data = msgspec.json.decode(encoded)
+    for index, block in enumerate(message.blocks):
+        if isinstance(block, UnknownBlock):
+            data["blocks"].insert(index, block.data)
+    return _encode(data)
+
+
+def _refuse_unfaithful_block(block: Block, place: str) -> None:
+    """Look only where arbitrary values can hide."""
+    if isinstance(block, UnknownBlock):
+        refuse_unfaithful(block.data, place)
+        return
+    if block.metadata:
+        refuse_unfaithful(block.metadata, f"{place}.metadata")
+    if isinstance(block, ToolCall):
+        refuse_unfaithful(block.args, f"{place}.args")
+    elif isinstance(block, ToolResult):
+        refuse_unfaithful(block.value, f"{place}.value")
+        if not isinstance(block.content, str):
+            for index, part in enumerate(block.content):
+                _refuse_unfaithful_block(part, f"{place}.content[{index}]")
 
 
 def encode_message(message: AnyMessage) -> bytes:
-    """The content of a message's entry, or `BadMessage`."""
-    if isinstance(message, Message):
-        _check_blocks(message)
+    """The content of a message's entry, or `BadMessage` where it could not be given back as it is."""
     try:
         if isinstance(message, ForeignMessage):
+            refuse_unfaithful(message.data)
             return _encode(message.data)
-        if any(block.__class__ is UnknownBlock for block in message.blocks):
-            data = msgspec.to_builtins(message)
-            for position, block in enumerate(message.blocks):
-                if isinstance(block, UnknownBlock):
-                    data["blocks"][position] = block.data
-            return _encode(data)
-        return _encode(message)
-    except (TypeError, UnicodeEncodeError, OverflowError) as error:
+        return _encode_own(message)
+    except (TypeError, AttributeError, UnicodeEncodeError, RecursionError, msgspec.DecodeError) as error:
+        if isinstance(error, UnicodeEncodeError):
+            refuse_unfaithful(msgspec.to_builtins(message))  # It says where.
         raise BadMessage(f"the message cannot be written as JSON: {error}") from error
 
 
@@ -275,14 +319,49 @@ def _text_of(content: Json) -> str:
     return "".join(text for text in texts if isinstance(text, str))[:TITLE_CHARS]
 
 
+def _calls_openai(data: Json) -> list[ToolCall]:
+    return [
+        ToolCall(id=call["id"], name=call["function"]["name"], args=call["function"]["arguments"])
+        for call in data.get("tool_calls") or ()
+        if "function" in call
+    ]
+
+
+def _calls_anthropic(data: Json) -> list[ToolCall]:
+    return [
+        ToolCall(id=block["id"], name=block["name"], args=block["input"])
+        for block in data["content"]
+        if isinstance(block, dict) and block["type"] == "tool_use"
+    ]
+
+
 _readers: dict[str, Reader] = {"openai": _read_openai, "anthropic": _read_anthropic}
+_call_readers: dict[str, CallReader] = {"openai": _calls_openai, "anthropic": _calls_anthropic}
 
 
-def register_format(name: str, reader: Reader) -> None:
-    """Teach holdfast to find tool calls and results in messages of the format `name`."""
+def register_format(name: str, reader: Reader, *, calls: CallReader | None = None) -> None:
+    """Teach holdfast to find tool calls and results in messages of the format `name`.
+
+    `calls` gives the calls with their arguments, for `Registry.dispatch_step`; they stand in the order of the
+    reader's parts, and arguments may be an object or JSON text.
+    """
     if name == OWN:
         raise BadInput(f"{OWN!r} is our own format")
     _readers[name] = reader
+    if calls is not None:
+        _call_readers[name] = calls
+
+
+def calls_of(message: AnyMessage) -> Sequence[ToolCall]:
+    """The tool calls in a message, with their arguments."""
+    if isinstance(message, Message):
+        return message.tool_calls
+    if not any(isinstance(part, CallPart) for part in message.parts):
+        return ()
+    reader = _call_readers.get(message.format)
+    if reader is None:
+        raise BadInput(f"no reader for the calls of {message.format!r} messages: register_format(…, calls=…)")
+    return reader(message.data)
 
 
 def foreign(data: Json, format: str) -> ForeignMessage:
@@ -291,10 +370,9 @@ def foreign(data: Json, format: str) -> ForeignMessage:
     if reader is None:
         known = ", ".join(sorted(_readers))
         raise BadInput(f"unknown message format {format!r}; known are {known}; see register_format()")
-    refuse_unfaithful(data)
     try:
         shape = msgspec.convert(msgspec.to_builtins(reader(data)), Shape)
-    except (KeyError, TypeError, AttributeError, IndexError, msgspec.ValidationError) as error:
+    except Exception as error:  # Whatever a reader stumbles over, it is the message that is wrong.
         raise BadMessage(f"not a message of the format {format!r}: {error!r}") from error
     return ForeignMessage(format=format, data=data, role=shape.role, parts=shape.parts)
 

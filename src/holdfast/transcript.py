@@ -216,6 +216,35 @@ class Transcript:
         self._play(event)
         return event if event.__class__ is Item else None
 
+    def find_last_reply(self) -> tuple[Item, dict[int, ToolResult]] | None:
+        """The last message with calls, and the results they have, by the position of the call."""
+        for place in range(len(self.items) - 1, -1, -1):
+            item = self.items[place]
+            if item.seq in self._replies and item.results is None:
+                return item, self._results_of(place)
+        return None
+
+    def _results_of(self, place: int) -> dict[int, ToolResult]:
+        """Results from the ledger, or added as messages after the reply: matched by id, in order."""
+        reply = self.items[place]
+        held = self._results.get(reply.seq)
+        found = dict(held.results or {}) if held is not None else {}
+        ids = [part.id for part in reply.parts if isinstance(part, CallPart)]
+        for item in self.items[place + 1 :]:
+            if item.results is not None:
+                continue
+            message = item.read()
+            blocks = message.blocks if isinstance(message, Message) else ()
+            said = {block.call_id: block for block in blocks if isinstance(block, ToolResult)}
+            for part in item.parts:
+                if isinstance(part, ResultPart):
+                    index = next(
+                        (i for i, id in enumerate(ids) if id == part.call_id and i not in found), None
+                    )
+                    if index is not None:
+                        found[index] = said.get(part.call_id) or ToolResult(call_id=part.call_id)
+        return found
+
     def load(self, spans: Iterable[Span], entries: Iterable[Entry]) -> None:
         """Begin with the speaking entries of these spans."""
         self._live, self._seen = _Spans(spans), _Spans(spans)

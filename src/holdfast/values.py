@@ -67,6 +67,7 @@ _PLAIN: dict[type, tuple[str, Callable[[Any], Json], Callable[[Json], Any]]] = {
 }  # fmt: skip
 _PLAIN_DECODERS = {tag: decode for tag, _, decode in _PLAIN.values()}
 _COLLECTIONS: dict[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_RESERVED = {*_PLAIN_DECODERS, *_COLLECTIONS, "dict", "enum", "float", "int", "opaque", "record", "str"}
 
 
 def _type_name(cls: type) -> str:
@@ -84,14 +85,14 @@ class Values:
         self._by_type: dict[type, Codec] = {}
         self._by_tag: dict[str, Codec] = {}
         for codec in codecs:
-            if codec.tag in self._by_tag:
-                raise BadInput(f"two codecs write values as {codec.tag!r}; give one a name of its own")
+            if codec.tag in self._by_tag or codec.tag in _RESERVED:
+                raise BadInput(f"values are written as {codec.tag!r} already; give the codec another name")
             self._by_type[codec.type] = codec
             self._by_tag[codec.tag] = codec
 
     def encode(self, value: object) -> bytes:
         """The value as JSON. Never fails: what cannot be encoded becomes `Opaque`."""
-        return msgspec.json.encode(self._pack(value, 0))
+        return msgspec.json.encode(self._pack(value, ()))
 
     @overload
     def decode(self, data: bytes | msgspec.Raw) -> Any: ...
@@ -102,55 +103,47 @@ class Values:
         value = self._unpack(msgspec.json.decode(data))
         return value if type is None else _convert(value, type)
 
-    def _pack(self, value: Any, depth: int) -> Json:
+    def _pack(self, value: Any, around: tuple[int, ...]) -> Json:
+        """`around` names the values that this one is part of: one that is among them holds itself."""
         if value is None or value is True or value is False:
             return value
         cls = type(value)
         codec = self._by_type.get(cls)
-        if codec is None and cls in (str, int, float, list, dict):
-            return self._pack_plain(value, depth)
-        if depth > STATE_DEPTH_MAX:
+        if codec is None and cls in (str, int, float):
+            return _pack_scalar(value)
+        if len(around) > STATE_DEPTH_MAX or id(value) in around:
             return _opaque(value)
+        around = (*around, id(value))
         try:
             if codec is not None:
-                return {_MARK: [codec.tag, self._pack(codec.encode(value), depth + 1)]}
-            return self._pack_typed(value, cls, depth)
+                return {_MARK: [codec.tag, self._pack(codec.encode(value), around)]}
+            return self._pack_typed(value, cls, around)
         except Exception:  # Whatever a foreign __repr__, encoder or property raises, the save goes on.
             return _opaque(value)
 
-    def _pack_plain(self, value: Any, depth: int) -> Json:
-        if depth > STATE_DEPTH_MAX:
-            return _opaque(value)
-        match value:
-            case str():
-                # A lone surrogate is not UTF-8.
-                return value if _is_utf8(value) else {_MARK: ["str", list(map(ord, value))]}
-            case int():
-                # JSON readers, ours among them, take integers beyond 64 bits as floats.
-                return value if -(2**63) <= value < 2**64 else {_MARK: ["int", hex(value)]}
-            case float():
-                return value if math.isfinite(value) else {_MARK: ["float", repr(value)]}
-            case list():
-                return [self._pack(item, depth + 1) for item in value]
-            case _:
-                return self._pack_dict(value, depth)
-
-    def _pack_dict(self, value: Mapping[Any, Any], depth: int) -> Json:
-        if _MARK not in value and all(type(key) is str and _is_utf8(key) for key in value):
-            return {key: self._pack(item, depth + 1) for key, item in value.items()}
-        pairs = [[self._pack(k, depth + 1), self._pack(v, depth + 1)] for k, v in value.items()]
-        return {_MARK: ["dict", pairs]}
-
-    def _pack_typed(self, value: Any, cls: type, depth: int) -> Json:
+    def _pack_typed(self, value: Any, cls: type, around: tuple[int, ...]) -> Json:
+        if cls is dict:
+            return self._pack_dict(value, around)
+        if cls in (list, tuple, set, frozenset):
+            items = [self._pack(item, around) for item in value]
+            if cls is list:
+                return items
+            # In one order, whatever the hashes are today.
+            return {_MARK: [cls.__name__, items if cls is tuple else sorted(items, key=msgspec.json.encode)]}
         if cls in _PLAIN:
             tag, encode, _ = _PLAIN[cls]
             return {_MARK: [tag, encode(value)]}
-        if cls in (tuple, set, frozenset):
-            items: Iterable[Any] = value if cls is tuple else sorted(value, key=repr)
-            return {_MARK: [cls.__name__, [self._pack(item, depth + 1) for item in items]]}
+        if isinstance(value, Enum):
+            return {_MARK: ["enum", _type_name(cls), value.name, self._pack(value.value, around)]}
         fields = _fields_of(value)
-        packed = {name: self._pack(item, depth + 1) for name, item in fields.items()}
+        packed = self._pack_dict(fields, around) if isinstance(fields, dict) else self._pack(fields, around)
         return {_MARK: ["record", _type_name(cls), packed]}
+
+    def _pack_dict(self, value: Mapping[Any, Any], around: tuple[int, ...]) -> Json:
+        if _MARK not in value and all(type(key) is str and _is_utf8(key) for key in value):
+            return {key: self._pack(item, around) for key, item in value.items()}
+        pairs = [[self._pack(key, around), self._pack(item, around)] for key, item in value.items()]
+        return {_MARK: ["dict", pairs]}
 
     def _unpack(self, data: Json) -> Any:
         if isinstance(data, list):
@@ -169,10 +162,10 @@ class Values:
         match tag:
             case "opaque":
                 return Opaque(*content)
-            case "record":
-                return {name: self._unpack(item) for name, item in content.items()}
+            case "record" | "enum":
+                return self._unpack(content)
             case "dict":
-                return {self._unpack(key): self._unpack(item) for key, item in content}
+                return _hashed(dict, [(self._unpack(key), self._unpack(item)) for key, item in content])
             case "str":
                 return "".join(map(chr, content))
             case "int":
@@ -180,11 +173,30 @@ class Values:
             case "float":
                 return float(content)
         if tag in _COLLECTIONS:
-            return _COLLECTIONS[tag](self._unpack(item) for item in content)
+            return _hashed(_COLLECTIONS[tag], [self._unpack(item) for item in content])
         if tag in _PLAIN_DECODERS:
             return _PLAIN_DECODERS[tag](content)
         # Written with a codec that this process does not have, or by a newer version.
         return Opaque(tag, msgspec.json.encode(content).decode()[:REPR_CHARS])
+
+
+def _pack_scalar(value: str | float) -> Json:
+    if isinstance(value, str):
+        # A lone surrogate is not UTF-8.
+        return value if _is_utf8(value) else {_MARK: ["str", list(map(ord, value))]}
+    if isinstance(value, int):
+        # JSON readers, ours among them, take integers beyond 64 bits as floats.
+        return value if -(2**63) <= value < 2**64 else {_MARK: ["int", hex(value)]}
+    return value if math.isfinite(value) else {_MARK: ["float", repr(value)]}
+
+
+def _hashed(make: Callable[[Iterable[Any]], Any], items: list[Any]) -> Any:
+    """A set or dict, or its items where one cannot be hashed without its type: a record loads as a dict."""
+    try:
+        made = make(items)
+    except TypeError:
+        return items
+    return made if len(made) == len(items) else items
 
 
 def _is_utf8(text: str) -> bool:
@@ -206,21 +218,29 @@ def _opaque(value: object) -> Json:
     return {_MARK: ["opaque", [_type_name(type(value)), printed]]}
 
 
-def _fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, pydantic model, msgspec struct or enum member."""
+def _fields_of(value: Any) -> dict[str, Any] | list[Any]:
+    """The fields of a dataclass, pydantic model or msgspec struct."""
     if isinstance(value, type):
         raise _Unencodable
-    if isinstance(value, Enum):
-        return {"name": value.name, "value": value.value}
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Struct):
-        return {name: getattr(value, name) for name in value.__struct_fields__}
+        return _fields_of_struct(value)
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         dumped: dict[str, Any] = value.model_dump(mode="python")
         return dumped
     raise _Unencodable
+
+
+def _fields_of_struct(value: Struct) -> dict[str, Any] | list[Any]:
+    """In the form that `msgspec.convert` wants to see: renamed, tagged, perhaps without names."""
+    config = value.__struct_config__
+    items = [getattr(value, name) for name in value.__struct_fields__]
+    if config.array_like:
+        return items if config.tag is None else [config.tag, *items]
+    fields = dict(zip(value.__struct_encode_fields__, items, strict=True))
+    return fields if config.tag_field is None else {config.tag_field: config.tag, **fields}
 
 
 def _convert(value: Any, wanted: type[T]) -> T:
@@ -229,14 +249,23 @@ def _convert(value: Any, wanted: type[T]) -> T:
     try:
         if isinstance(type_, type) and isinstance(value, type_):
             found = value
-        elif isinstance(type_, type) and issubclass(type_, Enum) and isinstance(value, dict):
-            found = type_[value["name"]]
+        elif isinstance(type_, type) and issubclass(type_, Enum):
+            found = type_(value)
         elif isinstance(type_, type) and issubclass(type_, Struct):
             found = msgspec.convert(value, wanted)
         else:
-            from pydantic import TypeAdapter  # only here: it takes a while to import
-
-            found = TypeAdapter(type_).validate_python(value)
-    except (ValueError, KeyError) as error:
+            found = _convert_any(value, type_)
+    except (ValueError, TypeError, RuntimeError) as error:
         raise BadInput(f"the stored value is not a {getattr(type_, '__name__', type_)}: {error}") from error
     return cast(T, found)
+
+
+def _convert_any(value: Any, wanted: Any) -> Any:
+    import pydantic  # Only here: it takes a while to import.
+
+    try:
+        adapter = pydantic.TypeAdapter(wanted)
+    except pydantic.PydanticSchemaGenerationError:
+        return msgspec.convert(value, wanted)  # There are structs in it.
+    # We wrote the fields by their own names, not by their aliases.
+    return adapter.validate_python(value, by_name=True, by_alias=True)

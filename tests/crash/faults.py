@@ -185,7 +185,8 @@ class _Vfs(apsw.VFS):
         _vfs.append(self)
 
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
-        return _File(self._disk, name, flags)
+        # A temporary file of SQLite's own is nobody's to lose.
+        return _File(self._disk, name, flags) if name else apsw.VFSFile("unix", name, flags)
 
     def xDelete(self, name: str, syncdir: bool) -> None:  # noqa: N802
         _translated(lambda: self._disk.do("unlink", name, lambda: super(_Vfs, self).xDelete(name, syncdir)))
@@ -201,7 +202,7 @@ _vfs: list[_Vfs] = []
 class _File(apsw.VFSFile):
     def __init__(self, disk: Disk, name: Any, flags: list[int]) -> None:
         self._disk = disk
-        self._path = (name.filename() if isinstance(name, apsw.URIFilename) else name) or "temporary"
+        self._path = name.filename() if isinstance(name, apsw.URIFilename) else name
         super().__init__("unix", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802

@@ -62,6 +62,9 @@ class Failure(NamedTuple):
     text: str
     trace: str
 
+    def __repr__(self) -> str:
+        return self.trace
+
 
 class Child:
     """A running child, as the test sees it. Signals reach exactly this process, or nobody."""
@@ -112,7 +115,10 @@ class Child:
         ready, _, _ = select.select([self._end], [], [], timeout_s)
         if not ready:
             raise AssertionError(f"child {self.pid} was silent for {timeout_s} s")
-        data = self._end.recv(_MESSAGE_BYTES_MAX)
+        try:
+            data = self._end.recv(_MESSAGE_BYTES_MAX)
+        except ConnectionResetError:  # It was killed before it had heard everything.
+            data = b""
         return json.loads(data) if data else {"ended": True}
 
     def kill(self, signal_: int = signal.SIGKILL) -> None:

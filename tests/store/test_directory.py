@@ -16,7 +16,7 @@ from holdfast.entries import RunStarted
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
 from holdfast.ids import HolderId, SessionId
 from holdfast.store.directory import DirectoryDriver, layout, locks
-from holdfast.store.driver import ClaimChange, Conflict, Done, HeadFilter
+from holdfast.store.driver import ClaimChange, Conflict, Done, HeadFilter, hidden_name
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 
 A = SessionId("a")
@@ -270,6 +270,20 @@ def test_a_damaged_session_does_not_keep_others_from_being_listed(
     found = DirectoryDriver(root)
     assert [tip.session for tip in found.list_tips(HeadFilter(), None, 10)] == ["a", "b"]
     assert [run.cursor.session for run in found.list_runs(None, None, 10)] == ["b"]
+
+
+def test_a_damaged_fork_still_keeps_the_lines_of_its_origin(
+    driver: DirectoryDriver, author: Author, journal: Path, root: Path
+) -> None:
+    """Somebody may repair it."""
+    fork = author.fork("b", seq=3)
+    fork.begin(driver)
+    fork.commit(driver, say("five"))
+    damaged = root / "sessions" / "b" / "journal.jsonl"
+    damaged.write_bytes(damaged.read_bytes().replace(b'"seq":4', b'"seq":x'))
+    found = DirectoryDriver(root)
+    assert found.delete(A, author.sum) == Done(0)
+    assert read_all(found, hidden_name(author.uid)) == author.lines[:3]
 
 
 @pytest.mark.parametrize("length", [0, 1, 30, -2])

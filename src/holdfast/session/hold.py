@@ -30,6 +30,7 @@ class _Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encode = msgspec.json.encode
+_decode = msgspec.json.Decoder(_Record).decode
 
 
 class Hold:
@@ -76,7 +77,7 @@ def _try(engine: Engine, session: SessionId, name: str) -> Hold | Life:
     current = engine.driver.find_claim(_key(name))
     fence = 1
     if current is not None:
-        record = msgspec.json.decode(current, type=_Record)
+        record = _decode(current)
         fence = record.fence + 1
         if record.holder is not None:
             life = engine.presence.judge(record.holder)

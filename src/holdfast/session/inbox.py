@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
-from ..entries import Body, InboxItem, InboxMessage, InboxTaken, MessageAdded
-from ..errors import NewerFormat
+from ..entries import (
+    ApprovalGiven,
+    ApprovalRefused,
+    Body,
+    InboxApproval,
+    InboxItem,
+    InboxMessage,
+    InboxTaken,
+    InboxVerdict,
+    MessageAdded,
+    ResultContent,
+    ToolSettled,
+)
+from ..errors import BadInput, NewerFormat
 from ..fold import SessionState
+from ..limits import LINE_BYTES_MAX
 from ..messages import AnyMessage, encode_message, shape_of
 from ..store.driver import InboxRow
 
 _decoder: msgspec.json.Decoder[InboxItem] = msgspec.json.Decoder(InboxItem)
+
+
+def encode_item(item: InboxItem) -> bytes:
+    """The item as it is posted. One that no holder could take in would keep them all out: refuse it."""
+    try:
+        data = msgspec.json.encode(item)
+        _decoder.decode(data)
+    except (TypeError, UnicodeEncodeError, OverflowError, RecursionError, msgspec.DecodeError) as error:
+        raise BadInput(f"this cannot be sent to a session: {error}") from error
+    if len(data) > LINE_BYTES_MAX:
+        raise BadInput(f"an item of {len(data):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
+    return data
 
 
 def message_item(message: AnyMessage, *, key: str | None) -> bytes:
@@ -25,10 +51,13 @@ def message_item(message: AnyMessage, *, key: str | None) -> bytes:
         format=message.format,
         key=key,
     )
-    return msgspec.json.encode(item)
+    return encode_item(item)
 
 
-def open_item(row: InboxRow, state: SessionState) -> tuple[Sequence[Body], bytes | None]:
+Opened: TypeAlias = tuple[Sequence[Body], bytes | None]
+
+
+def open_item(row: InboxRow, state: SessionState) -> Opened:
     """The entries that take the item in, and the content of the last of them.
 
     A message's words go into a `message.added` of its own, where they can be erased. One that was submitted
@@ -41,11 +70,57 @@ def open_item(row: InboxRow, state: SessionState) -> tuple[Sequence[Body], bytes
             f"session {state.facts.head.session!r}: inbox item {row.number} is of a kind that this version "
             f"does not know ({error}); upgrade holdfast"
         ) from error
-    if not isinstance(item, InboxMessage):
-        return (InboxTaken(number=row.number, item=item),), None
+    if isinstance(item, InboxMessage):
+        return _open_message(row.number, item, state)
+    if isinstance(item, InboxVerdict):
+        return _open_verdict(row.number, item, state)
+    if isinstance(item, InboxApproval):
+        return _open_approval(row.number, item, state)
+    return (InboxTaken(number=row.number, item=item),), None
+
+
+def _open_message(number: int, item: InboxMessage, state: SessionState) -> Opened:
     assert isinstance(item.message, msgspec.Raw), item
-    taken = InboxTaken(number=row.number, item=msgspec.structs.replace(item, message=msgspec.UNSET))
+    taken = InboxTaken(number=number, item=msgspec.structs.replace(item, message=msgspec.UNSET))
     if item.key is not None and item.key in state.facts.submitted:
         return (taken,), None
-    added = MessageAdded(role=item.role, parts=item.parts, format=item.format, inbox=row.number)
+    added = MessageAdded(role=item.role, parts=item.parts, format=item.format, inbox=number)
     return (taken, added), bytes(item.message)
+
+
+def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opened:
+    """A verdict counts only while the call is in doubt; what a landed call gave becomes its result."""
+    row = state.facts.effects.rows.get(item.issued)
+    if row is None or row.status != "in_doubt":
+        return (InboxTaken(number=number, item=item, late=True),), None
+    settled = ToolSettled(
+        call=row.call,
+        issued=row.issued,
+        verdict=item.verdict,
+        by=item.by,
+        note=item.note,
+        told=item.verdict != "not_landed",
+    )
+    text = item.content or ""
+    if item.verdict == "gave_up":
+        text = (
+            f"{row.tool}: given up by {item.by}. {item.note or 'Nobody can tell whether it happened.'} "
+            "It is not run again."
+        )
+    content = msgspec.json.encode(ResultContent(text=text, value=item.value))
+    return (InboxTaken(number=number, item=item), settled), content if settled.told else None
+
+
+def _open_approval(number: int, item: InboxApproval, state: SessionState) -> Opened:
+    question = state.facts.effects.questions.get(item.asked)
+    if question is None:
+        return (InboxTaken(number=number, item=item, late=True),), None
+    taken = InboxTaken(number=number, item=item)
+    if item.approved:
+        given = ApprovalGiven(
+            call=question.call, asked=item.asked, by=item.by, args=item.args, note=item.note
+        )
+        return (taken, given), None
+    text = f"{question.tool}: refused by {item.by}. {item.note}".strip()
+    refused = ApprovalRefused(call=question.call, asked=item.asked, by=item.by)
+    return (taken, refused), msgspec.json.encode(ResultContent(text=text))

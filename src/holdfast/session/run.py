@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,7 +68,7 @@ class Run:
         self._parent = parent
         self._agent, self._model, self._config = agent, model, config
         self._instructions = instructions
-        self._token: Token[_Current | None] | None = None
+        self._around: _Current | None = None
         self._end: Body | None = None
 
     @property
@@ -79,14 +79,14 @@ class Run:
     async def __aenter__(self) -> Run:
         self._id = await self._choose_id()
         facts = self._session.state.facts
-        around = _current.get()
+        around = self._around = _current.get()
         parent = Parent(run=self._parent) if isinstance(self._parent, str) else self._parent
         if parent is None and around is not None:
             parent = Parent(session=around.session, run=around.run)
         nested = parent is not None and parent.run in facts.runs
         open_run = facts.head.open_run
         self._first_version = facts.head.version
-        self._token = _current.set(_Current(self._session.id, self._id))
+        self.enter_context()
         started = RunStarted(
             agent=self._agent,
             model=self._model,
@@ -100,9 +100,18 @@ class Run:
             if self._explicit is not None:
                 await self._session.flush()
         except BaseException:
-            _current.reset(self._token)
+            self.leave_context()
             raise
         return self
+
+    def enter_context(self) -> None:
+        """What the caller does from now on, it does in this run. Code without an event loop calls this in
+        its own thread: calls into another one have a context of their own."""
+        _current.set(_Current(self._session.id, self._id))
+
+    def leave_context(self) -> None:
+        """The run around this one is the caller's again."""
+        _current.set(self._around)
 
     async def _choose_id(self) -> RunId:
         runs = self._session.state.facts.runs
@@ -138,8 +147,7 @@ class Run:
             if error is None:
                 raise
         finally:
-            assert self._token is not None
-            _current.reset(self._token)
+            self.leave_context()
 
     async def _checkpoint(self) -> None:
         """A run that reached no boundary gets a checkpoint at its end."""

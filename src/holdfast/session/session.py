@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import copy
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 import anyio
 
@@ -55,6 +55,18 @@ log = logging.getLogger("holdfast")
 T = TypeVar("T")
 
 
+class Undoer(Protocol):
+    """What can take effects back: a `Registry`."""
+
+    async def undo(self, session: Session, effects: Sequence[Effect]) -> object: ...
+
+
+class Settler(Protocol):
+    """What can settle calls in doubt: a `Registry`."""
+
+    async def settle(self, session: Session, *, deps: object, policy: str | None) -> list[Effect]: ...
+
+
 class Session:
     """Use it as `async with store.session(id) as session`.
 
@@ -79,6 +91,11 @@ class Session:
         self._wait_s, self._labels, self._parent, self._create = wait_s, labels, parent, create
         self._pace = Pace(cadence, boot_s())
 
+    @classmethod
+    def existing(cls, engine: Engine, id: SessionId, *, wait_s: float = 0) -> Session:
+        """A session that must be there already."""
+        return cls(engine, id, wait_s=wait_s, cadence="step", labels={}, parent=None, create=False)
+
     # -- opening and closing ------------------------------------------------------------------------
 
     async def __aenter__(self) -> Session:
@@ -91,6 +108,7 @@ class Session:
             create=self._create,
         )
         self._state, self._channel = taken.state, taken.channel
+        self.taken_s = boot_s()
         try:
             await self.take_in()
         except BaseException:
@@ -134,9 +152,7 @@ class Session:
         run = current_run(self.id)
         sealed: list[Sealed] = [append_to(state, body, engine, run) for body in bodies[:-1]]
         sealed.append(append_to(state, bodies[-1], engine, run, content))
-        engine.committer.offer(
-            self._channel, sealed, copy(state.facts.head), keyframe=self._due_keyframe()
-        )
+        engine.committer.offer(self._channel, sealed, copy(state.facts.head), keyframe=self._due_keyframe())
 
     def _due_keyframe(self) -> bytes | None:
         """A keyframe, when the tail has grown by a fixed share: together they cost a constant per line."""
@@ -225,6 +241,16 @@ class Session:
     def cancel_requested(self) -> str | None:
         """Why somebody asked the session to stop, if somebody did."""
         return self._state.facts.cancel
+
+    @property
+    def waits_for_calls(self) -> bool:
+        """Whether the cadence asks to wait for the disk after every tool call."""
+        return self._pace.cadence == "call"
+
+    @property
+    def engine(self) -> Engine:
+        """For the layers above."""
+        return self._engine
 
     @property
     def is_lost(self) -> bool:
@@ -344,17 +370,53 @@ class Session:
         self.record(CheckpointDropped(version=version))
         await self.flush()
 
-    async def rewind(self, *, steps: int | None = None, version: int | None = None) -> int:
+    async def rewind(
+        self,
+        *,
+        steps: int | None = None,
+        version: int | None = None,
+        undo: bool = False,
+        registry: Undoer | None = None,
+    ) -> int:
         """Go back by some steps, or to a version; the version. The journal keeps what is left behind.
 
         `steps=1` leaves the last step behind, `steps=0` only what came after it. A version that an earlier
-        rewind left behind can be gone back to as well.
+        rewind left behind can be gone back to as well. What was done in the world stays done, unless `undo`:
+        then the tools of the `registry` take back what they can, the last first. `left_behind(version)` tells
+        beforehand what there is.
         """
         if (steps is None) == (version is None):
             raise BadInput("rewind() needs either steps=… or version=…")
+        if undo and registry is None:
+            raise BadInput("rewind(undo=True) needs registry=…: its tools know how to undo")
         target = self._state.get_checkpoint(version) if version is not None else self._back(steps or 0)
+        if undo and registry is not None:
+            await registry.undo(self, self.left_behind(target.version))
         await self._return_to(target)
         return target.version
+
+    def left_behind(self, version: int | None = None) -> list[Effect]:
+        """Effects in the world that came after a version, and that going back to it does not take back."""
+        seq = self._state.get_checkpoint(version).seq if version is not None else 0
+        rows = self._state.facts.effects.rows.values()
+        return [
+            row
+            for row in rows
+            if row.issued > seq
+            and row.changes_the_world
+            and row.undoes is None
+            and row.status in ("completed", "in_doubt", "running", "gave_up")
+        ]
+
+    async def settle(
+        self, registry: Settler, *, deps: object = None, policy: str | None = None
+    ) -> list[Effect]:
+        """Find out what became of the calls in doubt; those that stay in doubt.
+
+        Each tool's `verify` is asked first; an idempotent one is run again with the same key; the rest waits
+        for a person (`policy="wait"`), or the model is told (`"tell"`).
+        """
+        return await registry.settle(self, deps=deps, policy=policy)
 
     def _back(self, steps: int) -> Checkpoint:
         path = self._state.path()

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Literal
 
 import anyio
-import msgspec
 
 from ..codec import open_line, parse
 from ..diff import Diff, compare
@@ -29,7 +28,7 @@ from ..values import Codec
 from .cadence import Cadence
 from .erase import delete, erase
 from .fork import fork
-from .inbox import message_item
+from .inbox import encode_item, message_item
 from .session import Session
 
 log = logging.getLogger("holdfast")
@@ -176,7 +175,7 @@ class Store:
 
     async def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:
         """Ask whoever drives the session to stop. Durable on return."""
-        return await self._post(session, msgspec.json.encode(InboxCancel(by=by, reason=reason)))
+        return await self._post(session, encode_item(InboxCancel(by=by, reason=reason)))
 
     async def _post(self, session: str, item: bytes) -> int:
         return await self._engine.call(self._engine.driver.post, session_id(session), item)

@@ -43,6 +43,8 @@ class Engine:
         )
         self.values = Values(codecs)
         self.now = now
+        self.is_busy: Callable[[], bool] = lambda: False
+        """Whether a tool that could not be stopped still runs. Set by the ledger."""
         self._threads = anyio.CapacityLimiter(STORE_THREADS)
         self._closed = False
 
@@ -68,5 +70,5 @@ class Engine:
 
     def _close(self) -> None:
         self.committer.close()
-        self.presence.end()
+        self.presence.end(busy=self.is_busy())
         self.driver.close()

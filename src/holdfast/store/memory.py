@@ -54,6 +54,9 @@ class _RunFields(msgspec.Struct):
     run: str | None = None
 
 
+_decode_run = msgspec.json.Decoder(_RunFields).decode
+
+
 class MemoryDriver:
     """Keeps everything in dictionaries under one lock."""
 
@@ -125,7 +128,7 @@ class MemoryDriver:
                     continue
                 for position in journal.runs:
                     line = journal.lines[position]
-                    fields = msgspec.json.decode(line, type=_RunFields)
+                    fields = _decode_run(line)
                     place = name, fields.run
                     if fields.kind == "run.started":
                         runs[place] = RunLines(RunCursor(fields.at, name, fields.seq), line, None)

@@ -40,12 +40,17 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lock: str | None = None
 
 
+_decode = msgspec.json.Decoder(Record).decode
+
+
 class Life(Struct, frozen=True):
-    """What is known of a holder. `left_s` is None when only watching it will tell."""
+    """What is known of a holder. `left_s` is None when only watching it will tell. `ended`: there is proof
+    that its process has ended, so nothing that it began is still under way."""
 
     alive: bool
     left_s: float | None = None
     name: str = ""
+    ended: bool = False
 
 
 class Presence:
@@ -111,13 +116,19 @@ class Presence:
         """How long others will still take this process for alive without another heartbeat."""
         return self._valid_until_s - boot_s()
 
-    def end(self) -> None:
-        """Stop beating, and say so."""
+    def renew(self) -> None:
+        """Beat now, after a silence."""
+        self._beat()
+
+    def end(self, *, busy: bool) -> None:
+        """Stop beating, and say so, unless something that was begun is still under way (`busy`)."""
         self._stop.set()
         with self._started:
             if self._thread is None:
                 return
             self._thread.join()
+            if busy:
+                return  # The kernel lock stays until the process ends.
             with suppress(HoldfastError):  # Who cannot say goodbye is found dead instead.
                 self._driver.retire(self.holder)
             if self._kernel_lock:
@@ -132,14 +143,14 @@ class Presence:
         beat = self._driver.find_beat(holder)
         if beat is None:
             # A holder beats before it takes a lease, and is forgotten only when it has ended.
-            return Life(False)
-        record = msgspec.json.decode(beat.record, type=Record)
+            return Life(False, ended=True)
+        record = _decode(beat.record)
         if beat.age_s is not None:
             left_s = record.term_s - beat.age_s
         elif record.boot is not None and record.boot == boot_id():
             if record.lock is not None and _KernelLock.is_free(record.lock, holder):
                 self._driver.retire(holder)
-                return Life(False)
+                return Life(False, name=record.name, ended=True)
             left_s = record.beat_s + record.term_s - boot_s()
         else:
             return self._watch(record, beat.record)

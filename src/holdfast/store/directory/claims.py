@@ -38,6 +38,10 @@ class _Pending(msgspec.Struct):
     changes: tuple[ClaimChange, ...]
 
 
+_decode_claim = msgspec.json.Decoder(_Claim).decode
+_decode_pending = msgspec.json.Decoder(_Pending).decode
+
+
 class Claims:
     """The claims of one store."""
 
@@ -56,7 +60,7 @@ class Claims:
         if data is None:
             return None
         try:
-            return msgspec.json.decode(data, type=_Claim).record
+            return _decode_claim(data).record
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(str(path), f"not a claim ({error})") from error
 
@@ -91,7 +95,7 @@ class Claims:
         if data is None:
             return
         try:
-            pending = msgspec.json.decode(data, type=_Pending)
+            pending = _decode_pending(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(str(self._pending), f"not the changes of a commit ({error})") from error
         self.carry_out(pending.changes if landed(pending.proof) else ())

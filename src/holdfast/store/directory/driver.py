@@ -115,7 +115,8 @@ class DirectoryDriver:
         folder.write_head(head)
         if item.keyframe is not None:
             folder.write_keyframe(item.keyframe)
-        folder.drop_taken(head.taken)
+        if head.taken:
+            folder.drop_taken(head.taken)
 
     @_translated
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
@@ -304,8 +305,12 @@ class DirectoryDriver:
 
     def _lives(self, session: SessionId, uid: str) -> bool:
         folder = self._folder(session)
-        identity = folder.find_identity()
-        return identity is not None and identity.uid == uid and bool(folder.journal.find_extent(locked=False))
+        try:
+            identity = folder.find_identity()
+            return bool(identity and identity.uid == uid and folder.journal.find_extent(locked=False))
+        except Corrupt:
+            # Damaged is not gone: what it needs must be there when it is repaired.
+            return True
 
     def _tidy(self) -> None:
         """Finish what a crash interrupted, if nobody is at it already and the store can be written."""

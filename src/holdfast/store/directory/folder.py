@@ -35,6 +35,11 @@ class _HeadFile(msgspec.Struct):
     head: msgspec.Raw
 
 
+_decode_identity = msgspec.json.Decoder(Identity).decode
+_decode_head_file = msgspec.json.Decoder(_HeadFile).decode
+_decode_head = msgspec.json.Decoder(Head).decode
+
+
 class SessionFolder:
     """The directory of one session, which may or may not exist."""
 
@@ -77,7 +82,7 @@ class SessionFolder:
         if data is None:
             return None
         try:
-            return msgspec.json.decode(data, type=Identity)
+            return _decode_identity(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(str(self._identity), f"not the identity of a session ({error})") from error
 
@@ -95,10 +100,10 @@ class SessionFolder:
     def find_head(self) -> Head | None:
         """The cached head, if it is whole. It may be that of an earlier entry."""
         try:
-            found = msgspec.json.decode(find_bytes(self._head) or b"", type=_HeadFile)
+            found = _decode_head_file(find_bytes(self._head) or b"")
             if found.digest != _digest(found.head):
                 return None
-            return msgspec.json.decode(found.head, type=Head)
+            return _decode_head(found.head)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 

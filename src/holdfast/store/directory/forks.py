@@ -25,6 +25,9 @@ class _PinFile(msgspec.Struct):
     seq: int
 
 
+_decode = msgspec.json.Decoder(_PinFile).decode
+
+
 class Forks:
     """The pins, hidden sessions and trash of one store. `lives` tells whether a session with a uid exists."""
 
@@ -113,7 +116,7 @@ class Forks:
 
     def _read_pin(self, path: Path) -> _PinFile:
         try:
-            return msgspec.json.decode(find_bytes(path) or b"", type=_PinFile)
+            return _decode(find_bytes(path) or b"")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(str(path), f"not a pin ({error})") from error
 

@@ -75,8 +75,18 @@ class Journal:
 
     def find_extent(self, *, locked: bool) -> Extent | None:
         """Where the last whole commit ends, or None if there is none. `locked`: the caller has the lock."""
-        with self.view(locked=locked) as view:
-            return view.extent if view else None
+        if not locked:
+            with self.view() as view:
+                return view.extent if view else None
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            extent = self._catch_up(fd).extent
+        finally:
+            os.close(fd)
+        return extent if extent.seq else None
 
     @contextmanager
     def view(self, *, locked: bool = False) -> Iterator[View | None]:
@@ -194,6 +204,8 @@ class Journal:
         known = self._known
         if not _goes_on_from(fd, state, known.extent):
             known = _Known(state.st_ino)
+        elif state.st_size == known.extent.end:
+            return known
         try:
             last = self._find_last(fd, known.extent, state.st_size)
         except Damage as damage:

@@ -23,6 +23,9 @@ class _StoreFile(msgspec.Struct):
     id: str = ""
 
 
+_decode = msgspec.json.Decoder(_StoreFile).decode
+
+
 class Layout:
     """The paths of one store."""
 
@@ -82,7 +85,8 @@ _CASE = (
 def _refuse_foreign(root: Path) -> None:
     if root.exists() and not root.is_dir():
         raise BadUrl(f"{root} is a file; a dir: store needs a directory")
-    if set(list_names(root)) - _MADE_FIRST:
+    # Looked for once more after the listing: somebody else may have made the store just now.
+    if set(list_names(root)) - _MADE_FIRST and not (root / _STORE_FILE).exists():
         raise BadUrl(
             f"{root} is not empty and is not a holdfast store ({_STORE_FILE} is missing). "
             "Name an empty directory, or one that does not exist yet."
@@ -114,7 +118,7 @@ def _encode(found: _StoreFile) -> bytes:
 
 def _read_store_file(path: Path) -> _StoreFile:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_StoreFile)
+        found = _decode(path.read_bytes())
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(str(path), f"not what a store begins with ({error})") from error
     if found.format > FORMAT:

@@ -63,13 +63,16 @@ class Connections:
     def _prepare(self, db: apsw.Connection) -> None:
         """Make the schema, or bring it up to date, once, whoever comes first."""
         scripts = migrations()
-        if db.pragma("application_id") == APPLICATION_ID and db.pragma("user_version") == len(scripts):
+        db.execute("BEGIN")
+        # In one transaction: somebody else may be making the store this moment.
+        owner, version = db.pragma("application_id"), db.pragma("user_version")
+        is_empty = db.execute("SELECT 1 FROM sqlite_schema").get is None
+        db.execute("COMMIT")
+        if owner == APPLICATION_ID and version == len(scripts):
             return
-        if db.pragma("application_id") != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_schema").get:
+        if owner != APPLICATION_ID and not is_empty:
             raise BadUrl(f"{self.path} is a SQLite database, but not one of holdfast's")
-        db.pragma("page_size", _PAGE_BYTES)  # Has an effect on a new file only.
-        while db.pragma("journal_mode", "wal") != "wal":  # Somebody else is making it this moment.
-            time.sleep(0.01)
+        self._switch_to_wal(db)
         db.execute("BEGIN IMMEDIATE")
         try:
             version = db.pragma("user_version")
@@ -87,6 +90,23 @@ class Connections:
         except BaseException:
             _roll_back(db)
             raise
+
+    def _switch_to_wal(self, db: apsw.Connection) -> None:
+        deadline_s = time.monotonic() + BUSY_S
+        while True:
+            try:
+                mode = db.pragma("journal_mode", "wal")
+                break
+            except apsw.BusyError:
+                # Here SQLite refuses at once, without asking the busy handler.
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.01)
+        if mode != "wal":
+            raise StoreFailed(
+                f"{self.path}: SQLite cannot share memory between processes on this file system, which its "
+                "write-ahead log needs; put the file on a local one"
+            )
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:

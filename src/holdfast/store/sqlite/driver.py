@@ -12,7 +12,7 @@ import msgspec
 
 from ...errors import NotFound
 from ...head import Head
-from ...ids import HolderId, SessionId
+from ...ids import HolderId, SessionId, fresh_uid
 from ..driver import (
     Append,
     Beat,
@@ -243,14 +243,21 @@ class SqliteDriver:
     # -- blobs --------------------------------------------------------------------------------------
 
     def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        # Short transactions, so that others get their turn; the row in `blobs` comes last and makes it whole.
+        # Short transactions, so that others get their turn; a name of this upload's own until it is whole.
         if self.find_blob(digest) is not None:
             return
+        upload = f"~{fresh_uid()}"
         for part, data in enumerate(parts):
             with self._db.writing() as db:
-                db.execute("INSERT OR REPLACE INTO blob_parts VALUES (?, ?, ?)", (digest, part, data))
+                db.execute("INSERT INTO blob_parts VALUES (?, ?, ?)", (upload, part, data))
         with self._db.writing() as db:
-            db.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (digest, info.decode()))
+            first = db.execute(
+                "INSERT INTO blobs VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING 1", (digest, info.decode())
+            ).get
+            if first:
+                db.execute("UPDATE blob_parts SET digest = ? WHERE digest = ?", (digest, upload))
+            else:
+                db.execute("DELETE FROM blob_parts WHERE digest = ?", (upload,))
 
     def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
         with self._db.reading() as db:
@@ -309,6 +316,9 @@ def _decide(db: apsw.Connection, item: Append, tip: tuple[str, int] | None) -> O
         return refused
     if item.pin is not None and not _has(db, item.pin):
         return OriginGone()
+    # Now, and not with the rest: another item of the batch may want the same claim.
+    for change in item.claims:
+        _change_claim(db, change)
     return Done(posted)
 
 
@@ -351,11 +361,9 @@ def _execute_chunked(
 
 
 def _write_extras(db: apsw.Connection, item: Append) -> None:
-    for change in item.claims:
-        _change_claim(db, change)
     if item.keyframe is not None:
         db.execute("INSERT OR REPLACE INTO keyframes VALUES (?, ?)", (item.session, item.keyframe.decode()))
-    if "inbox.taken" in item.kinds:
+    if item.head.taken and "inbox.taken" in item.kinds:
         db.execute("DELETE FROM inbox WHERE session = ? AND number <= ?", (item.session, item.head.taken))
 
 

@@ -1,0 +1,1 @@
+"""Tools: declared, checked by four gates, and run through the effect ledger."""

@@ -1,0 +1,159 @@
+"""Running the body of a tool: in the event loop or in a thread, with a limit, and a grace at the end."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+from anyio.lowlevel import RunVar
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..clock import boot_s
+from ..limits import TOOL_THREADS
+from .context import AnyContext
+from .tool import is_async, takes_context
+
+_threads: RunVar[anyio.CapacityLimiter] = RunVar("holdfast_tool_threads")
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """How a body ended: with a value, with an error, or (`stopped`) not by itself."""
+
+    value: Any = None
+    error: Exception | None = None
+    stopped: str = ""
+    """Why nobody waits for it any more: `timed out` or `cancelled`."""
+    left_behind: bool = False
+    """A sync body that cannot be stopped, and still runs."""
+    interrupt: BaseException | None = None
+    """The caller's own cancellation: raise it again once everything is recorded."""
+    latency_ms: float = 0.0
+
+
+def tool_threads() -> anyio.CapacityLimiter:
+    """The limit on sync bodies, one an event loop."""
+    try:
+        return _threads.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(TOOL_THREADS)
+        _threads.set(limiter)
+        return limiter
+
+
+async def call(function: Callable[..., Any], ctx: AnyContext, values: dict[str, Any]) -> Any:
+    """Call a tool's function or hook; a sync one in a thread, which is left behind if the caller goes."""
+    first = (ctx,) if takes_context(function) else ()
+    if is_async(function):
+        return await function(*first, **values)
+    ctx._in_thread = True
+    return await anyio.to_thread.run_sync(
+        functools.partial(function, *first, **values), abandon_on_cancel=True, limiter=tool_threads()
+    )
+
+
+async def run_plain(
+    function: Callable[..., Any], ctx: AnyContext, values: dict[str, Any], timeout_s: float | None
+) -> Ran:
+    """Run a body that changes nothing: cancelling it is harmless."""
+    began_s = boot_s()
+    try:
+        if timeout_s is None:
+            return Ran(value=await call(function, ctx, values), latency_ms=_since(began_s))
+        with anyio.move_on_after(timeout_s) as scope:
+            value = await call(function, ctx, values)
+        if scope.cancelled_caught:
+            return Ran(stopped="timed out", latency_ms=_since(began_s))
+        return Ran(value=value, latency_ms=_since(began_s))
+    except Exception as error:
+        return Ran(error=error, latency_ms=_since(began_s))
+
+
+async def run_guarded(
+    function: Callable[..., Any],
+    ctx: AnyContext,
+    values: dict[str, Any],
+    *,
+    timeout_s: float | None,
+    grace_s: float,
+    on_late: Callable[[Ran], None],
+    on_end: Callable[[], None],
+) -> Ran:
+    """Run a body with side effects: it gets its time, and a grace when the caller is cancelled.
+
+    A sync body that outlives both is left behind; `on_late` is told in the event loop how it ended. `on_end`
+    is called when the body has really ended.
+    """
+    began_s = boot_s()
+    ended = anyio.Event()
+    found: list[Ran] = []
+    scope = anyio.CancelScope(shield=True)
+    sync = not is_async(function)
+    given_up = False
+
+    def note(ran: Ran) -> None:
+        found.append(ran)
+        on_end()
+
+    def in_thread(*args: Any, **kwargs: Any) -> None:
+        try:
+            ran = Ran(value=function(*args, **kwargs), latency_ms=_since(began_s))
+        except Exception as error:
+            ran = Ran(error=error, latency_ms=_since(began_s))
+        note(ran)
+        if given_up:
+            with suppress(RuntimeError):  # The event loop may have ended before the body.
+                anyio.from_thread.run_sync(on_late, ran)
+
+    async def drive() -> None:
+        try:
+            with scope:
+                if sync:
+                    ctx._in_thread = True
+                    first = (ctx,) if takes_context(function) else ()
+                    await anyio.to_thread.run_sync(
+                        functools.partial(in_thread, *first, **values),
+                        abandon_on_cancel=True,
+                        limiter=tool_threads(),
+                    )
+                else:
+                    value = await call(function, ctx, values)
+                    note(Ran(value=value, latency_ms=_since(began_s)))
+        except Exception as error:
+            note(Ran(error=error, latency_ms=_since(began_s)))
+        finally:
+            ended.set()
+
+    interrupt: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive)
+            try:
+                with anyio.move_on_after(timeout_s):
+                    await ended.wait()
+            except anyio.get_cancelled_exc_class() as error:
+                interrupt = error
+                with anyio.move_on_after(grace_s, shield=True):
+                    await ended.wait()
+            if not ended.is_set():
+                ctx.cancelled = given_up = True
+                scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await ended.wait()
+    except anyio.get_cancelled_exc_class() as error:
+        interrupt = error
+    if found:
+        return replace(found[0], interrupt=interrupt)
+    if not sync:
+        on_end()
+    stopped = "timed out" if interrupt is None else "cancelled"
+    return Ran(stopped=stopped, left_behind=sync, interrupt=interrupt, latency_ms=_since(began_s))
+
+
+def _since(began_s: float) -> float:
+    return round((boot_s() - began_s) * 1000, 3)

@@ -1,0 +1,163 @@
+"""Global operations: once ever, over all sessions and machines of a store.
+
+A claim is taken before the intent and keeps the result. Who finds a claim without an intent takes the owner's
+lease, looks again, and only then takes it over.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import anyio
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..clock import boot_s
+from ..effects import Effect
+from ..entries import ResultContent
+from ..errors import HoldfastError, LeaseHeld, NotFound
+from ..ids import SessionId
+from ..limits import LEASE_POLL_S
+from ..messages import Json
+from ..session.session import Session
+from ..store.driver import ClaimChange, Claimed
+from ..store.engine import Engine
+from ..store.journal import Journal
+
+
+class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who does the operation, or did it. Free if `session` is None; `generation` grows with every failure."""
+
+    generation: int = 0
+    session: SessionId | None = None
+    uid: str = ""
+    call: str = ""
+    done: bool = False
+    text: str = ""
+    value: Json = None
+
+
+class Mine(Struct, frozen=True):
+    """The claim is this session's."""
+
+    generation: int
+
+
+class Theirs(Struct, frozen=True):
+    """It was done already, elsewhere."""
+
+    claim: Claim
+
+
+class Busy(Struct, frozen=True):
+    """Somebody else is at it, or nobody knows what became of it."""
+
+    why: str
+
+
+Taking: TypeAlias = Mine | Theirs | Busy
+
+
+def _key(operation: str) -> str:
+    return f"effect:{operation}"
+
+
+def _encode(claim: Claim) -> str:
+    return msgspec.json.encode(claim).decode()
+
+
+class Claims:
+    """The claims of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._engine = session, session.engine
+
+    async def take(self, operation: str, call: str, wait_s: float) -> Taking:
+        """Claim the operation, waiting a while for whoever has it."""
+        deadline_s = boot_s() + wait_s
+        while True:
+            found = await self._try(operation, call)
+            if not isinstance(found, Busy) or boot_s() >= deadline_s:
+                return found
+            await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
+
+    async def _try(self, operation: str, call: str) -> Taking:
+        head = self._session.state.facts.head
+        record = await self._engine.call(self._engine.driver.find_claim, _key(operation))
+        claim = Claim() if record is None else msgspec.json.decode(record, type=Claim)
+        if claim.done:
+            mine = claim.session == head.session and claim.uid == head.uid
+            return Mine(claim.generation) if mine else Theirs(claim)
+        if claim.session is not None:
+            if claim.session == head.session and claim.uid == head.uid:
+                return Mine(claim.generation)
+            verdict = await self._look(claim, operation)
+            if verdict is not None:
+                return verdict
+        mine_now = Claim(generation=claim.generation, session=head.session, uid=head.uid, call=call)
+        outcome = await self._change(operation, record, _encode(mine_now))
+        return Mine(claim.generation) if outcome else Busy("somebody else was quicker")
+
+    async def _look(self, claim: Claim, operation: str) -> Taking | None:
+        """What became of somebody else's claim; None if it can be taken over."""
+        assert claim.session is not None
+        found = await self._engine.call(_find, self._engine, claim, operation)
+        if found is None:
+            # No intent. If we get the owner's lease, it can write none any more.
+            owner = Session.existing(self._engine, claim.session)
+            try:
+                async with owner:
+                    found = owner.state.facts.effects.find_last(operation)
+            except LeaseHeld as held:
+                return Busy(f"session {claim.session!r} has it ({held.holder})")
+            except NotFound:
+                return None
+        if found is None or found.status in ("failed", "not_landed", "undone"):
+            return None
+        if found.status == "completed":
+            said = await self._engine.call(_read, self._engine, claim.session, found)
+            return Theirs(replace(claim, done=True, text=said.text, value=said.value))
+        return Busy(
+            f"session {claim.session!r} issued it at {found.at:%H:%M:%S} UTC, and it is {found.status}"
+        )
+
+    async def finish(self, operation: str, text: str, value: Json) -> None:
+        """Keep the result with the claim."""
+        await self._replace(operation, done=True, text=text, value=value)
+
+    async def free(self, operation: str) -> None:
+        """Surely nothing happened: anybody may try again, with another key."""
+        await self._replace(operation, session=None, uid="", call="", free=True)
+
+    async def _replace(self, operation: str, *, free: bool = False, **changes: Json) -> None:
+        record = await self._engine.call(self._engine.driver.find_claim, _key(operation))
+        if record is None:
+            return
+        claim = msgspec.json.decode(record, type=Claim)
+        head = self._session.state.facts.head
+        if claim.session == head.session and claim.uid == head.uid:
+            generation = claim.generation + 1 if free else claim.generation
+            await self._change(operation, record, _encode(replace(claim, generation=generation, **changes)))
+
+    async def _change(self, operation: str, expect: str | None, record: str) -> bool:
+        change = ClaimChange(key=_key(operation), expect=expect, record=record)
+        return not isinstance(await self._engine.call(self._engine.driver.claim, change), Claimed)
+
+
+def _find(engine: Engine, claim: Claim, operation: str) -> Effect | None:
+    """The owner's row, if it has one. A session that was deleted took its ledger along."""
+    assert claim.session is not None
+    try:
+        state = Journal(engine.driver, claim.session).fold()
+    except HoldfastError:
+        return None
+    return state.facts.effects.find_last(operation) if state.facts.head.uid == claim.uid else None
+
+
+def _read(engine: Engine, session: SessionId, row: Effect) -> ResultContent:
+    assert row.outcome is not None
+    for entry in Journal(engine.driver, session).entries(row.outcome - 1, row.outcome):
+        if entry.content is not None:
+            return msgspec.json.decode(entry.content, type=ResultContent)
+    return ResultContent(text="[erased]")

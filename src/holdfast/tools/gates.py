@@ -1,0 +1,135 @@
+"""The four gates before a tool runs: name, arguments, loop, policy. Pure: they look, and decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from ..budget import BudgetState, Reservation
+from ..effects import Effect, Question, Repeats
+from ..messages import Json
+from .canonical import NotCanonical, fingerprint, normalise
+from .names import closest
+from .policy import Policy
+from .schema import BadArguments
+from .tool import AnyTool
+
+
+class Ready(Struct, frozen=True, kw_only=True):
+    """All gates are open. `values` is what the body gets, `args` the same in canonical form."""
+
+    tool: AnyTool
+    values: dict[str, Any]
+    args: Json
+    fingerprint: str
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """A gate is closed; `content` says to the model what to do instead."""
+
+    gate: str
+    content: str
+    fingerprint: str = ""
+
+
+class Asks(Struct, frozen=True, kw_only=True):
+    """A person must agree first."""
+
+    ready: Ready
+    why: str
+
+
+Gated: TypeAlias = Ready | Refused | Asks
+
+
+class Gates:
+    """Which tools there are, and what they may do."""
+
+    def __init__(
+        self, tools: Mapping[str, AnyTool], policy: Policy, *, max_repeats: int, max_crashes: int
+    ) -> None:
+        self._tools, self._policy = tools, policy
+        self._max_repeats, self.max_crashes = max_repeats, max_crashes
+
+    def check(
+        self,
+        name: str,
+        args: Json,
+        *,
+        repeats: Repeats,
+        tried: list[Effect],
+        answer: Question | None,
+        budget: BudgetState | None,
+    ) -> Gated:
+        """Take a call through the gates, in order."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return Refused(gate="name", content=self._unknown(name), fingerprint=_rough(name, args))
+        if answer is not None and answer.new_args is not UNSET:
+            args = answer.new_args
+        try:
+            values, canonical = tool.arguments.check(args)
+        except BadArguments as bad:
+            content = f"{name}: invalid arguments. {bad}"
+            return Refused(gate="arguments", content=content, fingerprint=_rough(name, args))
+        ready = Ready(tool=tool, values=values, args=canonical, fingerprint=fingerprint(name, canonical))
+        looping = self._loop(ready, repeats, tried)
+        if looping is not None:
+            return Refused(gate="loop", content=looping, fingerprint=ready.fingerprint)
+        if budget is not None and (breach := budget.find_breach(Reservation())) is not None:
+            content = f"{name}: the budget is spent: {breach[2]:g} of {breach[1]:g} {breach[0]}"
+            return Refused(gate="policy", content=content, fingerprint=ready.fingerprint)
+        return self._permit(ready, answer)
+
+    def fit(self, tool: AnyTool, args: Json) -> Ready | None:
+        """Recorded arguments for today's tool, past the gates; None if they no longer fit."""
+        try:
+            values, canonical = tool.arguments.check(args)
+        except BadArguments:
+            return None
+        return Ready(tool=tool, values=values, args=canonical, fingerprint=fingerprint(tool.name, canonical))
+
+    def _unknown(self, name: str) -> str:
+        meant = closest(name, self._tools)
+        hint = f" Did you mean {meant!r}?" if meant is not None else ""
+        return f"unknown tool: {name!r}.{hint} Available: {sorted(self._tools)}"
+
+    def _loop(self, ready: Ready, repeats: Repeats, tried: list[Effect]) -> str | None:
+        name = ready.tool.name
+        crashes = sum(row.crashed for row in tried)
+        if crashes >= self.max_crashes:
+            return (
+                f"tool-call loop detected: this call of {name} was running each of the {crashes} times the "
+                "process died. It is not tried again; do without it, or try something else."
+            )
+        again = repeats.fingerprint == ready.fingerprint and repeats.count >= self._max_repeats - 1
+        if again and not ready.tool.pollable:
+            return (
+                f"tool-call loop detected: {name} was called {repeats.count} times in a row with the same "
+                "arguments and the same result. Use the result you have, change the arguments, or try "
+                "another tool."
+            )
+        return None
+
+    def _permit(self, ready: Ready, answer: Question | None) -> Gated:
+        tool = ready.tool
+        decision, why = self._policy.decide(tool, ready.args)
+        if decision == "deny":
+            return Refused(
+                gate="policy", content=f"{tool.name}: denied. {why}", fingerprint=ready.fingerprint
+            )
+        wants = tool.needs_approval
+        asks = wants(**ready.values) if callable(wants) else wants
+        if (decision == "ask" or asks) and answer is None:
+            return Asks(ready=ready, why=why if decision == "ask" else f"{tool.name} needs approval")
+        return ready
+
+
+def _rough(name: str, args: Json) -> str:
+    """A fingerprint of arguments that did not pass."""
+    try:
+        return fingerprint(name, normalise(args))
+    except NotCanonical:
+        return fingerprint(name, repr(args).encode("utf-8", "backslashreplace").decode())

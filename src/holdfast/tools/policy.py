@@ -1,0 +1,119 @@
+"""What a tool may do here: allow, deny or ask, by name, by side effect and by argument."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from ..errors import BadInput
+from ..messages import Json
+from .tool import AnyTool, SideEffect
+
+Decision: TypeAlias = Literal["allow", "deny", "ask"]
+Condition: TypeAlias = Callable[[Mapping[str, Json]], bool]
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """Decides about the calls it matches: a tool by pattern, any of the side effects, a condition on the
+    arguments."""
+
+    decision: Decision
+    tool: str = "*"
+    side_effects: frozenset[str] = frozenset()
+    when: Condition | None = None
+    why: str = ""
+
+    def matches(self, tool: AnyTool, args: Mapping[str, Json]) -> bool:
+        """Whether this rule speaks about the call."""
+        return (
+            fnmatchcase(tool.name, self.tool)
+            and (not self.side_effects or bool(self.side_effects & tool.side_effects))
+            and (self.when is None or self.when(args))
+        )
+
+
+def _rule(
+    decision: Decision, tool: str, side_effects: Collection[str], when: Condition | None, why: str
+) -> Rule:
+    return Rule(decision=decision, tool=tool, side_effects=frozenset(side_effects), when=when, why=why)
+
+
+def allow(
+    tool: str = "*",
+    *,
+    side_effects: Collection[SideEffect] = (),
+    when: Condition | None = None,
+    why: str = "",
+) -> Rule:
+    """Let these calls through."""
+    return _rule("allow", tool, side_effects, when, why)
+
+
+def deny(
+    tool: str = "*",
+    *,
+    side_effects: Collection[SideEffect] = (),
+    when: Condition | None = None,
+    why: str = "",
+) -> Rule:
+    """Refuse these calls; the model is told why."""
+    return _rule("deny", tool, side_effects, when, why)
+
+
+def ask(
+    tool: str = "*",
+    *,
+    side_effects: Collection[SideEffect] = (),
+    when: Condition | None = None,
+    why: str = "",
+) -> Rule:
+    """These calls wait for a person."""
+    return _rule("ask", tool, side_effects, when, why)
+
+
+def paths_inside(root: str | Path, *arguments: str, tool: str = "*") -> Rule:
+    """Refuse calls in which one of these arguments is a path outside `root`.
+
+    Symbolic links and `..` are followed first. What changes between this check and the tool's own use of the
+    path is the tool's business.
+    """
+    if not arguments:
+        raise BadInput("paths_inside() needs the names of the arguments that are paths")
+    base = os.path.realpath(Path(root).expanduser())
+
+    def outside(args: Mapping[str, Json]) -> bool:
+        return any(not _is_inside(base, value) for name in arguments for value in _paths(args.get(name)))
+
+    return deny(tool, when=outside, why=f"only paths inside {base} are allowed")
+
+
+def _paths(value: Json) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _is_inside(base: str, path: object) -> bool:
+    if not isinstance(path, str) or "\0" in path:
+        return False
+    real = os.path.realpath(os.path.join(base, os.path.expanduser(path)))
+    return real == base or real.startswith(base.rstrip(os.sep) + os.sep)
+
+
+class Policy:
+    """Rules in order: the first that matches decides, else `default`."""
+
+    def __init__(self, *rules: Rule, default: Decision = "allow") -> None:
+        if default not in ("allow", "deny", "ask"):
+            raise BadInput(f"a policy's default is allow, deny or ask, not {default!r}")
+        self.rules, self.default = rules, default
+
+    def decide(self, tool: AnyTool, args: Mapping[str, Json]) -> tuple[Decision, str]:
+        """What to do with the call, and why."""
+        for rule in self.rules:
+            if rule.matches(tool, args):
+                return rule.decision, rule.why or f"{tool.name} is not allowed here"
+        return self.default, f"{tool.name} is not on the list of what is allowed"

@@ -1,0 +1,207 @@
+"""The registry: the one place where calls come in."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from ..effects import Effect, Repeats
+from ..entries import CallRef
+from ..errors import BadInput, NotFound
+from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
+from ..messages import ForeignMessage, Json, Message, ToolCall, ToolResult, calls_of
+from ..session.session import Session
+from .body import run_plain
+from .context import ToolContext
+from .dispatch import Call, Dispatch, InDoubtPolicy
+from .gates import Asks, Gates, Refused
+from .outcome import Result, as_json, as_text
+from .policy import Policy
+from .tool import AnyTool, as_tool
+from .undo import Undone, undo
+
+Provider: TypeAlias = Literal["json", "openai", "anthropic", "google"]
+
+
+class Registry:
+    """Tools, and what they may do.
+
+    `in_doubt`: a call of which nobody knows whether it happened waits for a person (`wait`), or the model is
+    told (`tell`); it is not run again either way. `max_repeats`: the third identical call in a row is not
+    run. `max_crashes`: nor is a call that was running when the process died three times. `grace_s`: what a
+    running side effect gets to end when its caller is cancelled.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[AnyTool | Callable[..., Any]] = (),
+        *,
+        policy: Policy | None = None,
+        in_doubt: InDoubtPolicy = "wait",
+        max_repeats: int = REPEATS_MAX,
+        max_crashes: int = CRASHES_MAX,
+        grace_s: float = TOOL_GRACE_S,
+    ) -> None:
+        if in_doubt not in ("wait", "tell"):
+            raise BadInput(f"in_doubt is 'wait' or 'tell', not {in_doubt!r}")
+        if max_repeats < 2 or max_crashes < 1:
+            raise BadInput("max_repeats is at least 2 and max_crashes at least 1")
+        self._tools: dict[str, AnyTool] = {}
+        self._in_doubt, self._grace_s = in_doubt, grace_s
+        self._gates = Gates(self._tools, policy or Policy(), max_repeats=max_repeats, max_crashes=max_crashes)
+        self._repeats = Repeats()
+        """The loop history of calls without a session."""
+        for one in tools:
+            self.add(one)
+
+    def add(self, given: AnyTool | Callable[..., Any]) -> AnyTool:
+        """One more tool; a plain function counts as one that declares nothing."""
+        tool = as_tool(given)
+        if tool.name in self._tools:
+            raise BadInput(f"there is a tool {tool.name!r} already; give one of them another name=…")
+        self._tools[tool.name] = tool
+        return tool
+
+    @property
+    def tools(self) -> Mapping[str, AnyTool]:
+        """The tools by name."""
+        return dict(self._tools)
+
+    def get_tool(self, name: str) -> AnyTool:
+        """The tool with this name, or `NotFound`."""
+        if name not in self._tools:
+            raise NotFound(f"there is no tool {name!r}; there are {sorted(self._tools)}")
+        return self._tools[name]
+
+    def schemas(self, provider: Provider = "json") -> list[dict[str, Json]]:
+        """The tools as a provider wants to be told of them."""
+        if provider not in _SHAPES:
+            raise BadInput(f"no schemas for {provider!r}; there are {', '.join(_SHAPES)}")
+        return [_SHAPES[provider](tool) for tool in self._tools.values()]
+
+    # -- dispatching ---------------------------------------------------------------------------------
+
+    async def dispatch(
+        self,
+        name: str,
+        args: Json,
+        *,
+        call_id: str | None = None,
+        session: Session | None = None,
+        deps: Any = None,
+    ) -> Result:
+        """Take one call through the gates and, with a session, through the ledger.
+
+        A `call_id` names the call in its session: dispatched again after a crash, it gives the recorded
+        outcome. Without a session there are the gates alone.
+        """
+        ref = CallRef(id=call_id or f"call-{secrets.token_hex(4)}")
+        if session is None:
+            return await self._dispatch_bare(Call(ref, name, args), deps)
+        return (await self._dispatch(session, deps).all([Call(ref, name, args)]))[0]
+
+    async def dispatch_step(self, session: Session, *, deps: Any = None) -> list[Result]:
+        """The calls of the last reply, together; those that have a result keep it.
+
+        One commit carries all intents. Calls of one tool that writes run in the reply's order, everything
+        else side by side.
+        """
+        reply, calls, given = _last_calls(session)
+        missing = [
+            Call(CallRef(id=call.id, reply=reply, index=index), call.name, call.args)
+            for index, call in enumerate(calls)
+            if index not in given
+        ]
+        results = await self._dispatch(session, deps).all(missing) if missing else []
+        fresh = dict(zip((call.ref.index for call in missing), results, strict=True))
+        return [
+            fresh[index] if index in fresh else _as_result(call, given[index])
+            for index, call in enumerate(calls)
+        ]
+
+    async def settle(self, session: Session, *, deps: Any = None, policy: str | None = None) -> list[Effect]:
+        """Settle what is in doubt; see `Session.settle`."""
+        if policy not in (None, "wait", "tell"):
+            raise BadInput(f"policy is 'wait' or 'tell', not {policy!r}")
+        return await self._dispatch(session, deps, policy).settle()
+
+    async def undo(self, session: Session, effects: Sequence[Effect], *, deps: Any = None) -> list[Undone]:
+        """Take effects back, the last first, each on record as an effect of its own."""
+        return await undo(session, self._tools, self._gates, effects, grace_s=self._grace_s, deps=deps)
+
+    def _dispatch(self, session: Session, deps: Any, policy: str | None = None) -> Dispatch:
+        return Dispatch(
+            session,
+            self._tools,
+            self._gates,
+            in_doubt="tell" if (policy or self._in_doubt) == "tell" else "wait",
+            grace_s=self._grace_s,
+            deps=deps,
+        )
+
+    async def _dispatch_bare(self, call: Call, deps: Any) -> Result:
+        gated = self._gates.check(
+            call.name, call.args, repeats=self._repeats, tried=[], answer=None, budget=None
+        )
+        if isinstance(gated, Refused):
+            self._repeats.note_call(gated.fingerprint)
+            return Result(call_id=call.ref.id, name=call.name, content=gated.content, status="refused")
+        if isinstance(gated, Asks):
+            text = f"{call.name}: needs a person's approval, and there is no session to wait in"
+            return Result(call_id=call.ref.id, name=call.name, content=text, status="refused")
+        self._repeats.note_call(gated.fingerprint)
+        ctx = ToolContext(
+            key=gated.fingerprint, call_id=call.ref.id, attempt=1, deps=deps, session=None, issued_at=None
+        )
+        tool = gated.tool
+        ran = await run_plain(tool.function, ctx, gated.values, tool.timeout_s)
+        if ran.error is not None or ran.stopped:
+            text = f"{tool.name} {ran.stopped}" if ran.stopped else _raised(tool, ran.error)
+            return Result(call_id=call.ref.id, name=call.name, content=text, status="failed")
+        value = as_json(ran.value)
+        text = as_text(value)
+        self._repeats.note_result(gated.fingerprint, text.encode("utf-8", "replace"))
+        return Result(call_id=call.ref.id, name=call.name, content=text, value=value)
+
+
+def _raised(tool: AnyTool, error: Exception | None) -> str:
+    return f"{tool.name} raised {type(error).__name__}: {error}"
+
+
+def _last_calls(session: Session) -> tuple[int, Sequence[ToolCall], dict[int, ToolResult]]:
+    """The last reply that has calls: its entry, the calls, and the results they have."""
+    found = session.state.transcript_fold.find_last_reply()
+    if found is None:
+        return 0, (), {}
+    reply, results = found
+    message: Message | ForeignMessage = reply.read()
+    return reply.seq, calls_of(message), results
+
+
+def _as_result(call: ToolCall, given: ToolResult) -> Result:
+    text = given.content if isinstance(given.content, str) else ""
+    return Result(
+        call_id=call.id,
+        name=call.name,
+        content=text,
+        value=given.value,
+        status="failed" if given.is_error else "completed",
+        replay_of=given.replay_of,
+    )
+
+
+def _plain(tool: AnyTool) -> dict[str, Json]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+
+
+_SHAPES: dict[str, Callable[[AnyTool], dict[str, Json]]] = {
+    "json": _plain,
+    "google": _plain,
+    "openai": lambda tool: {"type": "function", "function": _plain(tool)},
+    "anthropic": lambda tool: {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool.schema,
+    },
+}

@@ -1,0 +1,257 @@
+"""`@tool`: a function, what it does to the world, and how to find out what became of it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
+
+from msgspec import Struct
+
+from ..errors import BadInput
+from ..limits import TOOL_TIMEOUT_S
+from ..messages import Json
+from .schema import Arguments, FunctionArguments, SchemaArguments, describe, parameters_of, wants_context
+
+log = logging.getLogger("holdfast")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SideEffect: TypeAlias = Literal["read", "write", "mutate"]
+Scope: TypeAlias = Literal["session", "repeat", "run", "call", "global"]
+_SIDE_EFFECTS = ("read", "write", "mutate")
+_SCOPES = ("session", "repeat", "run", "call", "global")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """Try again after a definite failure, or (idempotent tools) after any: `attempts` in all."""
+
+    attempts: int = 3
+    backoff_s: float = 0.5
+    factor: float = 2.0
+    backoff_max_s: float = 30.0
+    jitter: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.backoff_s < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
+            raise BadInput(f"{self} makes no sense")
+
+    def pause_s(self, attempt: int, chance: float) -> float:
+        """How long to wait after this attempt; `chance` is a random number from 0 to 1."""
+        pause = min(self.backoff_s * self.factor ** (attempt - 1), self.backoff_max_s)
+        return pause * (1 - self.jitter + 2 * self.jitter * chance)
+
+
+class Tool(Generic[P, R]):
+    """A declared tool. Calling it calls the function, past all gates: for its own unit tests."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str,
+        description: str,
+        arguments: Arguments,
+        side_effects: frozenset[str],
+        scope: Scope | Callable[..., str],
+        verify: Callable[..., Any] | None,
+        verify_after_s: float,
+        undo: Callable[..., Any] | None,
+        idempotent_s: float | None,
+        harmless: tuple[type[Exception], ...],
+        retry: Retry,
+        timeout_s: float | None,
+        needs_approval: bool | Callable[..., bool],
+        pollable: bool,
+    ) -> None:
+        self.function, self.name, self.description = function, name, description
+        self.arguments = arguments
+        self.side_effects, self.scope = side_effects, scope
+        self.verify, self.verify_after_s, self.undo = verify, verify_after_s, undo
+        self.idempotent_s = idempotent_s
+        """For how long the service remembers keys; None if it does not."""
+        self.harmless, self.retry, self.timeout_s = harmless, retry, timeout_s
+        self.needs_approval, self.pollable = needs_approval, pollable
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        effects = ", ".join(sorted(self.side_effects)) or "pure"
+        return f"<tool {self.name} ({effects})>"
+
+    @property
+    def changes_the_world(self) -> bool:
+        """Whether running it twice could do something twice."""
+        return bool(self.side_effects & {"write", "mutate"})
+
+    @property
+    def schema(self) -> dict[str, Json]:
+        """The JSON Schema of its arguments."""
+        return self.arguments.schema
+
+
+AnyTool: TypeAlias = Tool[..., Any]
+_UNDECLARED: Any = object()
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    schema: Mapping[str, Json] | None = None,
+    side_effects: Collection[SideEffect] = ...,
+    scope: Scope | Callable[..., str] | None = None,
+    verify: Callable[..., Any] | None = None,
+    verify_after_s: float = 0.0,
+    undo: Callable[..., Any] | None = None,
+    idempotent: bool | float | None = None,
+    harmless: Iterable[type[Exception]] = (),
+    retry: Retry | None = None,
+    timeout_s: float | None = None,
+    needs_approval: bool | Callable[..., bool] = False,
+    pollable: bool = False,
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    schema: Mapping[str, Json] | None = None,
+    side_effects: Collection[SideEffect] = _UNDECLARED,
+    scope: Scope | Callable[..., str] | None = None,
+    verify: Callable[..., Any] | None = None,
+    verify_after_s: float = 0.0,
+    undo: Callable[..., Any] | None = None,
+    idempotent: bool | float | None = None,
+    harmless: Iterable[type[Exception]] = (),
+    retry: Retry | None = None,
+    timeout_s: float | None = None,
+    needs_approval: bool | Callable[..., bool] = False,
+    pollable: bool = False,
+) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
+    """Declare a tool.
+
+    `side_effects`: any of `read`, `write` (sets something: doing it again changes nothing) and `mutate`
+    (doing it again does it again); `()` is pure. Not declared, it counts as `mutate`.
+    `scope`: what counts as the same operation, see the guide. `verify`: asks whether an effect in doubt
+    happened. `idempotent`: the service recognises the key, for good or for some seconds. `harmless`:
+    exceptions that mean that nothing was done. `undo`: takes the effect back.
+    """
+
+    def declare(body: Callable[P, R]) -> Tool[P, R]:
+        own_name = str(name or getattr(body, "__name__", ""))
+        if not _NAME.fullmatch(own_name):
+            raise BadInput(
+                f"{own_name!r} is not a name for a tool: letters, digits, _ . - and at most 64 of them"
+            )
+        effects, chosen = _effects(own_name, side_effects, scope)
+        changes = bool(effects & {"write", "mutate"})
+        text, described = describe(body)
+        arguments: Arguments = (
+            SchemaArguments(own_name, schema)
+            if schema is not None
+            else FunctionArguments(own_name, body, described)
+        )
+        for role, hook in (("verify", verify), ("undo", undo)):
+            if hook is not None:
+                _check_hook(own_name, role, hook, arguments.names, changes)
+        kept_s = _remembered_s(own_name, idempotent, effects)
+        return Tool(
+            body,
+            name=own_name,
+            description=text if description is None else description,
+            arguments=arguments,
+            side_effects=effects,
+            scope=chosen,
+            verify=verify,
+            verify_after_s=verify_after_s,
+            undo=undo,
+            idempotent_s=kept_s,
+            harmless=tuple(harmless),
+            retry=retry or Retry(attempts=3 if changes and kept_s is not None else 1),
+            timeout_s=TOOL_TIMEOUT_S if timeout_s is None and changes else timeout_s,
+            needs_approval=needs_approval,
+            pollable=pollable,
+        )
+
+    return declare if function is None else declare(function)
+
+
+def as_tool(given: Callable[..., Any] | AnyTool) -> AnyTool:
+    """A tool, or a plain function as one that declares nothing."""
+    return given if isinstance(given, Tool) else tool(given)
+
+
+def _effects(
+    name: str, declared: Collection[str], scope: Scope | Callable[..., str] | None
+) -> tuple[frozenset[str], Scope | Callable[..., str]]:
+    if declared is _UNDECLARED:
+        log.warning(
+            "tool %r does not say what it does to the world: treated as side_effects={'mutate'}, "
+            "scope='call'. If it does nothing, write @tool(side_effects=()).",
+            name,
+        )
+        return frozenset({"mutate"}), scope or "call"
+    if isinstance(declared, str):
+        raise BadInput(f"tool {name!r}: side_effects is a set, write side_effects={{{declared!r}}}")
+    effects = frozenset(declared)
+    unknown = effects - set(_SIDE_EFFECTS)
+    if unknown:
+        raise BadInput(
+            f"tool {name!r}: unknown side effects {sorted(unknown)}; known are {', '.join(_SIDE_EFFECTS)}"
+        )
+    if scope is not None and not callable(scope) and scope not in _SCOPES:
+        raise BadInput(
+            f"tool {name!r}: unknown scope {scope!r}; known are {', '.join(_SCOPES)}, or a function"
+        )
+    if scope is None:
+        scope = "session" if "mutate" in effects else "repeat" if "write" in effects else "call"
+    return effects, scope
+
+
+def _check_hook(
+    name: str, role: str, hook: Callable[..., Any], names: tuple[str, ...], changes: bool
+) -> None:
+    if not changes:
+        raise BadInput(f"tool {name!r}: {role} makes sense only for a tool that writes or mutates")
+    parameters = parameters_of(hook)
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return
+    given = tuple(one.name for one in parameters)
+    if set(given) != set(names):
+        raise BadInput(
+            f"tool {name!r}: {role} must have the tool's own parameters ({', '.join(names)}), "
+            f"with ctx first if it wants it; it has ({', '.join(given)})"
+        )
+
+
+def _remembered_s(name: str, idempotent: bool | float | None, effects: frozenset[str]) -> float | None:
+    if idempotent is None:
+        idempotent = "write" in effects and "mutate" not in effects
+    if idempotent is True:
+        return math.inf
+    if idempotent is False:
+        return None
+    if idempotent <= 0:
+        raise BadInput(f"tool {name!r}: idempotent={idempotent} seconds is no time at all")
+    return float(idempotent)
+
+
+def takes_context(hook: Callable[..., Any]) -> bool:
+    """Whether the function wants the context first."""
+    return wants_context(hook)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine."""
+    call = getattr(function, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(cast(Any, call))

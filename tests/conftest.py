@@ -1,0 +1,19 @@
+"""What every test may ask for."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.store.driver import Driver
+from holdfast.store.memory import MemoryDriver
+
+
+@pytest.fixture(params=["memory", "dir", "sqlite"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str | Driver:
+    """A store of each kind. Opened again by the same test, it is the same store."""
+    where: dict[str, str | Driver] = {
+        "memory": MemoryDriver(),
+        "dir": f"dir:{tmp_path}/store",
+        "sqlite": f"sqlite:{tmp_path}/store.db",
+    }
+    return where[request.param]

@@ -1,0 +1,368 @@
+"""The life of a store, with every operation there is, in steps that can be interrupted anywhere.
+
+Three sessions are driven at once, so that commits carry the lines of several; then a fourth one, the keeper,
+does what is done to sessions as a whole: forks, forks of forks, deletions, erasure. Each session notes in a
+label how far it has come (labels are not rewound). Who comes after a crash opens the sessions again and goes
+on from there; a step that was cut short is done again from its beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+import holdfast.session.session
+from holdfast import (
+    Budget,
+    Media,
+    Message,
+    NotFound,
+    Plan,
+    PlanStep,
+    Reasoning,
+    Session,
+    SessionState,
+    Store,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    open_store,
+)
+from holdfast.entries import StateSet
+from holdfast.ids import SessionId
+from holdfast.session.lease import append_to
+from holdfast.store.directory import DirectoryDriver
+from holdfast.store.driver import Append, ClaimChange, Done, Driver
+from holdfast.store.sqlite import SqliteDriver
+
+from .acks import Acks
+
+Step: TypeAlias = Callable[["Life", Session], Awaitable[None]]
+
+KEEPER: Final = "keeper"
+BLOB: Final = b"a picture, say" * 100
+BLOB_DIGEST: Final = hashlib.sha256(BLOB).hexdigest()
+KEYFRAME_LINES: Final = 12
+"""So that a short life has keyframes."""
+
+
+def open_driver(url: str) -> Driver:
+    """The driver that the URL names."""
+    scheme, _, path = url.partition(":")
+    return DirectoryDriver(Path(path)) if scheme == "dir" else SqliteDriver(Path(path))
+
+
+class Life:
+    """One process's part of the work: it opens the store and goes on until everything is done."""
+
+    def __init__(self, url: str, acks: Acks) -> None:
+        self._url = url
+        self.acks = acks
+        self.driver: Driver
+        self.store: Store
+
+    def run(self) -> None:
+        """Do what is left to do."""
+        setattr(holdfast.session.session, "KEYFRAME_LINES_MIN", KEYFRAME_LINES)  # noqa: B010
+        anyio.run(self._live)
+
+    async def _live(self) -> None:
+        self.driver = await anyio.to_thread.run_sync(open_driver, self._url)
+        async with open_store(self.driver, linger_s=0.002) as self.store:
+            # Once the keeper is at work, others are deleted on purpose.
+            if not await self._progress(KEEPER):
+                async with anyio.create_task_group() as tasks:
+                    for name, steps in DRIVING.items():
+                        tasks.start_soon(self.drive, name, steps)
+            await self.drive(KEEPER, KEEPING)
+
+    async def drive(self, name: str, steps: tuple[Step, ...], label: str = "at") -> None:
+        """Take every step that was not taken yet."""
+        if await self._progress(name, label) == len(steps):
+            return
+        async with self.store.session(name, wait_s=10) as session:
+            self.acks.lines(session)
+            for number in range(int(session.labels.get(label, 0)), len(steps)):
+                await steps[number](self, session)
+                await session.label(**{label: str(number + 1)})
+                await session.flush()
+                self.acks.lines(session)
+
+    async def _progress(self, name: str, label: str = "at") -> int:
+        state = await self.find(name)
+        return int(state.facts.head.labels.get(label, 0)) if state else 0
+
+    async def find(self, name: str) -> SessionState | None:
+        """The session as it is, or None."""
+        try:
+            return await self.store.load(name)
+        except NotFound:
+            return None
+
+    async def fork(self, origin: str, into: str) -> None:
+        """Fork, unless that was done."""
+        if await self.find(into) is None:
+            await self.store.fork(origin, into=into, labels={"branch": "0"})
+            await self._note_lines(into)
+
+    async def delete(self, name: str) -> None:
+        """Delete, unless that was done."""
+        state = await self.find(name)
+        if state is None:
+            return
+        uid = state.facts.head.uid
+        self.acks.note("deleting", uid=uid)
+        await self.store.delete(name, wait_s=10)
+        self.acks.note("deleted", session=name, uid=uid)
+
+    async def _note_lines(self, name: str) -> None:
+        head = (await self.store.load(name)).facts.head
+        self.acks.note("lines", session=name, uid=head.uid, seq=head.seq, sum=head.sum)
+
+
+# -- what is done in a session ------------------------------------------------------------------------
+
+
+async def _talk(life: Life, session: Session) -> None:
+    """Messages of several kinds; the first ones are not waited for."""
+    await session.add(f"Hello from {session.id}")
+    await session.add(
+        Message(
+            role="assistant",
+            blocks=(
+                Reasoning("hm", metadata={"signature": "s"}),
+                Text("Look: \u00e9\u2028\U0001f980"),
+                Media(media_type="image/png", data=bytes(range(256))),
+            ),
+        )
+    )
+    await session.add({"role": "user", "content": "verbatim"}, format="openai")
+    await session.flush()
+    life.acks.lines(session)
+    await session.set("cart", {"items": [1, 2.5, None]})
+    await session.set("opaque", object)
+    await session.checkpoint("talked")
+    life.acks.lines(session)
+
+
+async def _ask(life: Life, session: Session) -> None:
+    """A run with a request that is answered, and one that is not."""
+    async with session.run(agent="planner", model="m", instructions="be brief") as run:
+        async with run.request(reserve_usd=0.05, reserve_tokens=10) as request:
+            life.acks.lines(session)
+            call = ToolCall(id="call_0", name="lookup", args={"order": "42"})
+            await request.reply(
+                Message(role="assistant", blocks=(Text("one moment"), call)),
+                usage=Usage(input_tokens=3, output_tokens=4),
+                cost_usd=0.01,
+            )
+            life.acks.lines(session)
+        result = ToolResult(call_id="call_0", content="found", value={"n": 1})
+        await session.add(Message(role="tool", blocks=(result,)))
+        async with run.request():
+            pass
+        await session.checkpoint()
+        life.acks.lines(session)
+        run.complete({"ok": True})
+    life.acks.lines(session)
+
+
+async def _plan(life: Life, session: Session) -> None:
+    """State of every kind, none of it waited for until the end."""
+    steps = (PlanStep(id="a", what="look"), PlanStep(id="b", what="leap", postcondition="landed"))
+    await session.set_plan(Plan(goal="get there", steps=steps))
+    await session.set_summary("so far, so good")
+    await session.set_budget(Budget(usd=5, tokens=10_000))
+    await session.label(tenant="a", passing="by")
+    await session.label(passing=None)
+    await session.unset("opaque")
+    await session.flush()
+    life.acks.lines(session)
+
+
+async def _run_by_name(life: Life, session: Session) -> None:
+    """An explicit run id, which no other run may have, with an automatic one inside."""
+    name = f"{session.state.facts.head.uid}-{len(session.state.facts.runs)}"
+    async with session.run(run_id=name) as run:
+        life.acks.lines(session)
+        life.acks.note("ran", run=name, session=session.id, uid=session.state.facts.head.uid)
+        async with session.run(agent="helper"):
+            await session.add("inside")
+        run.fail("step_limit")
+    life.acks.lines(session)
+
+
+async def _read_mail(life: Life, session: Session) -> None:
+    """Others post, the holder takes in. The second message was submitted before."""
+    uid = session.state.facts.head.uid
+    for text, key in (("first", "k1"), ("again", "k1"), ("last", None)):
+        number = await life.store.submit(session.id, text, key=key)
+        life.acks.note("posted", session=session.id, uid=uid, number=number)
+    number = await life.store.cancel(session.id, by="somebody", reason="enough")
+    life.acks.note("posted", session=session.id, uid=uid, number=number)
+    await session.label(read="yes")
+    await session.flush()
+    life.acks.lines(session)
+    await session.checkpoint()
+    await life.store.submit(session.id, "left in the inbox")
+
+
+async def _keep_on(life: Life, session: Session) -> None:
+    """Enough lines for a keyframe, in few commits."""
+    for number in range(KEYFRAME_LINES):
+        await session.set(f"n{number % 3}", number)
+        if number % 5 == 4:
+            await session.checkpoint()
+            life.acks.lines(session)
+
+
+async def _go_back(life: Life, session: Session) -> None:
+    """By steps and by version; also to a version that was left behind. One version is dropped."""
+    await session.add("this way")
+    await session.checkpoint()
+    await session.rewind(steps=1)
+    life.acks.lines(session)
+    await session.add("another way")
+    left_behind = await session.checkpoint()
+    await session.rewind(version=session.checkpoints[0].version)
+    life.acks.lines(session)
+    await session.rewind(version=left_behind)
+    life.acks.lines(session)
+    await session.drop(session.checkpoints[1].version)
+    life.acks.lines(session)
+
+
+async def _share(life: Life, session: Session) -> None:
+    """Something that only one can have at a time."""
+    async with session.hold("the one thing", wait_s=10) as held:
+        life.acks.note("held", name=held.name, fence=held.fence)
+        await session.add("mine, for now")
+
+
+async def _finish(life: Life, session: Session) -> None:
+    await session.close("completed", "all done")
+    life.acks.lines(session)
+
+
+DRIVING: Final[dict[str, tuple[Step, ...]]] = {
+    "one": (_talk, _ask, _plan, _run_by_name, _read_mail, _keep_on, _go_back, _share, _finish),
+    "two": (_talk, _ask, _read_mail, _keep_on, _share),
+    "three": (_talk, _run_by_name, _keep_on, _share, _finish),
+}
+BRANCHING: Final = (_talk, _go_back)
+
+
+# -- what is done to sessions -------------------------------------------------------------------------
+
+
+async def _fork(life: Life, keeper: Session) -> None:
+    await life.fork("one", "branch")
+    await life.drive("branch", BRANCHING, "branch")
+    await life.fork("branch", "twig")
+
+
+async def _delete_the_middle(life: Life, keeper: Session) -> None:
+    """The fork of the fork still needs it."""
+    await life.delete("branch")
+
+
+async def _drive_the_twig(life: Life, keeper: Session) -> None:
+    await life.drive("twig", BRANCHING, "branch")
+
+
+async def _erase(life: Life, keeper: Session) -> None:
+    """What was said goes, what was done stays."""
+    state = await life.store.load("two")
+    uid, upto = state.facts.head.uid, state.seq
+    await life.store.clean("two", transcript=True, checkpoints=False, wait_s=10)
+    life.acks.note("erased", session="two", uid=uid, upto=upto)
+
+
+async def _begin_anew(life: Life, keeper: Session) -> None:
+    """Delete what forks still need, and give its name to another."""
+    state = await life.find("one")
+    if state is not None and "reborn" not in state.facts.head.labels:
+        await life.delete("one")
+    async with life.store.session("one", wait_s=10, labels={"reborn": "yes"}) as session:
+        life.acks.lines(session)
+        await _talk(life, session)
+
+
+async def _cut_the_twig(life: Life, keeper: Session) -> None:
+    """The last that needed the hidden ones: they go with it."""
+    await life.delete("twig")
+
+
+async def _claim_with_lines(life: Life, keeper: Session) -> None:
+    """Lines and claims that land together, by the driver's own commit."""
+    for turn in range(2):
+        await anyio.to_thread.run_sync(_commit_with_claims, life, turn)
+
+
+def _commit_with_claims(life: Life, turn: int) -> None:
+    """The claims say which entry they came with: `check` looks for both."""
+    # A session by hand, so that nobody holds it.
+    driver, name = life.driver, SessionId("ledger")
+    engine = life.store._engine
+    state = anyio.from_thread.run(life.find, name)
+    if state is None:
+        anyio.from_thread.run(_make_ledger, life)
+        state = anyio.from_thread.run(life.store.load, name)
+    after = state.facts.head.sum
+    current = driver.find_claim("ledger")
+    sealed = append_to(state, StateSet(key="turn"), engine, content=str(turn).encode())
+    head = state.facts.head
+    outcome = driver.commit(
+        [
+            Append(
+                session=name,
+                after=after,
+                first_seq=sealed.entry.seq,
+                lines=(sealed.line,),
+                kinds=(sealed.entry.kind,),
+                head=head,
+                claims=(
+                    ClaimChange(key="ledger", expect=current, record=str(head.seq)),
+                    ClaimChange(key=f"ledger-{head.seq}", expect=None, record="issued"),
+                ),
+            )
+        ]
+    )
+    assert isinstance(outcome[0], Done), outcome
+    life.acks.note("lines", session=name, uid=head.uid, seq=head.seq, sum=head.sum)
+    life.acks.note("claimed", key=f"ledger-{head.seq}")
+
+
+async def _make_ledger(life: Life) -> None:
+    async with life.store.session("ledger", wait_s=10) as session:
+        life.acks.lines(session)
+
+
+async def _store_a_blob(life: Life, keeper: Session) -> None:
+    parts = [BLOB[:500], BLOB[500:]]
+    await anyio.to_thread.run_sync(life.driver.put_blob, BLOB_DIGEST, parts, b'{"type":"image/png"}')
+    life.acks.note("blob", digest=BLOB_DIGEST)
+
+
+async def _drop_from_outside(life: Life, keeper: Session) -> None:
+    versions = [one.version async for one in life.store.checkpoints("three")]
+    await life.store.drop("three", versions[0], wait_s=10)
+
+
+KEEPING: Final = (
+    _fork,
+    _delete_the_middle,
+    _drive_the_twig,
+    _erase,
+    _begin_anew,
+    _cut_the_twig,
+    _claim_with_lines,
+    _store_a_blob,
+    _drop_from_outside,
+)

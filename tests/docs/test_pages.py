@@ -1,0 +1,42 @@
+"""The Python in the README and in `docs/` does what the pages say, and has the types they show."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from mypy import api as mypy
+
+from tests.docs.blocks import PAGES, ROOT, find_blocks, run_page
+
+_LANGUAGES = {"python", "sh", "sql", "json", "text"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who copies the blocks of a page one after another gets what the page promises."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    run_page(page)
+
+
+def test_the_python_of_all_pages_is_typed(tmp_path: Path) -> None:
+    """A user's own type checker accepts what was copied from a page."""
+    for page in PAGES:
+        # In a function, because `await` has no place outside of one.
+        blocks = "\n".join(block.source for block in find_blocks(page, "python"))
+        future = "from __future__ import annotations\n\n"
+        body = textwrap.indent(blocks.replace(future, ""), "    ")
+        (tmp_path / f"page_{page.stem.lower()}.py").write_text(f"{future}async def page() -> None:\n    ...\n{body}")
+    options = ["--strict", "--python-version", "3.11", "--config-file", str(ROOT / "pyproject.toml")]
+    cache = ["--cache-dir", str(tmp_path / "cache")]
+    output, errors, status = mypy.run([*options, *cache, *map(str, sorted(tmp_path.glob("*.py")))])
+    assert status == 0, output + errors
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    """Python is run; what is for a shell or only to be read says so."""
+    odd = [f"{page.name}:{block.line} {block.language!r}" for block in find_blocks(page)]
+    assert [one for one in odd if one.split("'")[1] not in _LANGUAGES] == []
