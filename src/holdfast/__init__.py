@@ -5,7 +5,7 @@ A session is a journal; everything else is a fold over it. See `open_store`.
 
 from .budget import Budget, BudgetState, Reservation, Usage
 from .diff import ABSENT, Change, Diff, Spending
-from .effects import Effect
+from .effects import Effect, Question
 from .entries import Entry, Parent
 from .errors import (
     BadId,
@@ -46,6 +46,7 @@ from .messages import (
     register_format,
 )
 from .plan import Plan, PlanStep
+from .session.answers import Doubt
 from .session.cadence import Every
 from .session.hold import Hold
 from .session.run import Request, Run
@@ -77,6 +78,7 @@ __all__ = [
     "Codec",
     "Corrupt",
     "Diff",
+    "Doubt",
     "Effect",
     "Entry",
     "Every",
@@ -102,6 +104,7 @@ __all__ = [
     "PlanStep",
     "Policy",
     "Problem",
+    "Question",
     "ReadOnly",
     "Reasoning",
     "Registry",

@@ -127,6 +127,17 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         """How many effects have no outcome: they run, or are in doubt, or will be when their holder dies."""
         return sum(self.rows[issued].changes_the_world for issued in self.open)
 
+    def since(self, seq: int) -> list[Effect]:
+        """Effects in the world that were issued after an entry, and were not taken back."""
+        return [
+            row
+            for row in self.rows.values()
+            if row.issued > seq
+            and row.changes_the_world
+            and row.undoes is None
+            and row.status in ("completed", "in_doubt", "running", "gave_up")
+        ]
+
     def find_last(self, operation: str) -> Effect | None:
         """The latest row of this operation."""
         found = self.by_operation.get(operation)

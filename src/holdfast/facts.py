@@ -127,6 +127,8 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     submitted: set[str] = set()
     """Keys of the messages that were submitted through the inbox."""
     cancel: str | None = None
+    late: set[int] = set()
+    """Numbers of the inbox items that came too late."""
     left_behind: tuple[LeftBehind, ...] = ()
     """Of a fork: what its origin did in the world after the version it began with."""
     effects: Effects = field(default_factory=Effects)
@@ -175,7 +177,7 @@ def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     )
     facts.runs, facts.requests, facts.seconds, facts.last_run = {}, {}, 0.0, None
     facts.counters = ToolCounters()
-    facts.submitted, facts.cancel = set(), None
+    facts.submitted, facts.cancel, facts.late = set(), None, set()
     facts.left_behind = body.left_behind
 
 
@@ -302,6 +304,8 @@ def _taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
     if body.number <= facts.head.taken:
         return
     facts.head.taken = body.number
+    if body.late:
+        facts.late.add(body.number)
     if isinstance(body.item, InboxCancel):
         facts.cancel = body.item.reason or "cancelled"
     elif isinstance(body.item, InboxMessage) and body.item.key is not None:

@@ -89,3 +89,6 @@ REPEATS_MAX = 3
 
 CRASHES_MAX = 3
 """How often a call may be running when the process dies before it is no longer tried."""
+
+CLAIM_WAIT_S = 30.0
+"""How long a global operation waits for whoever is at it before it is told who that is."""

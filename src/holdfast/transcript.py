@@ -168,6 +168,15 @@ class _Spans:
     def covers(self, span: Span) -> bool:
         return any(seen.first <= span.first and span.last <= seen.last for seen in self)
 
+    def joined_with(self, other: _Spans) -> _Spans:
+        joined: list[Span] = []
+        for span in sorted([*self, *other]):
+            if joined and span.first <= joined[-1].last + 1:
+                joined[-1] = Span(joined[-1].first, max(joined[-1].last, span.last))
+            else:
+                joined.append(span)
+        return _Spans(joined)
+
 
 class Transcript:
     """Folds speaking entries into messages, and knows which spans of the journal are alive."""
@@ -253,6 +262,11 @@ class Transcript:
             if event is not None:
                 self._events[entry.seq] = event
                 self._play(event)
+
+    def learn(self, other: Transcript) -> None:
+        """Remember what the other one has read, so that going back to it misses nothing."""
+        self._events.update(other._events)
+        self._seen = self._seen.joined_with(other._seen)
 
     def rewind(self, spans: Iterable[Span]) -> None:
         """Become what these spans say."""

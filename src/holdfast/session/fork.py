@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 
-from ..entries import SessionForked
+from ..entries import LeftBehind, SessionForked
 from ..errors import BadInput, NotFound, ReadOnly
 from ..ids import SessionId, fresh_uid
 from ..store.committer import commit_now
@@ -37,7 +37,17 @@ def fork(
     state.facts.head.session = name
     sealed = append_to(
         state,
-        SessionForked(uid=uid, origin=origin, origin_uid=origin_uid, version=version, labels=labels),
+        SessionForked(
+            uid=uid,
+            origin=origin,
+            origin_uid=origin_uid,
+            version=version,
+            labels=labels,
+            left_behind=tuple(
+                LeftBehind(issued=row.issued, tool=row.tool, call=row.call.id, status=row.status)
+                for row in latest.facts.effects.since(point.seq)
+            ),
+        ),
         engine,
     )
     outcome = commit_now(

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, overload
 
 import anyio
 
-from ..budget import Budget, BudgetState
+from ..budget import Budget
 from ..clock import boot_s
 from ..codec import Sealed
 from ..effects import Effect
@@ -43,13 +43,12 @@ from ..messages import ForeignMessage, Json, Message, as_message, encode_message
 from ..plan import Plan
 from ..store.engine import Engine
 from ..store.journal import Journal
-from ..transcript import Messages
-from ..validity import Problem
 from .cadence import Cadence, Pace
 from .hold import Hold, hold
 from .inbox import open_item
 from .lease import append_to, take
 from .run import Run, current_run
+from .view import SessionView
 
 log = logging.getLogger("holdfast")
 T = TypeVar("T")
@@ -67,7 +66,7 @@ class Settler(Protocol):
     async def settle(self, session: Session, *, deps: object, policy: str | None) -> list[Effect]: ...
 
 
-class Session:
+class Session(SessionView):
     """Use it as `async with store.session(id) as session`.
 
     Everything that is recorded changes the state at once and is durable a moment later; what says so waits
@@ -169,78 +168,7 @@ class Session:
         if self._channel.posted > self._state.facts.head.taken:
             await self.take_in()
 
-    # -- what is there ------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> SessionState:
-        """The fold over the journal. Read it; only this session changes it."""
-        return self._state
-
-    @property
-    def transcript(self) -> Messages:
-        """The messages, oldest first."""
-        return self._state.transcript
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan, if there is one."""
-        return self._state.facts.plan
-
-    @property
-    def summary(self) -> str:
-        """The running summary."""
-        return self._state.facts.summary
-
-    @property
-    def budget(self) -> BudgetState:
-        """Caps, and what was spent."""
-        return self._state.budget
-
-    @property
-    def in_doubt(self) -> list[Effect]:
-        """Calls that were issued and whose outcome nobody knows."""
-        return self._state.in_doubt
-
-    @property
-    def version(self) -> int:
-        """The version that the present state was built on; 0 before the first checkpoint."""
-        return self._state.version
-
-    @property
-    def checkpoints(self) -> list[Checkpoint]:
-        """The versions that can be loaded, forked from and rewound to, oldest first."""
-        return self._state.checkpoints
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Why a provider would refuse the transcript; empty if it would not."""
-        return self._state.problems
-
-    @property
-    def continuable(self) -> bool:
-        """Whether the model can be asked to go on from here."""
-        return self._state.continuable
-
-    @property
-    def status(self) -> SessionStatus:
-        """What became of the last run."""
-        return self._state.facts.head.status
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """What the session is filed under."""
-        return dict(self._state.facts.head.labels)
-
-    @property
-    def scratchpad(self) -> Path | None:
-        """Where the session keeps its files."""
-        root = self._state.facts.scratchpad
-        return Path(root) if root else None
-
-    @property
-    def cancel_requested(self) -> str | None:
-        """Why somebody asked the session to stop, if somebody did."""
-        return self._state.facts.cancel
+    # -- for the layers above ------------------------------------------------------------------------
 
     @property
     def waits_for_calls(self) -> bool:
@@ -398,15 +326,7 @@ class Session:
     def left_behind(self, version: int | None = None) -> list[Effect]:
         """Effects in the world that came after a version, and that going back to it does not take back."""
         seq = self._state.get_checkpoint(version).seq if version is not None else 0
-        rows = self._state.facts.effects.rows.values()
-        return [
-            row
-            for row in rows
-            if row.issued > seq
-            and row.changes_the_world
-            and row.undoes is None
-            and row.status in ("completed", "in_doubt", "running", "gave_up")
-        ]
+        return self._state.facts.effects.since(seq)
 
     async def settle(
         self, registry: Settler, *, deps: object = None, policy: str | None = None
@@ -437,6 +357,8 @@ class Session:
     async def _return_to(self, target: Checkpoint) -> None:
         await self.flush()
         then = await self._engine.call(_fold, self._engine, self.id, target.seq)
+        # Messages that were left behind before this session was opened were never read here.
+        self._state.transcript_fold.learn(then.transcript_fold)
         self.record(
             SessionRewound(
                 version=target.version,
@@ -448,9 +370,6 @@ class Session:
             )
         )
         await self.flush()
-        if not self._state.transcript_fold.complete:
-            # Messages that were left behind before this session was opened were never read.
-            await self.reload()
 
     async def reload(self) -> None:
         """Fold the journal anew, after its bytes were changed underneath."""

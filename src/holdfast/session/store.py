@@ -12,7 +12,7 @@ import anyio
 
 from ..codec import open_line, parse
 from ..diff import Diff, compare
-from ..entries import Entry, InboxCancel, Parent, RunStarted, SessionStatus
+from ..entries import Entry, InboxCancel, Parent, RunStarted, SessionStatus, Verdict
 from ..errors import BadInput, Closed, HoldfastError
 from ..facts import RUN_ENDS, Checkpoint, RunInfo
 from ..fold import Overview, SessionState
@@ -25,6 +25,7 @@ from ..store.engine import Engine
 from ..store.journal import Journal
 from ..store.url import OpenDriver, find_driver
 from ..values import Codec
+from .answers import Answered, Doubt, decide, open_doubts, resolve
 from .cadence import Cadence
 from .erase import delete, erase
 from .fork import fork
@@ -177,6 +178,40 @@ class Store:
         """Ask whoever drives the session to stop. Durable on return."""
         return await self._post(session, encode_item(InboxCancel(by=by, reason=reason)))
 
+    async def in_doubt(self) -> AsyncIterator[Doubt]:
+        """Calls of all sessions that were issued and of which nobody knows the outcome."""
+        async for head in self._list(HeadFilter(in_doubt=True), None):
+            for doubt in await self._engine.call(open_doubts, self._engine, head.session):
+                yield doubt
+
+    async def resolve(
+        self,
+        session: str,
+        call: str | int,
+        verdict: Verdict,
+        *,
+        by: str,
+        note: str = "",
+        result: Json = None,
+    ) -> Answered:
+        """Say what became of a call in doubt: `landed` (with its result), `not_landed` or `gave_up`.
+
+        On record with who said so. Whoever holds the session takes it in; nobody needs to.
+        """
+        return await resolve(self._engine, session_id(session), call, verdict, by, note, result)
+
+    async def approve(
+        self, session: str, call: str | int, *, by: str, args: Json = None, note: str = ""
+    ) -> Answered:
+        """Agree to a call that waits, perhaps with corrected arguments. Both are on record."""
+        id = session_id(session)
+        return await decide(self._engine, id, call, by, note, approved=True, args=args)
+
+    async def refuse(self, session: str, call: str | int, *, by: str, reason: str = "") -> Answered:
+        """Do not agree to a call that waits; the model is told why."""
+        id = session_id(session)
+        return await decide(self._engine, id, call, by, reason, approved=False, args=None)
+
     async def _post(self, session: str, item: bytes) -> int:
         return await self._engine.call(self._engine.driver.post, session_id(session), item)
 
@@ -218,6 +253,10 @@ class Store:
             labels=check_labels(label or {}),
             open_run=True if interrupted else None,
         )
+        async for head in self._list(wanted, interrupted):
+            yield head
+
+    async def _list(self, wanted: HeadFilter, interrupted: bool | None) -> AsyncIterator[Head]:
         after: SessionId | None = None
         while True:
             tips = await self._engine.call(self._engine.driver.list_tips, wanted, after, PAGE_ROWS)

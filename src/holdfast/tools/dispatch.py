@@ -10,9 +10,11 @@ import anyio
 from msgspec import Struct
 
 from ..effects import Effect, Repeats, call_name
-from ..entries import ApprovalAsked, CallRef, ToolCompleted
-from ..errors import BadInput
+from ..entries import ApprovalAsked, CallRef, InboxVerdict, ToolCompleted
+from ..errors import BadInput, Fenced
+from ..limits import CLAIM_WAIT_S
 from ..messages import Json
+from ..session.inbox import encode_item
 from ..session.session import Session
 from .body import Ran
 from .claims import Busy, Claims, Theirs
@@ -147,15 +149,32 @@ class Dispatch:
 
     async def _enter(self, call: Call, ready: Ready, last: Effect | None) -> Result | Pending:
         scope, operation = self._ledger.operation_of(ready, call.ref)
-        how = None
         if scope == "global":
-            taken = await self._claims.take(operation, call.ref.id, ready.tool.timeout_s or 0)
-            if isinstance(taken, Busy):
-                return self._block(call, ready, f"{call.name}: not run. {taken.why}.")
-            if isinstance(taken, Theirs):
-                return self._repeat_theirs(call, ready, taken)
-            how = Issue(generation=taken.generation)
-        decision = self._ledger.decide(ready.tool, scope, operation)
+            # Taking the claim may take a while: the other calls of the step need not wait for it.
+            return self._pend(call, ready, lambda: self._run_global(call, ready, last, operation), False)
+        return await self._decide(call, ready, last, scope, operation, Issue())
+
+    async def _run_global(self, call: Call, ready: Ready, last: Effect | None, operation: str) -> Result:
+        taken = await self._claims.take(operation, call.ref.id, CLAIM_WAIT_S)
+        if isinstance(taken, Busy):
+            return self._block(call, ready, f"{call.name}: not run. {taken.why}.")
+        if isinstance(taken, Theirs):
+            return self._repeat_theirs(call, ready, taken)
+        first = Issue(generation=taken.generation)
+        return await self._go_on(await self._decide(call, ready, last, "global", operation, first))
+
+    async def _go_on(self, begun: Result | Pending) -> Result:
+        if isinstance(begun, Result):
+            return begun
+        if begun.needs_barrier:
+            await self._session.flush()
+        return await begun.finish()
+
+    async def _decide(
+        self, call: Call, ready: Ready, last: Effect | None, scope: str, operation: str, first: Issue
+    ) -> Result | Pending:
+        """What the ledger says about the operation. `first` is how to issue it if it is new."""
+        decision = self._ledger.decide(ready.tool, scope, operation, first)
         match decision:
             case Replay(row):
                 said = await self._ledger.recall(row)
@@ -171,8 +190,7 @@ class Dispatch:
             case Join(row):
                 return self._pend(call, ready, lambda: self._join(call, row), needs_barrier=False)
             case Issue():
-                fresh = how if how is not None and decision.key is None else decision
-                issued = self._ledger.issue(ready, call.ref, scope, operation, fresh)
+                issued = self._ledger.issue(ready, call.ref, scope, operation, decision)
                 return self._pend(
                     call, ready, lambda: self._run(call, ready, issued), issued.changes_the_world
                 )
@@ -200,12 +218,7 @@ class Dispatch:
         ended = self._ledger.ended.get(row.issued)
         if ended is not None:
             await ended.wait()
-        begun = await self._begin(call)
-        if isinstance(begun, Result):
-            return begun
-        if begun.needs_barrier:
-            await self._session.flush()
-        return await begun.finish()
+        return await self._go_on(await self._begin(call))
 
     def _result(
         self, call: Call, text: str, status: Any, value: Json = None, replay_of: str | None = None
@@ -227,18 +240,40 @@ class Dispatch:
         while True:
             ctx = self._ledger.context(row, self._deps)
             ran = await self._ledger.run(row, tool.function, ctx, ready.values, grace_s=self._grace_s)
-            if ran.interrupt is None:
+            try:
+                if ran.interrupt is not None:
+                    with anyio.CancelScope(shield=True):
+                        await self._record(ready, row, ran, final=False)
+                    raise ran.interrupt
                 outcome = await self._conclude(call, ready, row, ran)
-            else:
-                with anyio.CancelScope(shield=True):
-                    await self._record(ready, row, ran, final=False)
-                raise ran.interrupt
+            except Fenced:
+                await self._tell_successor(ready.tool, row, ran)
+                raise
             if isinstance(outcome, Result):
                 return outcome
             await anyio.sleep(tool.retry.pause_s(row.attempt, random.random()))
             row = self._ledger.retry(ready, row)
             if row.changes_the_world:
                 await self._session.flush()
+
+    async def _tell_successor(self, tool: AnyTool, row: Effect, ran: Ran) -> None:
+        """We are out, but we know how it ended: whoever holds the session now should know, too."""
+        if not row.changes_the_world:
+            return
+        done = ran.error is None and not ran.stopped
+        if not done and not self._is_definite(tool, ran):
+            return
+        value = as_json(ran.value) if done else None
+        item = InboxVerdict(
+            issued=row.issued,
+            verdict="landed" if done else "not_landed",
+            by=f"{self._session.engine.presence.name}, which was out",
+            content=as_text(value) if done else None,
+            value=value,
+        )
+        with anyio.CancelScope(shield=True):
+            engine = self._session.engine
+            await engine.call(engine.driver.post, self._session.id, encode_item(item))
 
     async def _record(self, ready: Ready, row: Effect, ran: Ran, *, final: bool) -> tuple[str, Json] | None:
         """Record how the body ended, durably if it changes the world; the result if it gave one."""

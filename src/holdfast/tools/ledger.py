@@ -25,6 +25,7 @@ from ..entries import (
     ToolRefused,
     ToolReported,
     ToolSettled,
+    Verdict,
 )
 from ..errors import Corrupt
 from ..limits import TOOL_TIMEOUT_S
@@ -109,12 +110,12 @@ class Ledger:
         }
         return scope, digest(scope, tool.name, ready.fingerprint, *parts.get(scope, ()))
 
-    def decide(self, tool: AnyTool, scope: str, operation: str) -> Decision:
-        """What to do about this operation, given what the journal says of it."""
+    def decide(self, tool: AnyTool, scope: str, operation: str, first: Issue) -> Decision:
+        """What to do about this operation, given what the journal says of it; `first` if it says nothing."""
         effects = self._session.state.facts.effects
         last = effects.find_last(operation)
         if last is None:
-            return Issue()
+            return first
         following = Issue(generation=last.generation + 1)
         again = Issue(generation=last.generation, attempt=last.attempt + 1, key=last.key)
         match last.status:

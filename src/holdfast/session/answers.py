@@ -1,0 +1,123 @@
+"""What people answer: what became of a call in doubt, and whether a call may be made."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ..effects import Effect, Question
+from ..entries import InboxApproval, InboxVerdict, Verdict
+from ..errors import BadInput, LeaseHeld, NotFound
+from ..fold import SessionState
+from ..ids import SessionId
+from ..messages import Json
+from ..store.engine import Engine
+from ..store.journal import Journal
+from .inbox import encode_item
+from .session import Session
+
+Answered: TypeAlias = Literal["settled", "posted", "late"]
+"""Taken in at once, left for whoever holds the session, or too late to change anything."""
+
+
+class Doubt(Struct, frozen=True):
+    """A call in doubt, and its session."""
+
+    session: SessionId
+    effect: Effect
+
+
+def open_doubts(engine: Engine, session: SessionId) -> list[Doubt]:
+    """The calls in doubt of a session. One that runs counts if its holder is gone."""
+    facts = Journal(engine.driver, session).fold().facts
+    lease = facts.head.lease
+    held = lease is not None and engine.presence.judge(lease.holder).alive
+    rows = [facts.effects.rows[issued] for issued in facts.effects.open]
+    return [
+        Doubt(session, row)
+        for row in rows
+        if row.status == "in_doubt" or (row.changes_the_world and not held)
+    ]
+
+
+async def resolve(
+    engine: Engine, session: SessionId, call: str | int, verdict: Verdict, by: str, note: str, result: Json
+) -> Answered:
+    """Say what became of a call; `call` is its id, or the `seq` of its intent."""
+    if verdict not in ("landed", "not_landed", "gave_up"):
+        raise BadInput(f"a verdict is landed, not_landed or gave_up, not {verdict!r}")
+    if result is not None and verdict != "landed":
+        raise BadInput("only a call that landed has a result")
+    _check_by(by)
+    row = _find_effect(await engine.call(_fold, engine, session), call)
+    text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+    landed = verdict == "landed"
+    item = InboxVerdict(
+        issued=row.issued,
+        verdict=verdict,
+        by=by,
+        note=note,
+        content=text if landed else None,
+        value=result if landed else None,
+    )
+    return await _answer(engine, session, encode_item(item))
+
+
+async def decide(
+    engine: Engine,
+    session: SessionId,
+    call: str | int,
+    by: str,
+    note: str,
+    *,
+    approved: bool,
+    args: Json | None,
+) -> Answered:
+    """Approve a call, perhaps with other arguments, or refuse it."""
+    _check_by(by)
+    question = _find_question(await engine.call(_fold, engine, session), call)
+    item = InboxApproval(
+        asked=question.asked, approved=approved, by=by, args=UNSET if args is None else args, note=note
+    )
+    return await _answer(engine, session, encode_item(item))
+
+
+async def _answer(engine: Engine, session: SessionId, item: bytes) -> Answered:
+    """Post it; if nobody holds the session, take it in at once."""
+    number = await engine.call(engine.driver.post, session, item)
+    try:
+        async with Session.existing(engine, session) as opened:
+            return "late" if number in opened.state.facts.late else "settled"
+    except LeaseHeld:
+        return "posted"
+
+
+def _fold(engine: Engine, session: SessionId) -> SessionState:
+    return Journal(engine.driver, session).fold()
+
+
+def _check_by(by: str) -> None:
+    if not by.strip():
+        raise BadInput("say who decides: by=…")
+
+
+def _find_effect(state: SessionState, call: str | int) -> Effect:
+    rows = [row for row in state.facts.effects.rows.values() if call in (row.call.id, row.issued)]
+    waiting = [row for row in rows if row.issued in state.facts.effects.open]
+    if not rows:
+        doubts = [row.call.id for row in state.in_doubt]
+        raise NotFound(f"session {state.facts.head.session!r} issued no call {call!r}; in doubt are {doubts}")
+    return (waiting or rows)[-1]
+
+
+def _find_question(state: SessionState, call: str | int) -> Question:
+    questions = state.facts.effects.questions.values()
+    for question in questions:
+        if call in (question.call.id, question.asked):
+            return question
+    waiting = [question.call.id for question in questions]
+    raise NotFound(
+        f"session {state.facts.head.session!r} asks nothing about {call!r}; it asks about {waiting}"
+    )
