@@ -173,7 +173,7 @@ def find_damage(url: str) -> list[str]:
         db.close()
 
 
-def find_leftovers(driver: Driver, url: str) -> list[str]:
+def find_leftovers(url: str) -> list[str]:
     """What a finished life should not have left behind: nothing hidden, nothing half-deleted."""
     scheme, _, path = url.partition(":")
     if scheme == "dir":

@@ -1,11 +1,12 @@
 """A process that dies at its n-th write or sync, for every n, loses nothing that it acknowledged.
 
 The workload uses every operation. A child is killed before its n-th change on the disk, or after half of it;
-others look at what it left, go on to the end of the work, and look again.
+others look at what it left, go on with the work, and look again.
 """
 
 import os
 import random
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,9 @@ from . import faults
 from .acks import Acks, read_acks
 from .check import find_damage, find_leftovers, find_problems
 from .warm import Line, Warm
-from .workload import Life, open_driver
+from .workload import STAGES, Life, open_driver
+
+WHENS: Sequence[faults.When] = ("before", "half")
 
 
 class Death(NamedTuple):
@@ -27,26 +30,35 @@ class Death(NamedTuple):
     when: faults.When
 
 
+class Part(NamedTuple):
+    """A part of the workload: up to the end of stage `until`, beginning with a copy of `start`."""
+
+    start: Path
+    until: int
+    changes: int
+
+
 # -- in children --------------------------------------------------------------------------------------
 
 
-def live(line: Line, url: str, acks: str, number: int = 0, when: faults.When = "before") -> int:
-    """Work to the end, or until the death that was chosen; the number of changes."""
+def live(
+    line: Line, url: str, acks: str, until: int, number: int = 0, when: faults.When = "before"
+) -> int:
+    """Work, or die the death that was chosen; the number of changes on the disk."""
     disk = faults.install()
     if number:
         disk.kill_at(number, when)
-    Life(url, Acks(Path(acks))).run()
+    Life(url, Acks(Path(acks))).run(until)
     return len(disk.events)
 
 
-def look_and_finish(line: Line, url: str, acks: str) -> list[str]:
-    """What is wrong before anybody goes on, and after the work was finished."""
+def look_and_go_on(line: Line, url: str, acks: str, until: int) -> list[str]:
+    """What is wrong before anybody goes on, and after that."""
     problems = [f"at first: {why}" for why in _look(url, acks)]
-    Life(url, Acks(Path(acks))).run()
+    Life(url, Acks(Path(acks))).run(until)
     problems += [f"in the end: {why}" for why in _look(url, acks)]
-    driver = open_driver(url)
-    problems += find_leftovers(driver, url)
-    driver.close()
+    if until == STAGES:
+        problems += find_leftovers(url)
     return problems + find_damage(url)
 
 
@@ -61,97 +73,109 @@ def _look(url: str, acks: str) -> list[str]:
 # -- campaigns ----------------------------------------------------------------------------------------
 
 
-def _count(warm: Warm, scheme: str, folder: Path) -> int:
-    folder.mkdir()
-    return int(warm.call(live, f"{scheme}:{folder}/store", str(folder / "acks")))
+class Campaign:
+    """Many deaths on one driver, as many at once as there are processors."""
+
+    def __init__(self, warm: Warm, scheme: str, folder: Path) -> None:
+        self._warm, self._scheme, self._folder = warm, scheme, folder
+        self._trials = 0
+        self.killed = 0
+
+    def split(self, *ends: int) -> list[Part]:
+        """The workload in parts, each counted."""
+        parts: list[Part] = []
+        start = self._folder / "0"
+        start.mkdir()
+        for until in ends:
+            end = self._folder / f"end-{until}"
+            shutil.copytree(start, end)
+            changes = self._warm.call(live, *self._names(end), until)
+            parts.append(Part(start, until, changes))
+            start = end
+        return parts
+
+    def run(self, trials: Sequence[tuple[Part, Sequence[Death]]]) -> None:
+        """Try them all; fails with the first that loses something."""
+        with ThreadPoolExecutor(os.cpu_count()) as lanes:
+            tried = [lanes.submit(self._try, number, *trial) for number, trial in enumerate(trials)]
+            try:
+                self.killed += sum(one.result() for one in tried)
+            finally:
+                lanes.shutdown(cancel_futures=True)
+
+    def _names(self, folder: Path) -> tuple[str, str]:
+        return f"{self._scheme}:{folder}/store", str(folder / "acks")
+
+    def _try(self, number: int, part: Part, deaths: Sequence[Death]) -> int:
+        folder = self._folder / f"trial-{number}"
+        shutil.copytree(part.start, folder)
+        names = self._names(folder)
+        died = 0
+        for death in deaths:
+            with self._warm.child(live, *names, part.until, *death) as child:
+                outcome = child.outcome()
+                assert outcome is None or isinstance(outcome, int), f"{part}, {deaths}: {outcome!r}"
+                died += outcome is None
+        with self._warm.child(look_and_go_on, *names, part.until) as child:
+            problems = child.outcome()
+            assert not problems, f"{part}, {deaths}: {problems!r}"
+            assert isinstance(problems, list), "the child was killed by somebody else"
+        shutil.rmtree(folder)
+        return died
 
 
-def _try(warm: Warm, scheme: str, folder: Path, deaths: Sequence[Death]) -> int:
-    """Die each of these deaths in turn; how many really happened. Fails if anything is wrong afterwards."""
-    folder.mkdir()
-    url, acks = f"{scheme}:{folder}/store", str(folder / "acks")
-    died = 0
-    for death in deaths:
-        with warm.child(live, url, acks, *death) as child:
-            outcome = child.outcome()
-            assert outcome is None or isinstance(outcome, int), f"{deaths}: {outcome!r}"
-            died += outcome is None
-    with warm.child(look_and_finish, url, acks) as child:
-        problems = child.outcome()
-        assert not problems, f"after {deaths}: {problems!r}"
-        assert isinstance(problems, list), "the child was killed by somebody else"
-    # Not removed after a failure: somebody will want to look.
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    folder.rmdir()
-    return died
+def _every_death(part: Part) -> list[tuple[Part, Sequence[Death]]]:
+    return [(part, [Death(number, when)]) for number in range(1, part.changes + 1) for when in WHENS]
 
 
-def _try_all(warm: Warm, scheme: str, folder: Path, trials: Sequence[Sequence[Death]]) -> int:
-    with ThreadPoolExecutor(os.cpu_count()) as lanes:
-        tried = [
-            lanes.submit(_try, warm, scheme, folder / str(number), deaths)
-            for number, deaths in enumerate(trials)
-        ]
-        try:
-            return sum(one.result() for one in tried)
-        finally:
-            lanes.shutdown(cancel_futures=True)
+def _two_deaths(choose: random.Random, part: Part) -> tuple[Part, Sequence[Death]]:
+    """The second one comes early: while somebody finds out what the first one left."""
+    first = Death(choose.randint(1, part.changes), choose.choice(WHENS))
+    return part, [first, Death(choose.randint(1, 60), choose.choice(WHENS))]
 
 
-def _once(numbers: Sequence[int]) -> list[list[Death]]:
-    return [[Death(number, when)] for number in numbers for when in ("before", "half")]
+@pytest.fixture
+def campaign(warm: Warm, scheme: str, quick_path: Path) -> Campaign:
+    return Campaign(warm, scheme, quick_path)
 
 
-def _twice(choose: random.Random, count: int, trials: int) -> list[list[Death]]:
-    """The second death comes early: while somebody finds out what the first one left."""
-    whens: Sequence[faults.When] = ("before", "half")
-    return [
-        [
-            Death(choose.randint(1, count), choose.choice(whens)),
-            Death(choose.randint(1, 60), choose.choice(whens)),
-        ]
-        for _ in range(trials)
-    ]
+def test_a_kill_at_a_write_loses_nothing(campaign: Campaign, seed: int) -> None:
+    """At some of the writes, others each time: what was acknowledged is there, whole, and the work is
+    finished by whoever comes next."""
+    (whole,) = campaign.split(STAGES)
+    stride = whole.changes // 20
+    trials = _every_death(whole)[2 * random.Random(seed).randrange(stride) :: 2 * stride]
+    campaign.run([*trials, *((part, [Death(one.number, "half")]) for part, (one,) in trials)])
+    print(f"{campaign.killed} kills in {whole.changes} writes")
+    assert campaign.killed > len(trials)
 
 
-def test_a_kill_at_a_write_loses_nothing(warm: Warm, scheme: str, quick_path: Path, seed: int) -> None:
-    """Some of the writes, others each time: what was acknowledged is there, whole, and work goes on."""
-    count = _count(warm, scheme, quick_path / "count")
-    stride = count // 25
-    numbers = range(random.Random(seed).randint(1, stride), count + 1, stride)
-    killed = _try_all(warm, scheme, quick_path, _once(numbers))
-    print(f"{killed} kills at {len(numbers)} of {count} writes")
-    assert killed > len(numbers)
-
-
-def test_a_kill_during_the_recovery_loses_nothing(
-    warm: Warm, scheme: str, quick_path: Path, seed: int
-) -> None:
+def test_a_kill_during_the_recovery_loses_nothing(campaign: Campaign, seed: int) -> None:
     """Who comes after a killed process and is killed as well leaves nothing worse behind."""
-    count = _count(warm, scheme, quick_path / "count")
-    killed = _try_all(warm, scheme, quick_path, _twice(random.Random(seed), count, 15))
-    print(f"{killed} kills, two in a row, within {count} writes")
-    assert killed > 15
+    choose = random.Random(seed)
+    (whole,) = campaign.split(STAGES)
+    campaign.run([_two_deaths(choose, whole) for _ in range(12)])
+    print(f"{campaign.killed} kills, two in a row, in {whole.changes} writes")
+    assert campaign.killed > 12
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_kill_at_every_write_loses_nothing(warm: Warm, scheme: str, quick_path: Path) -> None:
-    """The same, at every single one."""
-    count = _count(warm, scheme, quick_path / "count")
-    killed = _try_all(warm, scheme, quick_path, _once(range(1, count + 1)))
-    print(f"{killed} kills at {count} writes")
-    assert killed > count
+def test_a_kill_at_every_write_loses_nothing(campaign: Campaign) -> None:
+    """At every single one, stage by stage."""
+    parts = campaign.split(*range(1, STAGES + 1))
+    campaign.run([trial for part in parts for trial in _every_death(part)])
+    changes = sum(part.changes for part in parts)
+    print(f"{campaign.killed} kills at {changes} writes")
+    assert campaign.killed > 1.9 * changes
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_many_kills_during_recoveries_lose_nothing(
-    warm: Warm, scheme: str, quick_path: Path, seed: int
-) -> None:
-    """The same, more often."""
-    count = _count(warm, scheme, quick_path / "count")
-    killed = _try_all(warm, scheme, quick_path, _twice(random.Random(seed), count, 150))
-    print(f"{killed} kills, two in a row, within {count} writes")
-    assert killed > 150
+def test_many_kills_during_recoveries_lose_nothing(campaign: Campaign, seed: int) -> None:
+    """Two in a row, many times, in every stage."""
+    choose = random.Random(seed)
+    parts = campaign.split(*range(1, STAGES + 1))
+    campaign.run([_two_deaths(choose, part) for part in parts for _ in range(15)])
+    print(f"{campaign.killed} kills, two in a row")
+    assert campaign.killed > 15 * STAGES

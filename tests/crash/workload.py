@@ -4,6 +4,9 @@ Three sessions are driven at once, so that commits carry the lines of several; t
 does what is done to sessions as a whole: forks, forks of forks, deletions, erasure. Each session notes in a
 label how far it has come (labels are not rewound). Who comes after a crash opens the sessions again and goes
 on from there; a step that was cut short is done again from its beginning.
+
+A life can be lived in stages, each by another process: in a stage every driven session takes one step, or the
+keeper does.
 """
 
 from __future__ import annotations
@@ -67,24 +70,24 @@ class Life:
         self.driver: Driver
         self.store: Store
 
-    def run(self) -> None:
-        """Do what is left to do."""
+    def run(self, until: int | None = None) -> None:
+        """Do what is left to do, to the end or only until the end of this stage, counted from 1."""
         setattr(holdfast.session.session, "KEYFRAME_LINES_MIN", KEYFRAME_LINES)  # noqa: B010
-        anyio.run(self._live)
+        anyio.run(self._live, STAGES if until is None else until)
 
-    async def _live(self) -> None:
+    async def _live(self, until: int) -> None:
         self.driver = await anyio.to_thread.run_sync(open_driver, self._url)
         async with open_store(self.driver, linger_s=0.002) as self.store:
             # Once the keeper is at work, others are deleted on purpose.
             if not await self._progress(KEEPER):
                 async with anyio.create_task_group() as tasks:
                     for name, steps in DRIVING.items():
-                        tasks.start_soon(self.drive, name, steps)
-            await self.drive(KEEPER, KEEPING)
+                        tasks.start_soon(self.drive, name, steps[:until])
+            await self.drive(KEEPER, KEEPING[: max(0, until - _KEEPER_BEGINS)])
 
     async def drive(self, name: str, steps: tuple[Step, ...], label: str = "at") -> None:
         """Take every step that was not taken yet."""
-        if await self._progress(name, label) == len(steps):
+        if await self._progress(name, label) >= len(steps):
             return
         async with self.store.session(name, wait_s=10) as session:
             self.acks.lines(session)
@@ -366,3 +369,6 @@ KEEPING: Final = (
     _store_a_blob,
     _drop_from_outside,
 )
+
+_KEEPER_BEGINS: Final = max(len(steps) for steps in DRIVING.values())
+STAGES: Final = _KEEPER_BEGINS + len(KEEPING)

@@ -28,7 +28,9 @@ def test_the_python_of_all_pages_is_typed(tmp_path: Path) -> None:
         blocks = "\n".join(block.source for block in find_blocks(page, "python"))
         future = "from __future__ import annotations\n\n"
         body = textwrap.indent(blocks.replace(future, ""), "    ")
-        (tmp_path / f"page_{page.stem.lower()}.py").write_text(f"{future}async def page() -> None:\n    ...\n{body}")
+        (tmp_path / f"page_{page.stem.lower()}.py").write_text(
+            f"{future}async def page() -> None:\n    ...\n{body}"
+        )
     options = ["--strict", "--python-version", "3.11", "--config-file", str(ROOT / "pyproject.toml")]
     cache = ["--cache-dir", str(tmp_path / "cache")]
     output, errors, status = mypy.run([*options, *cache, *map(str, sorted(tmp_path.glob("*.py")))])

@@ -23,7 +23,7 @@ LAYERS = (
     ("errors", "ids", "clock", "limits"),
     ("entries", "messages", "values", "plan", "budget"),
     ("codec",),
-    ("transcript", "validity", "fold"),
+    ("head", "validity", "transcript", "effects", "facts", "fold", "diff"),
     ("store",),
     ("session",),
     ("tools",),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from ..effects import Effect, Repeats
 from ..entries import CallRef
-from ..errors import BadInput, NotFound
+from ..errors import BadInput, LeaseHeld, NotFound
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
 from ..messages import ForeignMessage, Json, Message, ToolCall, ToolResult, calls_of
+from ..session.answers import Doubt
 from ..session.session import Session
+from ..session.store import Store
 from .body import run_plain
 from .context import ToolContext
 from .dispatch import Call, Dispatch, InDoubtPolicy
@@ -21,6 +24,7 @@ from .policy import Policy
 from .tool import AnyTool, as_tool
 from .undo import Undone, undo
 
+log = logging.getLogger("holdfast")
 Provider: TypeAlias = Literal["json", "openai", "anthropic", "google"]
 
 
@@ -125,6 +129,17 @@ class Registry:
         if policy not in (None, "wait", "tell"):
             raise BadInput(f"policy is 'wait' or 'tell', not {policy!r}")
         return await self._dispatch(session, deps, policy).settle()
+
+    async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
+        """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""
+        found = {doubt.session async for doubt in store.in_doubt()}
+        for id in sorted(found):
+            try:
+                async with store.session(id, create=False) as session:
+                    await self.settle(session, deps=deps, policy=policy)
+            except (LeaseHeld, NotFound) as error:
+                log.info("session %s is left to whoever has it: %s", id, error)
+        return [doubt async for doubt in store.in_doubt()]
 
     async def undo(self, session: Session, effects: Sequence[Effect], *, deps: Any = None) -> list[Undone]:
         """Take effects back, the last first, each on record as an effect of its own."""

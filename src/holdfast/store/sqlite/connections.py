@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -58,6 +60,7 @@ class Connections:
         db.set_busy_handler(_Patience())
         # Full sync on every commit; a write-ahead log, so that readers and the writer do not wait.
         db.execute("PRAGMA synchronous = FULL")
+        _open_connections.add(db)
         return db
 
     def _prepare(self, db: apsw.Connection) -> None:
@@ -221,3 +224,15 @@ def _make_directories(directory: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+_open_connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+
+
+def _never_close_in_child() -> None:
+    """A forked child must not even close what it inherited: SQLite would tidy up under the parent's feet."""
+    for db in list(_open_connections):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
+
+
+os.register_at_fork(after_in_child=_never_close_in_child)

@@ -1,0 +1,35 @@
+"""The benchmarks run and print their table. What they measure is for people to judge: no times here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "expected"),
+    [
+        ("growth.py", ["--steps", "20", "--repeat", "1"], ["memory", "dir", "sqlite"]),
+        (
+            "concurrency.py",
+            ["--quick", "--seconds", "0.1"],
+            ["raw SQLite", "sqlite", "dir", "sessions / one"],
+        ),
+    ],
+)
+def test_a_benchmark_prints_its_table(
+    script: str, options: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    """And leaves nothing behind."""
+    command = [sys.executable, str(ROOT / "bench" / script), *options, "--directory", str(tmp_path)]
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(word in done.stdout for word in expected)
+    assert list(tmp_path.iterdir()) == []
