@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from holdfast.store.driver import Driver
 from holdfast.store.memory import MemoryDriver
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("holdfast")
 
 
 @pytest.fixture(params=["memory", "dir", "sqlite"])

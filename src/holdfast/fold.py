@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from .budget import BudgetState, Reservation
+from .codec import Line
 from .effects import LEDGER, Effect
 from .entries import CheckpointTaken, Entry, SessionRewound, Span, UnknownBody
 from .errors import NotFound
@@ -246,9 +247,9 @@ class SessionState:
         state.keyframe_seq = frame.seq
         return state
 
-    def load_transcript(self, spans: Iterable[Span], entries: Iterable[Entry]) -> None:
-        """Fold the speaking entries of these spans, and nothing else of them."""
-        self.transcript_fold.load(spans, entries)
+    def load_transcript(self, spans: Iterable[Span], lines: Iterable[Line], where: str) -> None:
+        """Fold what the lines of these spans say, and nothing else of them."""
+        self.transcript_fold.load(spans, lines, where)
 
 
 def read_keyframe(data: bytes | None) -> Keyframe | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import sys
 import uuid
 from collections.abc import Mapping
 from typing import NewType
@@ -73,7 +74,12 @@ def fit_session_id(foreign: str) -> SessionId:
 
 def unfit_session_id(fitted: str) -> str:
     """The foreign id that `fit_session_id` escaped (digests stay as they are)."""
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), fitted)
+    return _ESCAPED.sub(_unescape, fitted)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = int(match[1], 16)
+    return chr(code) if code <= sys.maxunicode else match[0]  # Nobody escaped that.
 
 
 def check_name(what: str, name: object) -> str:

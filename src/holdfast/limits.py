@@ -33,7 +33,7 @@ PAGE_ROWS = 256
 KEYFRAME_LINES_MIN = 512
 """A shorter tail is folded faster than a keyframe is written and read."""
 
-KEYFRAME_GROWTH = 0.5
+KEYFRAME_GROWTH = 0.25
 """The next keyframe is due when the tail has grown to this share of what lies before it: all keyframes
 together then cost a constant per line, however long the session gets."""
 

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias, overload
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
+from .codec import Line, open_line
 from .entries import (
     KIND_OF,
     ApprovalRefused,
@@ -65,24 +66,28 @@ class Item(Struct, gc=False):
 
     def read(self) -> AnyMessage:
         """The message, with the journal's id and time where it has none of its own."""
-        if isinstance(self.content, Message | ForeignMessage):
-            return self.content
+        content = self.content
+        if content.__class__ is Message or content.__class__ is ForeignMessage:
+            return content
         id = f"m{self.seq}"
         message: AnyMessage
         if self.results is not None:
             blocks = tuple(self.results[index] for index in sorted(self.results))
             # Not kept: another result may still join.
             return Message(role="tool", blocks=blocks, id=f"{id}-results", at=self.at)
-        if self.content is None:
+        if content is None:
             message = Message(role=self.role, blocks=(Text("[erased]"),), id=id, at=self.at, metadata=_ERASED)
         elif self.format == OWN:
-            message = decode_message(self.content)
-            if message.id is None or message.at is None:
-                message = replace(message, id=message.id or id, at=message.at or self.at)
+            message = decode_message(_undecoded(content))
+            # It was made this moment and nobody else has it: filling it in beats copying it.
+            if message.id is None:
+                force_setattr(message, "id", id)
+            if message.at is None:
+                force_setattr(message, "at", self.at)
         else:
             message = ForeignMessage(
                 format=self.format,
-                data=msgspec.json.decode(self.content),
+                data=msgspec.json.decode(_undecoded(content)),
                 role=self.role,
                 parts=self.parts,
                 id=id,
@@ -90,6 +95,11 @@ class Item(Struct, gc=False):
             )
         self.content = message
         return message
+
+
+def _undecoded(content: object) -> Raw:
+    assert isinstance(content, Raw)
+    return content
 
 
 _ERASED: dict[str, Json] = {"erased": True}
@@ -254,13 +264,19 @@ class Transcript:
                         found[index] = said.get(part.call_id) or ToolResult(call_id=part.call_id)
         return found
 
-    def load(self, spans: Iterable[Span], entries: Iterable[Entry]) -> None:
-        """Begin with the speaking entries of these spans."""
+    def load(self, spans: Iterable[Span], lines: Iterable[Line], where: str) -> None:
+        """Begin with the lines of these spans; those that do not speak are not even decoded."""
         self._live, self._seen = _Spans(spans), _Spans(spans)
-        for entry in entries:
-            event = _event_of(entry)
+        step_end = KIND_OF[CheckpointTaken]
+        for line in lines:
+            if line.kind == step_end:
+                event: _Event | None = _STEP_END
+            elif line.kind in SPEAKING:
+                event = _event_of(open_line(line, where))
+            else:
+                continue
             if event is not None:
-                self._events[entry.seq] = event
+                self._events[line.seq] = event
                 self._play(event)
 
     def learn(self, other: Transcript) -> None:

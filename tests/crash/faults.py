@@ -69,11 +69,15 @@ class Disk:
         """From now on, everything works again."""
         self.rule = lambda event: None
 
-    def do(self, kind: Kind, path: object, act: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
+    def do(
+        self, kind: Kind, path: object, act: Callable[[], Any], half: Callable[[], Any] | None = None
+    ) -> Any:
         """Do it, or what the rule says."""
         with self._lock:
             self._count += 1
-            event = Event(self._count, kind, os.fsdecode(path) if isinstance(path, str | bytes) else str(path))
+            event = Event(
+                self._count, kind, os.fsdecode(path) if isinstance(path, str | bytes) else str(path)
+            )
             self.events.append(event)
             fault = self.rule(event)
         if fault is None:
@@ -161,7 +165,10 @@ def _wrap_open(disk: Disk) -> None:
             whole = bytes(data)
             half = whole[: len(whole) // 2]
             written: int = disk.do(
-                "write", self.name, lambda: super(Raw, self).write(whole), lambda: super(Raw, self).write(half)
+                "write",
+                self.name,
+                lambda: super(Raw, self).write(whole),
+                lambda: super(Raw, self).write(half),
             )
             return written
 

@@ -25,9 +25,7 @@ def open_at_once(line: Line, url: str) -> str:
 def _hammer(warm: Warm, scheme: str, folder: Path, times: int) -> None:
     url = f"{scheme}:{folder}/store"
     acks = [str(folder / f"acks-{slot}") for slot in range(PROCESSES)]
-    writers = [
-        warm.start(write_and_reopen, url, slot, path, times=times) for slot, path in enumerate(acks)
-    ]
+    writers = [warm.start(write_and_reopen, url, slot, path, times=times) for slot, path in enumerate(acks)]
     try:
         turns = sum(writer.result(240) for writer in writers)
     finally:

@@ -41,9 +41,7 @@ class Part(NamedTuple):
 # -- in children --------------------------------------------------------------------------------------
 
 
-def live(
-    line: Line, url: str, acks: str, until: int, number: int = 0, when: faults.When = "before"
-) -> int:
+def live(line: Line, url: str, acks: str, until: int, number: int = 0, when: faults.When = "before") -> int:
     """Work, or die the death that was chosen; the number of changes on the disk."""
     disk = faults.install()
     if number:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+from holdfast import blocking
 from tests.docs.blocks import ROOT
 
 
@@ -61,7 +61,7 @@ def play_on_terminal(database: Path, columns: int, **environment: str) -> str:
     return printed.decode()
 
 
-async def test_the_demo_kills_a_process_and_finishes_its_work(tmp_path: Path) -> None:
+def test_the_demo_kills_a_process_and_finishes_its_work(tmp_path: Path) -> None:
     """It really was killed, nothing was asked for twice, and the database that stays says so."""
     database = tmp_path / "demo.db"
     printed = play(database)
@@ -69,14 +69,14 @@ async def test_the_demo_kills_a_process_and_finishes_its_work(tmp_path: Path) ->
     assert "KILLED" in printed
     assert "3 replies in the journal, 3 requests" in printed
     assert len(database.with_suffix(".bill").read_text().splitlines()) == 3
-    async with holdfast.open_store(database, create=False) as store:
-        state = await store.load("kelp")
-        statuses = [run.status async for run in store.runs(session="kelp")]
+    with blocking.open_store(database, create=False) as store:
+        state = store.load("kelp")
+        statuses = [run.status for run in store.runs(session="kelp")]
     assert statuses == ["interrupted", "completed"]
     assert state.continuable
     assert [one.version for one in state.checkpoints] == [1, 2, 3]
-    assert state.plan is not None
-    assert {step.status for step in state.plan.steps} == {"done"}
+    assert state.facts.plan is not None
+    assert {step.status for step in state.facts.plan.steps} == {"done"}
 
 
 def test_without_a_terminal_there_is_no_colour(tmp_path: Path) -> None:

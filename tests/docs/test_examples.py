@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+from holdfast import blocking
 from tests.docs.blocks import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -50,8 +50,8 @@ def test_the_blocking_script_files_each_ticket_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replies", [1, 2, 3, 4])
-async def test_the_plain_loop_survives_being_killed(replies: int, tmp_path: Path) -> None:
-    """Killed after some of the model's replies, it asks only for the others, and ends with the same transcript."""
+def test_the_plain_loop_survives_being_killed(replies: int, tmp_path: Path) -> None:
+    """Killed after some of the model's replies, it asks only for the others, and ends just the same."""
     loop = ROOT / "examples" / "plain_loop.py"
     run(loop, "sqlite:whole.db", directory=tmp_path)
     command = [sys.executable, "-u", str(loop), "sqlite:killed.db"]
@@ -65,11 +65,11 @@ async def test_the_plain_loop_survives_being_killed(replies: int, tmp_path: Path
                 break
         assert process.wait() == -signal.SIGKILL
     run(loop, "sqlite:killed.db", directory=tmp_path)
-    async with holdfast.open_store(tmp_path / "whole.db") as store:
-        whole = await store.load("zoo")
-    async with holdfast.open_store(tmp_path / "killed.db") as store:
-        killed = await store.load("zoo")
-        runs = [one.status async for one in store.runs(session="zoo")]
+    with blocking.open_store(tmp_path / "whole.db") as store:
+        whole = store.load("zoo")
+    with blocking.open_store(tmp_path / "killed.db") as store:
+        killed = store.load("zoo")
+        runs = [one.status for one in store.runs(session="zoo")]
     assert [message.text for message in killed.transcript] == [message.text for message in whole.transcript]
     assert (killed.budget.usd, killed.budget.tokens) == (whole.budget.usd, whole.budget.tokens)
     assert runs == ["interrupted", "completed"]

@@ -89,6 +89,8 @@ class Session(SessionView):
         self._engine = engine
         self._wait_s, self._labels, self._parent, self._create = wait_s, labels, parent, create
         self._pace = Pace(cadence, boot_s())
+        self.extensions: dict[type, object] = {}
+        """What the layers above keep for as long as the session is open."""
 
     @classmethod
     def existing(cls, engine: Engine, id: SessionId, *, wait_s: float = 0) -> Session:

@@ -11,7 +11,6 @@ from ..errors import Corrupt, NotFound
 from ..fold import Keyframe, Overview, SessionState, read_keyframe
 from ..ids import SessionId
 from ..limits import HISTORY_MESSAGES, READ_LINES
-from ..transcript import SPEAKING
 from .driver import Driver, hidden_name
 
 
@@ -102,7 +101,7 @@ class Journal:
         if anchor is None or parse(anchor, self.where).sum != frame.sum:
             return None
         state = SessionState.from_keyframe(frame)
-        state.load_transcript(spans, self._speaking(spans))
+        state.load_transcript(spans, self._lines_of(spans), self.where)
         self._fold_tail(state, Chain(self.where, frame.seq, frame.sum), tail)
         return state if state.transcript_fold.complete else None
 
@@ -122,12 +121,10 @@ class Journal:
                 return self.fold().overview()
             wanted *= 4
 
-    def _speaking(self, spans: Iterable[Span]) -> Iterator[Entry]:
+    def _lines_of(self, spans: Iterable[Span]) -> Iterator[Line]:
         for span in spans:
             for data in self.lines(span.first - 1, span.last):
-                line = parse(data, self.where)
-                if line.kind in SPEAKING:
-                    yield open_line(line, self.where)
+                yield parse(data, self.where)
 
     def _fold_tail(self, state: SessionState, chain: Chain, lines: Iterable[bytes]) -> None:
         for data in lines:

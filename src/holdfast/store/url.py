@@ -30,10 +30,8 @@ def find_driver(url: str | Path | Driver | None, *, create: bool) -> OpenDriver:
         raise BadUrl(f"{url!r} names no scheme; did you mean 'sqlite:{url}' or 'dir:{url}'?")
     opener = _SCHEMES.get(scheme)
     if opener is None:
-        close = difflib.get_close_matches(scheme.lower(), _SCHEMES, n=1, cutoff=0.5)
-        hint = (
-            f"did you mean '{close[0]}:{rest}'?" if close else "known are memory:, dir:PATH and sqlite:PATH"
-        )
+        close = _find_close(scheme.lower())
+        hint = f"did you mean '{close}:{rest}'?" if close else "known are memory:, dir:PATH and sqlite:PATH"
         raise BadUrl(f"unknown scheme {scheme!r} in {url!r}; {hint}")
     if scheme == "memory":
         if rest:
@@ -49,6 +47,14 @@ def find_driver(url: str | Path | Driver | None, *, create: bool) -> OpenDriver:
     elif "\0" in rest:
         raise BadUrl(f"{url!r} holds a NUL character")
     return lambda: opener(Path(rest).expanduser(), create)
+
+
+def _find_close(scheme: str) -> str | None:
+    """The scheme that was probably meant: misspelt, spelt out, or cut short."""
+    if scheme in _SCHEMES:
+        return scheme
+    cut = (known for known in _SCHEMES if scheme and (scheme.startswith(known) or known.startswith(scheme)))
+    return next(cut, None) or next(iter(difflib.get_close_matches(scheme, _SCHEMES, n=1)), None)
 
 
 def _open_memory(path: Path, create: bool) -> Driver:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import anyio
 import msgspec
@@ -81,8 +80,6 @@ def encode_content(text: str, value: Json = None) -> bytes:
 class Ledger:
     """What the tools of one open session do. One for each session, whichever registries are used."""
 
-    _of: WeakKeyDictionary[Session, Ledger] = WeakKeyDictionary()
-
     def __init__(self, session: Session) -> None:
         self._session = session
         self.ended: dict[int, anyio.Event] = {}
@@ -92,9 +89,9 @@ class Ledger:
     @classmethod
     def of(cls, session: Session) -> Ledger:
         """The ledger of this session."""
-        found = cls._of.get(session)
-        if found is None:
-            found = cls._of[session] = cls(session)
+        found = session.extensions.get(cls)
+        if not isinstance(found, cls):
+            found = session.extensions[cls] = cls(session)
         return found
 
     # -- deciding ------------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ class Connections:
             return
         if owner != APPLICATION_ID and not is_empty:
             raise BadUrl(f"{self.path} is a SQLite database, but not one of holdfast's")
+        db.pragma("page_size", _PAGE_BYTES)  # Has an effect only while the file is empty.
         self._switch_to_wal(db)
         db.execute("BEGIN IMMEDIATE")
         try:

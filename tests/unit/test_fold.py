@@ -1,0 +1,176 @@
+"""The fold: one journal, one state, however it is reached."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import SessionState
+from holdfast.codec import Chain, open_line, parse
+from holdfast.entries import UnknownBody
+from holdfast.fold import read_keyframe
+from tests.unit import handmade
+from tests.unit.journals import Plot, Script, fold, perform, picture, plots, spoken
+
+
+@given(plots)
+def test_a_journal_that_is_read_folds_to_the_state_that_wrote_it(plot: Plot) -> None:
+    """What was live in the writer is what every reader computes from the lines."""
+    script = perform(Script(), plot)
+    chain = Chain("the script")
+    again = SessionState(script.state.facts.head.session)
+    for sealed in script.sealed:
+        line = chain.check(sealed.line)
+        again.apply(open_line(line, "the script"), line.sum)
+    assert picture(again) == picture(script.state)
+
+
+@given(plots)
+def test_the_transcript_is_what_a_naive_reader_would_say(plot: Plot) -> None:
+    """Through rewinds, compactions, queued messages and results in any order."""
+    script = perform(Script(), plot)
+    assert spoken(script.state) == script.witness.spoken
+
+
+@given(plots)
+def test_every_version_loads_as_it_was_when_it_was_taken(plot: Plot) -> None:
+    """Nothing that happens later, no rewind and no dropping of others, changes an earlier version."""
+    script = Script()
+    taken: dict[int, object] = {}
+    for action, a, b in plot:
+        action(script, a, b)
+        version = script.state.facts.head.version
+        if version and version not in taken and script.state.get_checkpoint(version).seq == script.seq:
+            taken[version] = picture(script.state), script.witness.spoken
+    for checkpoint in script.state.facts.checkpoints.values():
+        then = script.fold(checkpoint.seq)
+        assert (picture(then), spoken(then)) == taken[checkpoint.version]
+
+
+@settings(max_examples=60)
+@given(plots)
+def test_folding_a_part_writing_it_down_and_folding_the_rest_is_folding_all(plot: Plot) -> None:
+    """At every entry a keyframe may stand in for all that came before it."""
+    script = perform(Script(), plot)
+    whole = picture(script.state)
+    state = SessionState(script.state.facts.head.session)
+    for place, sealed in enumerate(script.sealed, start=1):
+        state.apply(sealed.entry, sealed.sum)
+        data = state.keyframe()
+        assert data is not None
+        frame = read_keyframe(data)
+        assert frame is not None
+        assert (frame.seq, frame.sum) == (sealed.entry.seq, sealed.sum)
+        resumed = SessionState.from_keyframe(frame)
+        lines = [
+            parse(one.line, "the script")
+            for span in frame.spans
+            for one in script.sealed[span.first - 1 : span.last]
+        ]
+        resumed.load_transcript(frame.spans, lines, "the script")
+        assert picture(resumed) == picture(state)
+        for rest in script.sealed[place:]:
+            resumed.apply(rest.entry, rest.sum)
+        if resumed.transcript_fold.complete:
+            assert picture(resumed) == whole
+        else:
+            # It went back to messages that the keyframe had left out, and says so.
+            assert any(one.entry.kind == "session.rewound" for one in script.sealed[place:])
+
+
+@given(plots, st.integers(0, 11), plots)
+def test_a_fork_goes_on_from_its_version_and_knows_nothing_later(
+    before: Plot, pick: int, after: Plot
+) -> None:
+    """It begins with the transcript, values, plan and ledger of the version; whose it is and what was spent
+    begin anew."""
+    script = perform(Script(), before)
+    script.checkpoint(0, 0)
+    offered = script.state.checkpoints
+    version = offered[pick % len(offered)].version
+    then = script.fold(script.state.get_checkpoint(version).seq)
+    fork = script.fork(version)
+    facts = fork.state.facts
+    assert spoken(fork.state) == spoken(then) == fork.witness.spoken
+    assert (facts.values, facts.plan, facts.summary) == (
+        then.facts.values,
+        then.facts.plan,
+        then.facts.summary,
+    )
+    assert facts.effects == then.facts.effects
+    assert fork.state.checkpoints == then.checkpoints
+    assert (facts.head.uid, facts.head.origin, facts.head.session) == ("uid-2", "s", "fork")
+    assert (facts.head.usd, facts.head.usage.tokens, facts.head.runs, facts.runs) == (0.0, 0, 0, {})
+    assert fork.state.budget.reserved.usd == 0
+    perform(fork, after)
+    assert spoken(fork.state) == fork.witness.spoken
+    assert picture(fold(fork.sealed)) == picture(fork.state)
+
+
+@given(plots, plots)
+def test_a_rewind_changes_only_what_it_says(before: Plot, after: Plot) -> None:
+    """Transcript, values, plan and summary go back; ledger, spending, runs, caps and counters do not."""
+    script = perform(Script(), before)
+    script.checkpoint(0, 0)
+    target = script.state.checkpoints[-1]
+    then = script.fold(target.seq)
+    perform(script, [step for step in after if step[0] is not Script.drop])
+    facts = script.state.facts
+    kept = msgspec.json.encode(
+        [facts.effects, facts.runs, facts.requests, facts.budget, facts.counters.per_tool, facts.head.usd]
+    )
+    place = [one.version for one in script.state.checkpoints[::-1]].index(target.version)
+    script.rewind(place, 0)
+    facts = script.state.facts
+    assert list(script.state.transcript) == list(then.transcript)
+    assert (facts.values, facts.plan, facts.summary) == (
+        then.facts.values,
+        then.facts.plan,
+        then.facts.summary,
+    )
+    assert script.state.version == target.version
+    assert kept == msgspec.json.encode(
+        [facts.effects, facts.runs, facts.requests, facts.budget, facts.counters.per_tool, facts.head.usd]
+    )
+
+
+def test_a_keyframe_of_another_fold_or_a_damaged_one_is_not_used() -> None:
+    """Any mismatch means that the journal is folded instead."""
+    script = perform(Script(), [(Script.add, 0, 0), (Script.checkpoint, 0, 0)])
+    data = script.state.keyframe()
+    assert data is not None
+    assert read_keyframe(data) is not None
+    for spoilt in (
+        None,
+        b"",
+        b"{}",
+        b"\xff",
+        data[:-5],
+        data.replace(b'"fold":1', b'"fold":2'),
+        data.replace(b'"first":"yes"', b'"first":"nay"'),
+    ):
+        assert spoilt != data
+        assert read_keyframe(spoilt) is None
+
+
+def test_an_unknown_kind_is_skipped_and_no_keyframe_is_written_over_it() -> None:
+    """A newer version would fold it; what this one writes down must not hide it."""
+    script = Script()
+    head = script.state.facts.head
+    line, sum = handmade.line(head.seq + 1, "future.idea", {"x": 1}, after=head.sum)
+    entry = open_line(Chain("here", head.seq, head.sum).check(line), "here")
+    assert isinstance(entry.body, UnknownBody)
+    script.state.apply(entry, sum)
+    script.add(0, 0)
+    assert spoken(script.state) == script.witness.spoken
+    assert script.state.keyframe() is None
+    assert script.state.facts.unknown is None
+
+
+def test_the_first_unknown_kind_that_must_be_understood_is_remembered() -> None:
+    """From there on the session can only be read."""
+    script = Script()
+    for kind in ("future.rule", "future.law"):
+        head = script.state.facts.head
+        line, sum = handmade.line(head.seq + 1, kind, {}, after=head.sum, must=True)
+        script.state.apply(open_line(Chain("here", head.seq, head.sum).check(line), "here"), sum)
+    assert script.state.facts.unknown == ("future.rule", 3)
