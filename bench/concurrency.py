@@ -36,7 +36,7 @@ from rich.table import Table
 import holdfast
 
 COUNTED_S = 1.0
-"""How long syncs are counted for."""
+"""How long syncs are counted for, at most."""
 
 
 def texts() -> Iterator[str]:
@@ -237,6 +237,8 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, help="how often to measure each row (3)")
     parser.add_argument("--seconds", type=float, help="how long each row is measured for (2)")
+    parser.add_argument("--sessions", type=int, nargs="+", help="how many at once in one process")
+    parser.add_argument("--processes", type=int, default=8, help="how many share one SQLite file (8)")
     parser.add_argument(
         "--directory", type=Path, help="where to write (a new directory in the temporary one)"
     )
@@ -269,7 +271,7 @@ def main() -> None:
     if shutil.which("strace"):
         for case in cases:
             with console.status(f"{case.driver}, {case.sessions:,} sessions, counting syncs"):
-                counted = measure(case, COUNTED_S, options.directory, count=True)
+                counted = measure(case, min(seconds, COUNTED_S), options.directory, count=True)
             assert counted.syncs is not None
             syncs[case] = counted.syncs
     print_table(console, found, syncs)

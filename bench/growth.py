@@ -22,8 +22,10 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import anyio
@@ -92,14 +94,21 @@ def make_place(driver: str, directory: Path) -> Place:
     return Place(f"{driver}:{name}", folder)
 
 
+class Written(NamedTuple):
+    """Seconds per step, per step of a fresh session beside the last 5 %, per transaction, and per append."""
+
+    steps: list[float]
+    fresh: list[float]
+    transactions: list[float]
+    appends: list[float]
+    content_bytes: int
+
+
 class Growth(NamedTuple):
     """What one session of so many steps cost."""
 
-    steps: list[float]
-    transactions: list[float]
-    appends: list[float]
+    written: Written
     disk_bytes: int | None
-    content_bytes: int
     open_s: float
     json_s: float
     msgspec_s: float
@@ -112,28 +121,46 @@ def timed(function: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-async def grow(place: Place, raw: Raw, steps: int) -> tuple[list[float], list[float], list[float], int]:
-    """Write the session; seconds per step, per transaction and per append, and the bytes of text."""
-    taken: list[float] = []
-    transactions: list[float] = []
-    appends: list[float] = []
+async def take_step(session: holdfast.Session, pair: Sequence[str]) -> float:
+    """Two messages and a checkpoint; how long they took."""
+    reply = holdfast.Message(role="assistant", blocks=(holdfast.Text(pair[1]),))
+    began = time.perf_counter()
+    await session.add(pair[0])
+    await session.add(reply)
+    await session.checkpoint()
+    return time.perf_counter() - began
+
+
+async def grow(place: Place, raw: Raw, steps: int) -> Written:
+    """Write the session."""
+    written = Written([], [], [], [], 0)
     content = 0
     source = texts()
-    async with holdfast.open_store(place.url) as store, store.session(SESSION) as session:
+    async with (
+        holdfast.open_store(place.url) as store,
+        store.session(SESSION) as session,
+        AsyncExitStack() as late,
+    ):
+        fresh: holdfast.Session | None = None
         for number in range(steps):
             pair = next(source), next(source)
             content += sum(len(text.encode()) for text in pair)
-            reply = holdfast.Message(role="assistant", blocks=(holdfast.Text(pair[1]),))
-            began = time.perf_counter()
-            await session.add(pair[0])
-            await session.add(reply)
-            await session.checkpoint()
-            taken.append(time.perf_counter() - began)
+            written.steps.append(await take_step(session, pair))
+            if number >= steps - share_of(steps):
+                if fresh is None:
+                    fresh = await late.enter_async_context(store.session("fresh"))
+                written.fresh.append(await take_step(fresh, pair))
+                content += sum(len(text.encode()) for text in pair)
             # In turns, so that neither always comes second.
             for write in (raw.transact, raw.append)[:: 1 if number % 2 else -1]:
                 seconds = timed(partial(write, pair))
-                (transactions if write == raw.transact else appends).append(seconds)
-    return taken, transactions, appends, content
+                (written.transactions if write == raw.transact else written.appends).append(seconds)
+    return written._replace(content_bytes=content)
+
+
+def share_of(count: int) -> int:
+    """5 %."""
+    return max(1, count // 20)
 
 
 async def open_and_read(place: Place) -> float:
@@ -168,7 +195,7 @@ async def measure_opening(place: Place, directory: Path) -> tuple[float, float, 
         openings.append(await open_and_read(place))
         with_json.append(read_document(document, json.loads))
         with_msgspec.append(read_document(document, decode))
-    return statistics.median(openings), statistics.median(with_json), statistics.median(with_msgspec)
+    return median(openings), median(with_json), median(with_msgspec)
 
 
 def disk_bytes(directory: Path) -> int:
@@ -181,12 +208,12 @@ async def measure(driver: str, steps: int, directory: Path) -> Growth:
     place = make_place(driver, directory)
     raw = Raw(directory)
     try:
-        taken, transactions, appends, content = await grow(place, raw, steps)
+        written = await grow(place, raw, steps)
     finally:
         raw.close()
     size = disk_bytes(place.directory) if place.directory else None
     opening = await measure_opening(place, directory)
-    return Growth(taken, transactions, appends, size, content, *opening)
+    return Growth(written, size, *opening)
 
 
 class Row(NamedTuple):
@@ -198,6 +225,7 @@ class Row(NamedTuple):
     last: float
     flatness: float
     raw_flatness: float
+    old_new: float
     mean: float
     transaction: float
     append: float
@@ -208,47 +236,36 @@ class Row(NamedTuple):
     msgspec: float
 
 
-def ends(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """The first and the last 5 %."""
-    share = max(1, len(values) // 20)
-    return values[:share], values[-share:]
-
-
 def summarise(driver: str, steps: int, found: Sequence[Growth]) -> Row:
     """One row out of several repetitions."""
+    share = share_of(steps)
 
-    def middle(of: Callable[[Growth], float]) -> float:
-        return statistics.median(of(one) for one in found)
-
-    def of_ends(values: Sequence[float]) -> tuple[float, float]:
-        first, last = ends(values)
-        return statistics.median(first), statistics.median(last)
+    def middle(of: Callable[[Written], float]) -> float:
+        return median(of(one.written) for one in found)
 
     def flatness(values: Sequence[float]) -> float:
-        first, last = of_ends(values)
-        return last / first
+        return median(values[-share:]) / median(values[:share])
 
-    def raw(one: Growth) -> list[float]:
+    def raw(one: Written) -> list[float]:
         return one.appends if driver == "dir" else one.transactions
 
-    sizes = [one.disk_bytes / one.content_bytes for one in found if one.disk_bytes is not None]
+    sizes = [one.disk_bytes / one.written.content_bytes for one in found if one.disk_bytes is not None]
     return Row(
         driver,
         steps,
-        first=1000 * middle(lambda one: of_ends(one.steps)[0]),
-        last=1000 * middle(lambda one: of_ends(one.steps)[1]),
+        first=1000 * middle(lambda one: median(one.steps[:share])),
+        last=1000 * middle(lambda one: median(one.steps[-share:])),
         flatness=middle(lambda one: flatness(one.steps)),
         raw_flatness=middle(lambda one: flatness(raw(one))),
+        old_new=middle(lambda one: median(one.steps[-share:]) / median(one.fresh)),
         mean=1000 * middle(lambda one: statistics.fmean(one.steps)),
-        transaction=1000 * middle(lambda one: statistics.median(one.transactions)),
-        append=1000 * middle(lambda one: statistics.median(one.appends)),
-        over_raw=None
-        if driver == "memory"
-        else middle(lambda one: statistics.median(one.steps) / statistics.median(raw(one))),
-        on_disk=statistics.median(sizes) if sizes else None,
-        opening=1000 * middle(lambda one: one.open_s),
-        json=1000 * middle(lambda one: one.json_s),
-        msgspec=1000 * middle(lambda one: one.msgspec_s),
+        transaction=1000 * middle(lambda one: median(one.transactions)),
+        append=1000 * middle(lambda one: median(one.appends)),
+        over_raw=None if driver == "memory" else middle(lambda one: median(one.steps) / median(raw(one))),
+        on_disk=median(sizes) if sizes else None,
+        opening=1000 * median(one.open_s for one in found),
+        json=1000 * median(one.json_s for one in found),
+        msgspec=1000 * median(one.msgspec_s for one in found),
     )
 
 
@@ -256,7 +273,7 @@ def print_table(console: Console, rows: Sequence[Row]) -> None:
     """The one table."""
     table = Table(title="growth: steps of two 1 KB messages and a checkpoint (times in ms, medians)")
     for heading in (
-        "driver", "steps", "first 5 %", "last 5 %", "last/first", "mean", "raw SQL", "raw append",
+        "driver", "steps", "first 5 %", "last 5 %", "last/first", "old/new", "mean", "raw SQL", "raw append",
         "step/raw", "disk B/B", "open", "json", "msgspec",
     ):  # fmt: skip
         table.add_column(heading, justify="left" if heading == "driver" else "right")
@@ -267,6 +284,7 @@ def print_table(console: Console, rows: Sequence[Row]) -> None:
             f"{row.first:.3f}",
             f"{row.last:.3f}",
             f"{row.flatness:.2f}",
+            f"{row.old_new:.2f}",
             f"{row.mean:.3f}",
             f"{row.transaction:.3f}",
             f"{row.append:.3f}",
@@ -291,6 +309,7 @@ def print_verdicts(console: Console, rows: Sequence[Row]) -> None:
         if row.steps >= 1000:
             beside = f"; the raw write beside it: {row.raw_flatness:.2f}"
             verdict(f"{name}: last 5 % / first 5 %", row.flatness, 1.3, beside)
+            verdict(f"{name}: last 5 % / a fresh session at the same moment", row.old_new, 1.3)
         if row.on_disk is not None and row.steps >= 1000:
             verdict(f"{name}: bytes on disk per byte of text", row.on_disk, 1.6)
         if row.over_raw is not None and row.steps >= 1000:

@@ -7,7 +7,9 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from .entries import (
     ApprovalAsked,
@@ -17,6 +19,7 @@ from .entries import (
     CallRef,
     Entry,
     LeaseTaken,
+    ResultContent,
     ToolAnnotated,
     ToolCompleted,
     ToolDiscarded,
@@ -76,9 +79,12 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     call: CallRef
     tool: str
     args: Json
+    fingerprint: str = ""
     why: str = ""
     approved: bool | None = None
     new_args: Json | UnsetType = UNSET
+    answer: str = ""
+    """What the model was told when it was refused."""
 
 
 class Repeats(Struct, kw_only=True, omit_defaults=True):
@@ -113,7 +119,9 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
     """The rows that are running or in doubt."""
     questions: dict[int, Question] = {}
     answers: dict[str, Question] = {}
-    """Approvals that were given, by call."""
+    """Questions that a person has answered, by call."""
+    replayed: dict[str, str] = {}
+    """The fingerprints of callers' own calls that got an earlier outcome, by call."""
     repeats: Repeats = field(default_factory=Repeats)
     last_change: int = 0
     """The intent of the last effect that changes the world."""
@@ -147,6 +155,16 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         """The rows of this very call, oldest first."""
         return [self.rows[issued] for issued in self.by_call.get(call_name(call), ())]
 
+    def find_question(self, call: CallRef) -> Question | None:
+        """What a person was asked about this very call, answered or not."""
+        name = call_name(call)
+        waiting = (one for one in self.questions.values() if call_name(one.call) == name)
+        return next(waiting, None) or self.answers.get(name)
+
+    def rewind(self, seq: int) -> None:
+        """What came after an entry was left behind: nobody waits for an answer any more."""
+        self.questions = {asked: one for asked, one in self.questions.items() if asked <= seq}
+
     def apply(self, entry: Entry, holder: str | None) -> None:
         """Fold one entry of the ledger. `holder` is who holds the session."""
         body = entry.body
@@ -174,8 +192,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
             undoes=body.undoes,
         )
         for earlier in self.by_operation.get(body.operation, ()):
-            if earlier in self.open and self.rows[earlier].generation == body.generation:
-                self._end(earlier, "discarded", entry.seq, "tried again with the same key")
+            if self.rows[earlier].generation == body.generation:
+                row.notes = self.rows[earlier].notes
+                if earlier in self.open:
+                    self._end(earlier, "discarded", entry.seq, "tried again with the same key")
         self.rows[entry.seq] = row
         self.open[entry.seq] = None
         self.by_operation.setdefault(body.operation, []).append(entry.seq)
@@ -192,10 +212,15 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
     def _complete(self, entry: Entry, body: ToolCompleted) -> None:
         if body.issued is None:
             self.repeats.note_call(body.fingerprint)
+            if body.call.reply is None:
+                self.replayed[call_name(body.call)] = body.fingerprint
             return
         self._end(body.issued, "completed", entry.seq)
+        self._note_result(entry, body.issued)
+
+    def _note_result(self, entry: Entry, issued: int) -> None:
         content = None if entry.content is None else bytes(entry.content)
-        self.repeats.note_result(self.rows[body.issued].fingerprint, content)
+        self.repeats.note_result(self.rows[issued].fingerprint, content)
 
     def _refuse(self, entry: Entry, body: ToolRefused) -> None:
         if body.fingerprint:
@@ -203,6 +228,8 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def _fail(self, entry: Entry, body: ToolFailed) -> None:
         self._end(body.issued, "failed", entry.seq, body.error)
+        if body.final:
+            self._note_result(entry, body.issued)
 
     def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:
         row = self.rows[body.issued]
@@ -213,7 +240,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def _settle(self, entry: Entry, body: ToolSettled) -> None:
         status: EffectStatus = "completed" if body.verdict == "landed" else body.verdict
-        self._end(body.issued, status, entry.seq, body.note)
+        self._end(body.issued, "failed" if body.void else status, entry.seq, body.note)
 
     def _undo(self, entry: Entry, body: ToolUndone) -> None:
         self._end(body.issued, "undone", entry.seq)
@@ -222,26 +249,29 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         row = self.rows[issued]
         row.status, row.outcome, row.why, row.args = status, outcome, why, None
         self.open.pop(issued, None)
+        if row.undoes is not None and status == "completed":
+            self._end(row.undoes, "undone", outcome)
 
     def _ask(self, entry: Entry, body: ApprovalAsked) -> None:
         self.questions[entry.seq] = Question(
-            asked=entry.seq, at=entry.at, call=body.call, tool=body.tool, args=body.args, why=body.why
+            asked=entry.seq,
+            at=entry.at,
+            call=body.call,
+            tool=body.tool,
+            args=body.args,
+            fingerprint=body.fingerprint,
+            why=body.why,
         )
 
     def _approve(self, entry: Entry, body: ApprovalGiven) -> None:
         question = self.questions.pop(body.asked)
-        self.answers[call_name(question.call)] = Question(
-            asked=question.asked,
-            at=question.at,
-            call=question.call,
-            tool=question.tool,
-            args=question.args,
-            approved=True,
-            new_args=body.args,
-        )
+        self.answers[call_name(question.call)] = replace(question, approved=True, new_args=body.args)
 
     def _decline(self, entry: Entry, body: ApprovalRefused) -> None:
-        self.questions.pop(body.asked, None)
+        question = self.questions.pop(body.asked)
+        said = "[erased]" if entry.content is None else _decode_result(entry.content).text
+        self.answers[call_name(question.call)] = replace(question, approved=False, answer=said)
+        self.repeats.note_call(question.fingerprint)
 
     def _orphan(self, entry: Entry, body: LeaseTaken) -> None:
         """A new holder: what was running under the old one is in doubt, or was harmless."""
@@ -260,6 +290,8 @@ def call_name(call: CallRef) -> str:
     """What tells a call from all others of its session: its reply and place, or the caller's own id."""
     return f"{call.reply}.{call.index}" if call.reply is not None else f"={call.id}"
 
+
+_decode_result = msgspec.json.Decoder(ResultContent).decode
 
 _FOLDS: dict[type[Body], Callable[[Effects, Entry, Any], None]] = {
     ToolAnnotated: Effects._annotate,

@@ -132,6 +132,8 @@ class SessionState:
         facts.base, facts.changed = body.version, False
         facts.head.status, facts.head.reason = "active", ""
         facts.counters.per_tool_in_step = {}
+        facts.effects.rewind(body.seq)
+        facts.head.waiting = len(facts.effects.questions)
 
     # -- what is asked of it ------------------------------------------------------------------------
 

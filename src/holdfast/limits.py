@@ -62,6 +62,12 @@ STATE_DEPTH_MAX = 64
 REPR_CHARS = 500
 """What is kept of an opaque value's repr."""
 
+ERROR_CHARS = 4000
+"""What is kept of an exception's text: some quote a whole web page."""
+
+INT_BITS_MAX = 8192
+"""Integers in arguments and results. Python refuses to write more than 4,300 digits."""
+
 NAME_CHARS = 200
 """Names of agents, labels, state keys and shared resources: they are for people."""
 

@@ -322,8 +322,9 @@ def _text_of(content: Json) -> str:
 def _calls_openai(data: Json) -> list[ToolCall]:
     return [
         ToolCall(id=call["id"], name=call["function"]["name"], args=call["function"]["arguments"])
-        for call in data.get("tool_calls") or ()
         if "function" in call
+        else ToolCall(id=call["id"], name=call["custom"]["name"], args=call["custom"]["input"])
+        for call in data.get("tool_calls") or ()
     ]
 
 

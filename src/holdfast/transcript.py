@@ -352,7 +352,14 @@ class Transcript:
         span = event.span
         inside = [i for i, item in enumerate(self.items) if span.first <= item.seq <= span.last]
         if inside:
-            self.items[inside[0] : inside[-1] + 1] = [event.summary]
+            gone = slice(inside[0], inside[-1] + 1)
+            for item in self.items[gone]:
+                # A result that comes now has no call to join, or begins a message of its own.
+                if item.results is None:
+                    self._replies.discard(item.seq)
+                else:
+                    self._results.pop(item.seq, None)
+            self.items[gone] = [event.summary]
             self.pairing = Pairing()
             for item in self.items:
                 self.pairing.add(item.parts)

@@ -10,6 +10,7 @@ when the tests end is killed: children die with the warm parent, and that dies w
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import importlib
 import json
 import os
@@ -34,7 +35,9 @@ DEADLINE_S = 60.0
 """Beyond this, something hangs. Nothing here takes as much as a tenth of it."""
 
 _MESSAGE_BYTES_MAX = 1 << 17
+_SUSPICIOUS_S = 40.0
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Line:
@@ -55,6 +58,14 @@ class Line:
         return json.loads(data)
 
 
+    def wait_for_the_end(self) -> NoReturn:
+        """Do nothing until the test is gone; what it says is for somebody else."""
+        waiting = select.poll()
+        waiting.register(self._end, 0)
+        waiting.poll()
+        os._exit(0)
+
+
 class Failure(NamedTuple):
     """The exception that ended a child."""
 
@@ -69,9 +80,9 @@ class Failure(NamedTuple):
 class Child:
     """A running child, as the test sees it. Signals reach exactly this process, or nobody."""
 
-    def __init__(self, pid: int, end: socket.socket) -> None:
+    def __init__(self, pid: int, end: socket.socket, log: Path) -> None:
         self.pid = pid
-        self._end = end
+        self._end, self._log = end, log
         self._pidfd = os.pidfd_open(pid)
         self._end.send(b'"go"')
 
@@ -82,7 +93,7 @@ class Child:
     def hear(self, timeout_s: float = DEADLINE_S) -> Json:
         """What the child says next. It is an error if it ends instead."""
         message = self._receive(timeout_s)
-        assert "said" in message, f"the child ended: {message}"
+        assert "said" in message, f"the child ended: {message.get('trace', message)}"
         return message["said"]
 
     def result(self, timeout_s: float = DEADLINE_S) -> Json:
@@ -114,7 +125,8 @@ class Child:
     def _receive(self, timeout_s: float) -> dict[str, Json]:
         ready, _, _ = select.select([self._end], [], [], timeout_s)
         if not ready:
-            raise AssertionError(f"child {self.pid} was silent for {timeout_s} s")
+            log = self._log.read_text(errors="replace")[-20_000:]
+            raise AssertionError(f"child {self.pid} was silent for {timeout_s} s; the log ends with:\n{log}")
         try:
             data = self._end.recv(_MESSAGE_BYTES_MAX)
         except ConnectionResetError:  # It was killed before it had heard everything.
@@ -195,7 +207,7 @@ class Warm:
             socket.send_fds(self._requests, [order], [theirs.fileno()])
             answer = self._requests.recv(100)
         assert answer, f"the warm parent is gone: {self.log.read_text()[-2000:]}"
-        return Child(int(answer), ours)
+        return Child(int(answer), ours, self.log)
 
     @contextmanager
     def child(self, function: Callable[..., Json], /, *args: Json, **options: Json) -> Iterator[Child]:
@@ -217,11 +229,17 @@ class Warm:
         self._process.wait(DEADLINE_S)
 
 
+def die_with_parent() -> None:
+    """Whatever ends the parent ends this process, too."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 # -- the warm parent's side ---------------------------------------------------------------------------
 
 
 def _serve(requests: socket.socket) -> None:
-    # Nobody waits for the children here: each is gone as soon as it has ended.
+    # Nobody waits for children or orphans here: each is gone as soon as it has ended.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         order, fds, _, _ = socket.recv_fds(requests, _MESSAGE_BYTES_MAX, 1)
@@ -240,8 +258,11 @@ def _serve(requests: socket.socket) -> None:
 
 
 def _run(order: dict[str, Json], end: socket.socket) -> NoReturn:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # Into the log, so that it can be seen where somebody hangs.
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(_SUSPICIOUS_S)
     random.seed()
     line = Line(end)
     # Once the test has a hold on this very process.

@@ -30,7 +30,8 @@ class Block(NamedTuple):
         """With the page's name and line numbers in tracebacks, and `await` allowed at the top."""
         padded = "\n" * (self.line - 1) + self.source
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        return compile(padded, str(self.page), "exec", flags=flags, dont_inherit=True)
+        code: CodeType = compile(padded, str(self.page), "exec", flags=flags, dont_inherit=True)
+        return code
 
 
 def find_blocks(page: Path, *languages: str) -> Iterator[Block]:

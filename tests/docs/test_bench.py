@@ -16,8 +16,8 @@ from tests.docs.blocks import ROOT
         ("growth.py", ["--steps", "20", "--repeat", "1"], ["memory", "dir", "sqlite"]),
         (
             "concurrency.py",
-            ["--quick", "--seconds", "0.1"],
-            ["raw SQLite", "sqlite", "dir", "sessions / one"],
+            ["--quick", "--seconds", "0.1", "--sessions", "1", "100", "--processes", "2"],
+            ["raw SQLite", "sqlite", "dir", "sqlite, 100 sessions / one"],
         ),
     ],
 )

@@ -44,7 +44,7 @@ def play_on_terminal(database: Path, columns: int, **environment: str) -> str:
     """All that it prints on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    process = start([str(database)], output=theirs, TERM="xterm-256color", **environment)
+    process = start([str(database), "--pace", "0"], output=theirs, TERM="xterm-256color", **environment)
     os.close(theirs)
     printed = b""
     while True:

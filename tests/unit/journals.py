@@ -72,7 +72,7 @@ class Witness:
 
     def __init__(self) -> None:
         self.said: list[Said] = []
-        self.versions: dict[int, Witness] = {}
+        self.versions: dict[int, tuple[list[Said], int]] = {}
         self.in_step = False
         self.queued: list[Said] = []
         self.taken = 0
@@ -102,11 +102,11 @@ class Witness:
         self.in_step = False
         self.said += self.queued
         self.queued = []
-        self.versions[version] = copy.deepcopy(self)
+        self.versions[version] = copy.deepcopy(self.said), self.taken
 
     def rewind(self, version: int) -> None:
-        then = copy.deepcopy(self.versions[version])
-        self.said, self.in_step, self.queued, self.taken = then.said, then.in_step, then.queued, then.taken
+        said, self.taken = self.versions[version]
+        self.said, self.in_step, self.queued = copy.deepcopy(said), False, []
 
     def compact(self, first: int, last: int, seq: int, text: str) -> None:
         inside = [place for place, one in enumerate(self.said) if first <= one[0] <= last]
@@ -339,7 +339,7 @@ class Script:
         fork.witness = copy.deepcopy(self.witness)
         fork.witness.rewind(version)
         fork.witness.taken = 0
-        fork.calls, fork.run = list(self.calls), None
+        fork.calls, fork.run = [call for call in self.calls if (call.reply or 0) <= point.seq], None
         fork.write(
             SessionForked(
                 uid="uid-2", origin="s", origin_uid="uid-1", version=version, labels={"fork": "yes"}
@@ -386,7 +386,9 @@ ACTIONS: tuple[Callable[[Script, int, int], None], ...] = (
     Script.compact,
 )
 numbers = st.integers(0, 11)
-plots = st.lists(st.tuples(st.sampled_from(ACTIONS), numbers, numbers), max_size=40)
+steps = st.tuples(st.sampled_from(ACTIONS), numbers, numbers)
+# Long ones, because much must have happened before it can be rewound; short ones, to be readable.
+plots = st.lists(steps, min_size=20, max_size=60) | st.lists(steps, max_size=20)
 Plot: TypeAlias = Sequence[tuple[Callable[[Script, int, int], None], int, int]]
 
 

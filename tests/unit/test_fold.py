@@ -24,6 +24,7 @@ def test_a_journal_that_is_read_folds_to_the_state_that_wrote_it(plot: Plot) -> 
     assert picture(again) == picture(script.state)
 
 
+@settings(max_examples=300)
 @given(plots)
 def test_the_transcript_is_what_a_naive_reader_would_say(plot: Plot) -> None:
     """Through rewinds, compactions, queued messages and results in any order."""

@@ -22,13 +22,17 @@ def main() -> int:
         type=Path,
         help="the SQLite file to make (a new one in the temporary directory)",
     )
-    database: Path | None = parser.parse_args().database
+    parser.add_argument(
+        "--pace", type=float, default=1.0, help="2 is slower, 0 does not wait for anybody to read (1)"
+    )
+    options = parser.parse_args()
+    database: Path | None = options.database
     if database is not None and database.exists():
         parser.error(f"{database} exists already; name a file that does not")
     if database is None:
         database = Path(tempfile.mkdtemp(prefix="holdfast-demo-")) / "demo.db"
     try:
-        Stage(database.absolute()).play()
+        Stage(database.absolute(), pace=options.pace).play()
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130

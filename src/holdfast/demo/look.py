@@ -19,15 +19,11 @@ _NARROW = 64
 class Look:
     """Speaks to the audience. Without a terminal there is nobody to wait for, and nothing is in colour."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: float) -> None:
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")
         self.console = Console(highlight=False)
-
-    @property
-    def live(self) -> bool:
-        """Whether somebody is watching."""
-        return self.console.is_terminal
+        self.pace = pace if self.console.is_terminal else 0.0
 
     @property
     def narrow(self) -> bool:
@@ -36,8 +32,7 @@ class Look:
 
     def pause(self, seconds: float) -> None:
         """Give people time to read."""
-        if self.live:
-            time.sleep(seconds)
+        time.sleep(seconds * self.pace)
 
     def title(self, text: str, subtitle: str) -> None:
         """What this is."""

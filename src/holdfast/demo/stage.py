@@ -63,10 +63,10 @@ def acting(database: Path, *, pace_s: float, stuck_in: str | None = None) -> Ite
 class Stage:
     """The play, act by act."""
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, *, pace: float) -> None:
         self.database = database
-        self.look = Look()
-        self._pace_s = _PACE_S if self.look.live else 0.0
+        self.look = Look(pace)
+        self._pace_s = _PACE_S * self.look.pace
 
     def play(self) -> None:
         """All of it: about ten seconds for an audience, two without one."""

@@ -127,6 +127,8 @@ class ToolSettled(Body, frozen=True):
     by: str
     note: str = ""
     told: bool = False
+    void: bool = False
+    """It did not land, and the service refuses its key from now on: the next try needs another one."""
 
 
 @kind("tool.undone", must=True)
@@ -144,6 +146,7 @@ class ApprovalAsked(Body, frozen=True):
     call: CallRef
     tool: str
     args: Json
+    fingerprint: str = ""
     why: str = ""
 
 

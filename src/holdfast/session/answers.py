@@ -109,15 +109,23 @@ def _find_effect(state: SessionState, call: str | int) -> Effect:
     if not rows:
         doubts = [row.call.id for row in state.in_doubt]
         raise NotFound(f"session {state.facts.head.session!r} issued no call {call!r}; in doubt are {doubts}")
+    _refuse_ambiguous(call, [row.issued for row in waiting])
     return (waiting or rows)[-1]
 
 
 def _find_question(state: SessionState, call: str | int) -> Question:
     questions = state.facts.effects.questions.values()
-    for question in questions:
-        if call in (question.call.id, question.asked):
-            return question
-    waiting = [question.call.id for question in questions]
-    raise NotFound(
-        f"session {state.facts.head.session!r} asks nothing about {call!r}; it asks about {waiting}"
-    )
+    found = [question for question in questions if call in (question.call.id, question.asked)]
+    if not found:
+        waiting = [question.call.id for question in questions]
+        raise NotFound(
+            f"session {state.facts.head.session!r} asks nothing about {call!r}; it asks about {waiting}"
+        )
+    _refuse_ambiguous(call, [question.asked for question in found])
+    return found[0]
+
+
+def _refuse_ambiguous(call: str | int, lines: list[int]) -> None:
+    """Providers use call ids again: an answer must not go to another call than the person meant."""
+    if len(lines) > 1:
+        raise BadInput(f"{len(lines)} calls {call!r} wait; name one by its entry: {lines}")

@@ -21,6 +21,7 @@ _SAID = frozenset(
         "tool.completed",
         "tool.failed",
         "tool.refused",
+        "tool.reported",
         "tool.in_doubt",
         "tool.settled",
         "approval.refused",

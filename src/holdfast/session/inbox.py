@@ -89,9 +89,12 @@ def _open_message(number: int, item: InboxMessage, state: SessionState) -> Opene
 
 
 def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opened:
-    """A verdict counts only while the call is in doubt; what a landed call gave becomes its result."""
+    """A verdict counts only while nobody knows; what a landed call gave becomes its result.
+
+    Of a call that was given up, somebody may still find out.
+    """
     row = state.facts.effects.rows.get(item.issued)
-    if row is None or row.status != "in_doubt":
+    if row is None or row.status not in ("in_doubt", "gave_up") or row.status == item.verdict:
         return (InboxTaken(number=number, item=item, late=True),), None
     settled = ToolSettled(
         call=row.call,

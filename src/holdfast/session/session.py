@@ -57,7 +57,7 @@ T = TypeVar("T")
 class Undoer(Protocol):
     """What can take effects back: a `Registry`."""
 
-    async def undo(self, session: Session, effects: Sequence[Effect]) -> object: ...
+    async def undo(self, session: Session, effects: Sequence[Effect], *, deps: object) -> object: ...
 
 
 class Settler(Protocol):
@@ -307,6 +307,7 @@ class Session(SessionView):
         version: int | None = None,
         undo: bool = False,
         registry: Undoer | None = None,
+        deps: object = None,
     ) -> int:
         """Go back by some steps, or to a version; the version. The journal keeps what is left behind.
 
@@ -321,7 +322,7 @@ class Session(SessionView):
             raise BadInput("rewind(undo=True) needs registry=…: its tools know how to undo")
         target = self._state.get_checkpoint(version) if version is not None else self._back(steps or 0)
         if undo and registry is not None:
-            await registry.undo(self, self.left_behind(target.version))
+            await registry.undo(self, self.left_behind(target.version), deps=deps)
         await self._return_to(target)
         return target.version
 

@@ -149,7 +149,10 @@ class Presence:
             left_s = record.term_s - beat.age_s
         elif record.boot is not None and record.boot == boot_id():
             if record.lock is not None and _KernelLock.is_free(record.lock, holder):
-                self._driver.retire(holder)
+                with suppress(HoldfastError):  # Who cannot write can look all the same.
+                    # The record first: without its lock, it could not be told from a living one's.
+                    self._driver.retire(holder)
+                    _KernelLock.discard(record.lock)
                 return Life(False, name=record.name, ended=True)
             left_s = record.beat_s + record.term_s - boot_s()
         else:
@@ -202,16 +205,19 @@ class _KernelLock:
         except OSError:
             return False
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.read(handle, 1000).decode() != f"{boot_id()}\n{holder}\n":
-                return False
-            with suppress(OSError):
-                os.unlink(path)
-            return True
+            # Shared, so that several who look at the same moment do not take each other for the holder.
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return os.read(handle, 1000).decode() == f"{boot_id()}\n{holder}\n"
         except (OSError, UnicodeDecodeError):
             return False
         finally:
             os.close(handle)
+
+    @staticmethod
+    def discard(path: str) -> None:
+        """Nobody will ask for it again."""
+        with suppress(OSError):
+            os.unlink(path)
 
     def release(self) -> None:
         with suppress(OSError):

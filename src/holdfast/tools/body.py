@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ..clock import boot_s
 from ..limits import TOOL_THREADS
 from .context import AnyContext
-from .tool import is_async, takes_context
+from .tool import Hook
 
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("holdfast_tool_threads")
 
@@ -28,12 +28,19 @@ class Ran(Struct, frozen=True, kw_only=True):
     value: Any = None
     error: Exception | None = None
     stopped: str = ""
-    """Why nobody waits for it any more: `timed out` or `cancelled`."""
+    """Why nobody waits for it any more: `timed out` or `was cancelled`."""
+    begun: bool = True
+    """False if it was stopped while it still waited for a thread: surely nothing happened."""
     left_behind: bool = False
     """A sync body that cannot be stopped, and still runs."""
     interrupt: BaseException | None = None
     """The caller's own cancellation: raise it again once everything is recorded."""
     latency_ms: float = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether it ended with a value."""
+        return self.error is None and not self.stopped
 
 
 def tool_threads() -> anyio.CapacityLimiter:
@@ -46,27 +53,25 @@ def tool_threads() -> anyio.CapacityLimiter:
         return limiter
 
 
-async def call(function: Callable[..., Any], ctx: AnyContext, values: dict[str, Any]) -> Any:
+async def call(hook: Hook, ctx: AnyContext, values: dict[str, Any]) -> Any:
     """Call a tool's function or hook; a sync one in a thread, which is left behind if the caller goes."""
-    first = (ctx,) if takes_context(function) else ()
-    if is_async(function):
-        return await function(*first, **values)
+    first = (ctx,) if hook.takes_context else ()
+    if hook.is_async:
+        return await hook.function(*first, **values)
     ctx._in_thread = True
     return await anyio.to_thread.run_sync(
-        functools.partial(function, *first, **values), abandon_on_cancel=True, limiter=tool_threads()
+        functools.partial(hook.function, *first, **values), abandon_on_cancel=True, limiter=tool_threads()
     )
 
 
-async def run_plain(
-    function: Callable[..., Any], ctx: AnyContext, values: dict[str, Any], timeout_s: float | None
-) -> Ran:
+async def run_plain(hook: Hook, ctx: AnyContext, values: dict[str, Any], timeout_s: float | None) -> Ran:
     """Run a body that changes nothing: cancelling it is harmless."""
     began_s = boot_s()
     try:
         if timeout_s is None:
-            return Ran(value=await call(function, ctx, values), latency_ms=_since(began_s))
+            return Ran(value=await call(hook, ctx, values), latency_ms=_since(began_s))
         with anyio.move_on_after(timeout_s) as scope:
-            value = await call(function, ctx, values)
+            value = await call(hook, ctx, values)
         if scope.cancelled_caught:
             return Ran(stopped="timed out", latency_ms=_since(began_s))
         return Ran(value=value, latency_ms=_since(began_s))
@@ -75,7 +80,7 @@ async def run_plain(
 
 
 async def run_guarded(
-    function: Callable[..., Any],
+    hook: Hook,
     ctx: AnyContext,
     values: dict[str, Any],
     *,
@@ -86,44 +91,47 @@ async def run_guarded(
 ) -> Ran:
     """Run a body with side effects: it gets its time, and a grace when the caller is cancelled.
 
-    A sync body that outlives both is left behind; `on_late` is told in the event loop how it ended. `on_end`
-    is called when the body has really ended.
+    A sync body that outlives both is left behind; `on_late` is told, in the body's thread, how it ended.
+    `on_end` is called when the body has really ended, before anybody is told how.
     """
     began_s = boot_s()
     ended = anyio.Event()
     found: list[Ran] = []
     scope = anyio.CancelScope(shield=True)
-    sync = not is_async(function)
+    sync = not hook.is_async
     given_up = False
+    begun = not sync
+    gate = threading.Lock()
+    """Either the thread begins, or we give it up first."""
 
     def note(ran: Ran) -> None:
-        found.append(ran)
         on_end()
+        found.append(ran)
 
     def in_thread(*args: Any, **kwargs: Any) -> None:
+        nonlocal begun
+        with gate:
+            if given_up:
+                return
+            begun = True
         try:
-            ran = Ran(value=function(*args, **kwargs), latency_ms=_since(began_s))
+            ran = Ran(value=hook.function(*args, **kwargs), latency_ms=_since(began_s))
         except Exception as error:
             ran = Ran(error=error, latency_ms=_since(began_s))
+        except BaseException:
+            on_end()
+            raise
         note(ran)
         if given_up:
-            with suppress(RuntimeError):  # The event loop may have ended before the body.
-                anyio.from_thread.run_sync(on_late, ran)
+            on_late(ran)
 
     async def drive() -> None:
         try:
             with scope:
                 if sync:
-                    ctx._in_thread = True
-                    first = (ctx,) if takes_context(function) else ()
-                    await anyio.to_thread.run_sync(
-                        functools.partial(in_thread, *first, **values),
-                        abandon_on_cancel=True,
-                        limiter=tool_threads(),
-                    )
+                    await call(Hook(in_thread, False, hook.takes_context), ctx, values)
                 else:
-                    value = await call(function, ctx, values)
-                    note(Ran(value=value, latency_ms=_since(began_s)))
+                    note(Ran(value=await call(hook, ctx, values), latency_ms=_since(began_s)))
         except Exception as error:
             note(Ran(error=error, latency_ms=_since(began_s)))
         finally:
@@ -141,18 +149,25 @@ async def run_guarded(
                 with anyio.move_on_after(grace_s, shield=True):
                     await ended.wait()
             if not ended.is_set():
-                ctx.cancelled = given_up = True
+                with gate:
+                    ctx.cancelled = given_up = True
                 scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await ended.wait()
     except anyio.get_cancelled_exc_class() as error:
         interrupt = error
+    finally:
+        if not (sync and begun):
+            on_end()
     if found:
         return replace(found[0], interrupt=interrupt)
-    if not sync:
-        on_end()
-    stopped = "timed out" if interrupt is None else "cancelled"
-    return Ran(stopped=stopped, left_behind=sync, interrupt=interrupt, latency_ms=_since(began_s))
+    return Ran(
+        stopped="timed out" if given_up and interrupt is None else "was cancelled",
+        begun=begun,
+        left_behind=sync and begun,
+        interrupt=interrupt,
+        latency_ms=_since(began_s),
+    )
 
 
 def _since(began_s: float) -> float:

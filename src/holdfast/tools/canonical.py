@@ -10,8 +10,8 @@ import json
 import math
 from hashlib import sha256
 
+from ..limits import INT_BITS_MAX, JSON_DEPTH_MAX
 from ..messages import Json
-
 
 class NotCanonical(ValueError):
     """A value that JSON cannot hold faithfully; `path` says where."""
@@ -21,30 +21,42 @@ class NotCanonical(ValueError):
         self.path, self.why = path, why
 
 
-def normalise(value: Json, path: str = "args") -> Json:
+def normalise(value: Json, path: str = "args", depth: int = 0) -> Json:
     """The same value with one spelling for each meaning."""
-    if value is None or isinstance(value, bool | int):
-        return value
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise NotCanonical(path, "holds a lone surrogate, which is not text") from None
+        if not value.isascii():
+            _refuse_surrogates(value, path)
+        return value
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if value.bit_length() >= INT_BITS_MAX:
+            raise NotCanonical(path, "is an integer of more digits than anybody needs")
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NotCanonical(path, f"{value} is not a JSON number")
         return int(value) if value.is_integer() else value
+    if depth >= JSON_DEPTH_MAX:
+        raise NotCanonical(path[:40] + "…", f"is nested more than {JSON_DEPTH_MAX} levels deep")
     if isinstance(value, list | tuple):
-        return [normalise(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [normalise(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
     if isinstance(value, dict):
         found: dict[str, Json] = {}
         for key, item in value.items():
             if not isinstance(key, str):
                 raise NotCanonical(path, f"the key {key!r} is not a string")
-            found[normalise(key, path)] = normalise(item, f"{path}.{key}")
+            _refuse_surrogates(key, path)
+            found[key] = normalise(item, f"{path}.{key}", depth + 1)
         return found
     raise NotCanonical(path, f"a {type(value).__name__} is not JSON")
+
+
+def _refuse_surrogates(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotCanonical(path, "holds a lone surrogate, which is not text") from None
 
 
 def canonical(value: Json) -> str:

@@ -51,9 +51,10 @@ class Theirs(Struct, frozen=True):
 
 
 class Busy(Struct, frozen=True):
-    """Somebody else is at it, or nobody knows what became of it."""
+    """Somebody else is at it (`passing`: ask again soon), or nobody knows what became of it."""
 
     why: str
+    passing: bool = False
 
 
 Taking: TypeAlias = Mine | Theirs | Busy
@@ -78,7 +79,7 @@ class Claims:
         deadline_s = boot_s() + wait_s
         while True:
             found = await self._try(operation, call)
-            if not isinstance(found, Busy) or boot_s() >= deadline_s:
+            if not isinstance(found, Busy) or not found.passing or boot_s() >= deadline_s:
                 return found
             await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
 
@@ -97,29 +98,34 @@ class Claims:
                 return verdict
         mine_now = Claim(generation=claim.generation, session=head.session, uid=head.uid, call=call)
         outcome = await self._change(operation, record, _encode(mine_now))
-        return Mine(claim.generation) if outcome else Busy("somebody else was quicker")
+        return Mine(claim.generation) if outcome else Busy("somebody else was quicker", passing=True)
 
     async def _look(self, claim: Claim, operation: str) -> Taking | None:
         """What became of somebody else's claim; None if it can be taken over."""
         assert claim.session is not None
-        found = await self._engine.call(_find, self._engine, claim, operation)
-        if found is None:
-            # No intent. If we get the owner's lease, it can write none any more.
+        gone = Busy(f"session {claim.session!r} had it and was deleted; nobody can tell whether it happened")
+        found, held = await self._engine.call(_find, self._engine, claim, operation)
+        if found is not None and found.status == "completed":
+            said = await self._engine.call(_read, self._engine, claim.session, found)
+            return Theirs(replace(claim, done=True, text=said.text, value=said.value))
+        if held is None:
+            return gone
+        if found is None or found.status not in ("in_doubt", "gave_up"):
+            # Not begun, or between two attempts. If we get the owner's lease, it can begin none any more.
             owner = Session.existing(self._engine, claim.session)
             try:
                 async with owner:
+                    if owner.state.facts.head.uid != claim.uid:
+                        return gone
                     found = owner.state.facts.effects.find_last(operation)
-            except LeaseHeld as held:
-                return Busy(f"session {claim.session!r} has it ({held.holder})")
+            except LeaseHeld as lease:
+                return Busy(f"session {claim.session!r} has it ({lease.holder})", passing=True)
             except NotFound:
-                return None
-        if found is None or found.status in ("failed", "not_landed", "undone"):
+                return gone
+        if found is None or found.status in ("failed", "not_landed", "discarded", "undone"):
             return None
-        if found.status == "completed":
-            said = await self._engine.call(_read, self._engine, claim.session, found)
-            return Theirs(replace(claim, done=True, text=said.text, value=said.value))
         return Busy(
-            f"session {claim.session!r} issued it at {found.at:%H:%M:%S} UTC, and it is {found.status}"
+            f"session {claim.session!r} issued it at {found.at:%H:%M:%S} UTC, and nobody knows what became of it"
         )
 
     async def finish(self, operation: str, text: str, value: Json) -> None:

@@ -12,6 +12,7 @@ from ..effects import Effect, Question, Repeats
 from ..messages import Json
 from .canonical import NotCanonical, fingerprint, normalise
 from .names import closest
+from .outcome import describe_error
 from .policy import Policy
 from .schema import BadArguments
 from .tool import AnyTool
@@ -67,12 +68,14 @@ class Gates:
         tool = self._tools.get(name)
         if tool is None:
             return Refused(gate="name", content=self._unknown(name), fingerprint=_rough(name, args))
-        if answer is not None and answer.new_args is not UNSET:
-            args = answer.new_args
+        corrected = UNSET if answer is None else answer.new_args
+        if corrected is not UNSET:
+            args = corrected
         try:
             values, canonical = tool.arguments.check(args)
         except BadArguments as bad:
-            content = f"{name}: invalid arguments. {bad}"
+            whose = "" if corrected is UNSET else ", as a person corrected them"
+            content = f"{name}: invalid arguments{whose}. {bad}"
             return Refused(gate="arguments", content=content, fingerprint=_rough(name, args))
         ready = Ready(tool=tool, values=values, args=canonical, fingerprint=fingerprint(name, canonical))
         looping = self._loop(ready, repeats, tried)
@@ -115,16 +118,26 @@ class Gates:
 
     def _permit(self, ready: Ready, answer: Question | None) -> Gated:
         tool = ready.tool
-        decision, why = self._policy.decide(tool, ready.args)
+        try:
+            decision, why = self._policy.decide(tool, ready.args)
+            wants = tool.needs_approval
+            asks = wants(**ready.values) if callable(wants) else wants
+        except Exception as error:  # Who cannot decide does not allow.
+            decision, why, asks = "deny", f"No decision: {describe_error(error)}", False
         if decision == "deny":
             return Refused(
                 gate="policy", content=f"{tool.name}: denied. {why}", fingerprint=ready.fingerprint
             )
-        wants = tool.needs_approval
-        asks = wants(**ready.values) if callable(wants) else wants
-        if (decision == "ask" or asks) and answer is None:
+        if (decision == "ask" or asks) and not _is_agreed(ready, answer):
             return Asks(ready=ready, why=why if decision == "ask" else f"{tool.name} needs approval")
         return ready
+
+
+def _is_agreed(ready: Ready, answer: Question | None) -> bool:
+    """Whether a person has agreed to this call as it stands now."""
+    if answer is None:
+        return False
+    return answer.new_args is not UNSET or answer.fingerprint in ("", ready.fingerprint)
 
 
 def _rough(name: str, args: Json) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import anyio
+import anyio.from_thread
 import msgspec
 from msgspec import Struct
 
@@ -14,10 +16,12 @@ from ..clock import boot_s
 from ..effects import Effect, call_name
 from ..entries import (
     CallRef,
+    InboxVerdict,
     LeaseRenewed,
     ResultContent,
     ToolAnnotated,
     ToolCompleted,
+    ToolDiscarded,
     ToolFailed,
     ToolInDoubt,
     ToolIssued,
@@ -27,20 +31,26 @@ from ..entries import (
     Verdict,
 )
 from ..errors import Corrupt
+from ..ids import HolderId
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
+from ..session.inbox import encode_item
 from ..session.run import current_run
 from ..session.session import Session
+from ..store.engine import Engine
 from ..store.journal import Journal
 from .body import Ran, run_guarded, run_plain
 from .canonical import digest
 from .context import AnyContext, ToolContext
 from .gates import Ready
-from .outcome import as_json, as_text
-from .tool import AnyTool
+from .outcome import NotDone, as_json, as_text
+from .tool import AnyTool, Hook
 
-_under_way: set[str] = set()
+log = logging.getLogger("holdfast")
+_under_way: dict[str, Engine] = {}
 """Keys of the effects whose bodies run in this process, also those that nobody waits for any more."""
+_at_it: WeakKeyDictionary[Session, dict[str, anyio.Event]] = WeakKeyDictionary()
+"""For each open session, the keys that a dispatch is at, from the intent to the last word about it."""
 
 
 class Replay(Struct, frozen=True):
@@ -68,6 +78,11 @@ class Issue(Struct, frozen=True, kw_only=True):
     attempt: int = 1
     key: str | None = None
 
+    @classmethod
+    def again(cls, row: Effect) -> Issue:
+        """One more attempt at the same effect."""
+        return cls(generation=row.generation, attempt=row.attempt + 1, key=row.key)
+
 
 Decision: TypeAlias = Replay | Join | Blocked | Issue
 
@@ -77,22 +92,20 @@ def encode_content(text: str, value: Json = None) -> bytes:
     return msgspec.json.encode(ResultContent(text=text, value=value))
 
 
+def is_definite(tool: AnyTool, ran: Ran) -> bool:
+    """Whether a body that gave no value surely did nothing."""
+    if not tool.changes_the_world or not ran.begun:
+        return True
+    return isinstance(ran.error, (NotDone, *tool.harmless))
+
+
 class Ledger:
-    """What the tools of one open session do. One for each session, whichever registries are used."""
+    """What the tools of one open session do, whichever registries are used."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self.ended: dict[int, anyio.Event] = {}
-        """For each effect that runs here: set when its outcome is recorded."""
-        session.engine.is_busy = lambda: bool(_under_way)
-
-    @classmethod
-    def of(cls, session: Session) -> Ledger:
-        """The ledger of this session."""
-        found = session.extensions.get(cls)
-        if not isinstance(found, cls):
-            found = session.extensions[cls] = cls(session)
-        return found
+        engine = session.engine
+        self._session, self._at_it = session, _at_it.setdefault(session, {})
+        engine.is_busy = lambda: any(one is engine for one in list(_under_way.values()))
 
     # -- deciding ------------------------------------------------------------------------------------
 
@@ -107,38 +120,62 @@ class Ledger:
         }
         return scope, digest(scope, tool.name, ready.fingerprint, *parts.get(scope, ()))
 
-    def decide(self, tool: AnyTool, scope: str, operation: str, first: Issue) -> Decision:
-        """What to do about this operation, given what the journal says of it; `first` if it says nothing."""
+    def decide(
+        self, tool: AnyTool, scope: str, operation: str, first: Issue, mine: Effect | None = None
+    ) -> Decision:
+        """What to do about this operation, given what the journal says of it; `first` if it says nothing.
+
+        `mine` is the last row of the very call that asks.
+        """
         effects = self._session.state.facts.effects
         last = effects.find_last(operation)
-        if last is None:
+        if last is None or last.generation < first.generation:
             return first
         following = Issue(generation=last.generation + 1)
-        again = Issue(generation=last.generation, attempt=last.attempt + 1, key=last.key)
+        # Another call that sets something means it anew, once anything else has changed the world.
+        anew = scope == "repeat" and last is not mine and effects.last_change != last.issued
+        if last.key in self._at_it:
+            return following if anew else Join(last)
         match last.status:
-            case "running" | "completed":
-                if scope == "repeat" and effects.last_change != last.issued:
-                    return following  # Something else changed the world since.
-                return Join(last) if last.status == "running" else Replay(last)
-            case "in_doubt":
-                return again if self.may_repeat(tool, last) else Blocked(last)
-            case "gave_up":
+            case "completed":
+                return following if anew else Replay(last)
+            case "in_doubt" if self.may_repeat(tool, last):
+                return following if anew else Issue.again(last)
+            case "in_doubt" | "gave_up" | "running":
                 return Blocked(last)
             case "not_landed" | "discarded":
-                return again
+                return Blocked(last) if last.key in _under_way else Issue.again(last)
             case _:
                 return following
 
     def may_repeat(self, tool: AnyTool, row: Effect) -> bool:
-        """Whether the service still recognises the key, and no body of this effect runs here."""
+        """Whether the body of a row in doubt may be run again with its key."""
+        return self.is_recognised(tool, row) and not self._is_overwritten(row)
+
+    def is_recognised(self, tool: AnyTool, row: Effect) -> bool:
+        """Whether the service still remembers the key, and no body with it runs here."""
         if tool.idempotent_s is None or row.key in _under_way:
             return False
+        rows = self._session.state.facts.effects
         first = next(
-            self._session.state.facts.effects.rows[issued]
-            for issued in self._session.state.facts.effects.by_operation[row.operation]
-            if self._session.state.facts.effects.rows[issued].key == row.key
+            rows.rows[issued]
+            for issued in rows.by_operation[row.operation]
+            if rows.rows[issued].key == row.key
         )
         return (self._session.engine.now() - first.at).total_seconds() < tool.idempotent_s
+
+    def _is_overwritten(self, row: Effect) -> bool:
+        """Whether the same tool has set something since: doing the old again could undo the new."""
+        if "write" not in row.side_effects:
+            return False
+        rows = self._session.state.facts.effects.rows
+        for issued in reversed(rows):
+            if issued <= row.issued:
+                break
+            later = rows[issued]
+            if later.tool == row.tool and later.key != row.key and later.status == "completed":
+                return True
+        return False
 
     async def body_is_over(self, row: Effect) -> float:
         """In how many seconds the body of this row can no longer be running; 0 if it surely is not."""
@@ -147,7 +184,7 @@ class Ledger:
         presence = self._session.engine.presence
         if row.holder is None or row.holder == presence.holder:
             return 0.0
-        life = await self._session.engine.call(presence.judge, row.holder)  # type: ignore[arg-type]
+        life = await self._session.engine.call(presence.judge, HolderId(row.holder))
         if life.ended:
             return 0.0
         limit_s = TOOL_TIMEOUT_S if row.timeout_s is None else row.timeout_s
@@ -186,16 +223,30 @@ class Ledger:
             )
         )
         row = session.state.facts.effects.rows[session.state.seq]
-        self.ended[row.issued] = anyio.Event()
+        self._at_it.setdefault(row.key, anyio.Event())
         return row
 
-    def retry(self, ready: Ready, row: Effect) -> Effect:
-        """Record one more attempt at the same effect, with the same key."""
-        how = Issue(generation=row.generation, attempt=row.attempt + 1, key=row.key)
-        fresh = self.issue(ready, row.call, row.scope, row.operation, how, undoes=row.undoes)
-        fresh.notes = dict(row.notes)
-        self._end(row)
-        return fresh
+    def issue_again(self, ready: Ready, row: Effect, how: Issue) -> Effect:
+        """Record one more attempt at what the row was for."""
+        return self.issue(ready, row.call, row.scope, row.operation, how, undoes=row.undoes)
+
+    def leave(self, row: Effect) -> None:
+        """Nobody is at this row any more: who waited for it may look."""
+        ended = self._at_it.pop(row.key, None)
+        if ended is not None:
+            ended.set()
+
+    async def wait_for(self, row: Effect) -> None:
+        """Wait until whoever is at this row has left it."""
+        ended = self._at_it.get(row.key)
+        if ended is not None:
+            await ended.wait()
+
+    def discard(self, row: Effect) -> None:
+        """Record that the body was not entered, or was harmless: it is simply run again."""
+        if row.status == "running" and not self._session.is_lost:
+            self._session.record(ToolDiscarded(call=row.call, issued=row.issued))
+        self.leave(row)
 
     def complete(self, row: Effect, value: object, latency_ms: float) -> tuple[str, Json]:
         """Record the outcome; what the model is shown, and the same as data."""
@@ -205,7 +256,6 @@ class Ledger:
             ToolCompleted(call=row.call, issued=row.issued, latency_ms=latency_ms),
             content=encode_content(text, data),
         )
-        self._end(row)
         return text, data
 
     def fail(self, row: Effect, text: str, error: str, *, final: bool) -> None:
@@ -214,47 +264,44 @@ class Ledger:
             ToolFailed(call=row.call, issued=row.issued, error=error, final=final),
             content=encode_content(text),
         )
-        if final:
-            self._end(row)
 
     def doubt(self, row: Effect, why: str, text: str | None = None) -> None:
         """Record that nobody knows; with `text`, the model is told so."""
         body = ToolInDoubt(call=row.call, issued=row.issued, why=why, told=text is not None)
         self._session.record(body, content=None if text is None else encode_content(text))
-        self._end(row)
 
     def settle(
-        self, row: Effect, verdict: Verdict, by: str, *, text: str | None = None, value: Json = None
+        self,
+        row: Effect,
+        verdict: Verdict,
+        by: str,
+        *,
+        text: str | None = None,
+        value: Json = None,
+        void: bool = False,
     ) -> None:
         """Record what became of a call in doubt."""
         told = text is not None
-        body = ToolSettled(call=row.call, issued=row.issued, verdict=verdict, by=by, told=told)
+        body = ToolSettled(call=row.call, issued=row.issued, verdict=verdict, by=by, told=told, void=void)
         self._session.record(body, content=None if text is None else encode_content(text, value))
-        self._end(row)
 
     def refuse(self, call: CallRef, tool: str, gate: str, text: str, fingerprint: str) -> None:
         """Record that a gate was closed."""
         body = ToolRefused(call=call, tool=tool, gate=gate, fingerprint=fingerprint)
         self._session.record(body, content=encode_content(text))
 
-    def replay(self, call: CallRef, row: Effect, text: str, value: Json) -> str:
-        """Record that a call got the outcome of an earlier one; what the model is shown."""
-        shown = f"[idempotent replay of {row.call.id}]: {text}"
+    def replay(self, call: CallRef, row: Effect, shown: str, value: Json, replay_of: str | None) -> None:
+        """Record that a call got the outcome of an earlier one, or once more its own."""
         self._session.record(
-            ToolCompleted(call=call, original=row.issued, replay_of=row.call.id, fingerprint=row.fingerprint),
+            ToolCompleted(call=call, original=row.issued, replay_of=replay_of, fingerprint=row.fingerprint),
             content=encode_content(shown, value),
         )
-        return shown
-
-    def _end(self, row: Effect) -> None:
-        ended = self.ended.pop(row.issued, None)
-        if ended is not None:
-            ended.set()
 
     async def recall(self, row: Effect) -> ResultContent:
         """The recorded outcome of a row."""
         if row.outcome is None:
             return ResultContent(text=row.why)
+        await self._session.flush()
         return await self._session.engine.call(self._read, row.outcome)
 
     def _read(self, seq: int) -> ResultContent:
@@ -267,14 +314,6 @@ class Ledger:
 
     # -- running -------------------------------------------------------------------------------------
 
-    async def check_lease(self) -> None:
-        """Just before a body: if we were silent for a whole term, make sure that nobody took over."""
-        presence = self._session.engine.presence
-        if presence.left_s <= 0:
-            await self._session.engine.call(presence.renew)
-            self._session.record(LeaseRenewed())
-            await self._session.flush()
-
     def context(self, row: Effect, deps: Any, *, running: bool = True) -> AnyContext:
         """What the body, or a hook, is told about the row."""
 
@@ -283,7 +322,8 @@ class Ledger:
             await self._session.flush()
 
         def report(text: str) -> None:
-            self._session.record(ToolReported(issued=row.issued), content=msgspec.json.encode(str(text)))
+            content = msgspec.json.encode(as_json(str(text)))
+            self._session.record(ToolReported(issued=row.issued), content=content)
 
         return ToolContext(
             key=row.key,
@@ -299,8 +339,9 @@ class Ledger:
 
     async def run(
         self,
+        tool: AnyTool,
         row: Effect,
-        function: Callable[..., Any],
+        hook: Hook,
         ctx: AnyContext,
         values: dict[str, Any],
         *,
@@ -308,29 +349,69 @@ class Ledger:
     ) -> Ran:
         """Run the body of a row whose intent is durable (if it changes the world)."""
         if not row.changes_the_world:
-            return await run_plain(function, ctx, values, row.timeout_s)
-        await self.check_lease()
-        _under_way.add(row.key)
-
-        def settle_late(ran: Ran) -> None:
-            """A body that was left behind has ended after all, and we still hold the session."""
-            current = self._session.state.facts.effects.rows.get(row.issued)
-            if (
-                self._session.is_lost
-                or current is None
-                or current.status != "in_doubt"
-                or ran.error is not None
-            ):
-                return
-            data = as_json(ran.value)
-            self.settle(row, "landed", "the tool itself, late", text=as_text(data), value=data)
-
+            return await run_plain(hook, ctx, values, row.timeout_s)
+        try:
+            await self._check_lease()
+        except BaseException:
+            self.discard(row)
+            raise
+        _under_way[row.key] = self._session.engine
         return await run_guarded(
-            function,
+            hook,
             ctx,
             values,
             timeout_s=row.timeout_s,
             grace_s=grace_s,
-            on_late=settle_late,
-            on_end=lambda: _under_way.discard(row.key),
+            on_late=lambda ran: self._learn_late(tool, row, ran),
+            on_end=lambda: _under_way.pop(row.key, None),
         )
+
+    async def _check_lease(self) -> None:
+        """Just before a body: if we were silent for a whole term, make sure that nobody took over."""
+        presence = self._session.engine.presence
+        if presence.left_s <= 0:
+            await self._session.engine.call(presence.renew)
+            self._session.record(LeaseRenewed())
+            await self._session.flush()
+
+    def _learn_late(self, tool: AnyTool, row: Effect, ran: Ran) -> None:
+        """A body that was left behind has ended after all; called in its thread."""
+        if not ran.done and not is_definite(tool, ran):
+            return
+        try:
+            if anyio.from_thread.run_sync(self._settle_late, row, ran):
+                return
+        except RuntimeError:  # The event loop ended before the body.
+            pass
+        self.tell_successor(row, ran)
+
+    def _settle_late(self, row: Effect, ran: Ran) -> bool:
+        """Settle it, if the session is still ours."""
+        if self._session.is_lost:
+            return False
+        if row.status == "in_doubt":
+            data = as_json(ran.value)
+            by = "the tool itself, late"
+            if ran.done:
+                self.settle(row, "landed", by, text=as_text(data), value=data)
+            else:
+                self.settle(row, "not_landed", by)
+        return True
+
+    def tell_successor(self, row: Effect, ran: Ran) -> None:
+        """We are out, but know how it ended: post it for whoever holds the session now. Blocks."""
+        value = as_json(ran.value) if ran.done else None
+        engine, session = self._session.engine, self._session
+        item = InboxVerdict(
+            issued=row.issued,
+            verdict="landed" if ran.done else "not_landed",
+            by=f"{engine.presence.name}, which was out",
+            content=as_text(value) if ran.done else None,
+            value=value,
+        )
+        try:
+            head = Journal(engine.driver, session.id).fold().facts.head
+            if head.uid == session.state.facts.head.uid:  # Not another one that was made under its id.
+                engine.driver.post(session.id, encode_item(item))
+        except Exception as error:
+            log.warning("session %s: what became of entry %d is lost: %s", session.id, row.issued, error)

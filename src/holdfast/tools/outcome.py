@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from ..errors import HoldfastError
+from ..limits import ERROR_CHARS, INT_BITS_MAX, REPR_CHARS
 from ..messages import Json
 
 
@@ -59,15 +61,53 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 def as_json(value: object) -> Json:
-    """A tool's return value as JSON-like data; what has no JSON form is described."""
-    if value is None or isinstance(value, bool | str):
-        return value
+    """A tool's return value as JSON-like data; what has no JSON form is described.
+
+    Never raises: the effect has happened, and its outcome must be recorded.
+    """
+    if value is None or value.__class__ in (str, int, bool, float):
+        return _faithful(value)
     from pydantic_core import to_jsonable_python  # only here: importing it takes a while
 
-    plain = to_jsonable_python(
-        value, inf_nan_mode="strings", bytes_mode="base64", fallback=lambda other: repr(other)
-    )
-    return plain
+    try:
+        return _faithful(to_jsonable_python(value, bytes_mode="base64", fallback=_describe))
+    except Exception:  # It holds itself, is nested without end, or cannot even be looked at.
+        return _describe(value)
+
+
+def _faithful(value: Json) -> Json:
+    """The same, where JSON would say something else or nothing at all."""
+    if isinstance(value, str):
+        return value if value.isascii() else _as_utf8(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return value if value.bit_length() < INT_BITS_MAX else hex(value)
+    if isinstance(value, list):
+        return [_faithful(item) for item in value]
+    if isinstance(value, dict):
+        return {_as_utf8(key): _faithful(item) for key, item in value.items()}
+    return value
+
+
+def _as_utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _describe(value: object) -> str:
+    try:
+        return _as_utf8(repr(value)[:REPR_CHARS])
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def describe_error(error: BaseException | None) -> str:
+    """What an exception says, whatever its author made of `str`."""
+    try:
+        text = _as_utf8(str(error))
+    except Exception:
+        text = "?"
+    return f"{type(error).__name__}: {text}"[:ERROR_CHARS]
 
 
 def as_text(value: Json) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..messages import Json
-from .tool import AnyTool, SideEffect
+from .tool import AnyTool, SideEffect, check_side_effects
 
 Decision: TypeAlias = Literal["allow", "deny", "ask"]
 Condition: TypeAlias = Callable[[Mapping[str, Json]], bool]
@@ -40,7 +40,8 @@ class Rule(Struct, frozen=True, kw_only=True):
 def _rule(
     decision: Decision, tool: str, side_effects: Collection[str], when: Condition | None, why: str
 ) -> Rule:
-    return Rule(decision=decision, tool=tool, side_effects=frozenset(side_effects), when=when, why=why)
+    effects = check_side_effects("a rule", side_effects)
+    return Rule(decision=decision, tool=tool, side_effects=effects, when=when, why=why)
 
 
 def allow(
@@ -115,5 +116,9 @@ class Policy:
         """What to do with the call, and why."""
         for rule in self.rules:
             if rule.matches(tool, args):
-                return rule.decision, rule.why or f"{tool.name} is not allowed here"
-        return self.default, f"{tool.name} is not on the list of what is allowed"
+                return rule.decision, rule.why or _because(rule.decision, tool)
+        return self.default, _because(self.default, tool)
+
+
+def _because(decision: Decision, tool: AnyTool) -> str:
+    return f"{tool.name} needs approval here" if decision == "ask" else f"{tool.name} is not allowed here"

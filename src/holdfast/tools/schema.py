@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_args, get_origin, get_type_hints
 
 from ..errors import BadInput
 from ..messages import Json
-from .canonical import NotCanonical, normalise
+from .canonical import NotCanonical, canonical, normalise
 from .context import ToolContext
 from .names import closest
 
@@ -40,13 +41,17 @@ class Arguments(Protocol):
 
 def wants_context(function: Callable[..., Any]) -> bool:
     """Whether the first parameter is the context: by its name, or by its type."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if not parameters:
-        return False
-    annotation = parameters[0].annotation
-    named = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    origin = getattr(annotation, "__origin__", annotation)
-    return parameters[0].name == "ctx" or origin is ToolContext or "ToolContext" in named
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.name == "ctx":
+        return first is not None
+    kind = first.annotation
+    if isinstance(kind, str):
+        try:
+            kind = get_type_hints(function).get(first.name)
+        except NameError:  # Said again, and clearly, when the schema is made.
+            return False
+    kind = get_origin(kind) or kind
+    return isinstance(kind, type) and issubclass(kind, ToolContext)
 
 
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -84,40 +89,104 @@ class FunctionArguments:
         self._dump = self._model.__pydantic_serializer__.to_python
         self.schema = self._model.model_json_schema()
         self.schema.pop("title", None)
+        self._known: tuple[str, ...] = tuple(self.schema.get("properties", ()))
+        text = json.dumps(self.schema)
+        if '"writeOnly": true' in text:
+            raise BadInput(f"tool {name!r}: a secret is no argument for a model to give; hand it over in deps")
+        self._has_sets = '"uniqueItems": true' in text
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         from pydantic_core import ValidationError
 
         plain = _as_object(args)
         try:
-            model = self._validate(json.dumps(plain, allow_nan=False).encode(), strict=True)
+            model = self._validate(json.dumps(plain, allow_nan=False), strict=True)
         except ValidationError as error:
-            raise BadArguments([self._problem(one) for one in error.errors(include_url=False)]) from None
+            raise BadArguments([self._problem(one, plain) for one in error.errors(include_url=False)]) from None
         values = {name: getattr(model, name) for name in self.names}
-        return values, normalise(self._dump(model, mode="json", by_alias=True))
+        dumped = self._dump(model, mode="json", by_alias=True)
+        if self._has_sets:
+            dumped = _order_sets(self._dump(model, by_alias=True), dumped)
+        try:
+            return values, normalise(dumped)
+        except NotCanonical as error:
+            raise BadArguments([str(error)]) from None
 
-    def _problem(self, error: Any) -> str:
-        path = _path(error["loc"])
+    def _problem(self, error: Any, plain: Json) -> str:
+        location = _inside(plain, error["loc"], missing=error["type"] == "missing")
+        path = _path(location)
         if error["type"] == "extra_forbidden":
-            return _unknown(path, str(error["loc"][-1]), self.names if len(error["loc"]) == 1 else ())
+            return _unknown(path, str(location[-1]), self._known if len(location) == 1 else ())
         return f"{path}: {error['msg']}"
+
+
+def _order_sets(live: Any, dumped: Json) -> Json:
+    """A set has no order of its own, and Python gives it another one in every process."""
+    if isinstance(live, set | frozenset):
+        return sorted(dumped, key=canonical)
+    if isinstance(live, dict) and isinstance(dumped, dict):
+        pairs = zip(live.values(), dumped.items(), strict=True)
+        return {key: _order_sets(part, item) for part, (key, item) in pairs}
+    if isinstance(live, list | tuple) and isinstance(dumped, list):
+        return [_order_sets(part, item) for part, item in zip(live, dumped, strict=True)]
+    return dumped
+
+
+def _inside(value: Json, location: Any, *, missing: bool) -> list[str | int]:
+    """The parts of a location that lead through the value: pydantic names the members of a union, too."""
+    found: list[str | int] = []
+    for place, part in enumerate(location):
+        if (isinstance(part, str) and isinstance(value, dict) and part in value) or (
+            isinstance(part, int) and isinstance(value, list) and part < len(value)
+        ):
+            value = value[part]
+            found.append(part)
+        elif missing and place == len(location) - 1:
+            found.append(part)
+    return found
 
 
 class SchemaArguments:
     """Arguments of a tool with an explicit JSON Schema."""
 
-    def __init__(self, name: str, schema: Mapping[str, Json]) -> None:
+    def __init__(self, name: str, schema: Mapping[str, Json], function: Callable[..., Any]) -> None:
         import jsonschema_rs
 
         self.schema = dict(schema)
         properties: dict[str, Json] = self.schema.get("properties", {})
         self.names = tuple(properties)
-        self._closed = "additionalProperties" not in self.schema and "patternProperties" not in self.schema
-        self._defaults = {key: one["default"] for key, one in properties.items() if "default" in one}
+        # Unknown arguments are told by us, who can say what was meant.
+        closed = self.schema.get("additionalProperties", False) is False
+        self._closed = closed and "patternProperties" not in self.schema
+        checked = {key: one for key, one in self.schema.items() if key != "additionalProperties"}
+        defaults = {
+            key: one["default"]
+            for key, one in properties.items()
+            if isinstance(one, Mapping) and "default" in one
+        }
         try:
-            self._validator = jsonschema_rs.validator_for(self.schema)
+            self._defaults: dict[str, Json] = normalise(defaults)
+            self._validator = jsonschema_rs.validator_for(checked if self._closed else self.schema)
         except ValueError as error:
             raise BadInput(f"tool {name!r}: not a JSON Schema: {error}") from error
+        self._check_function(name, function)
+
+    def _check_function(self, name: str, function: Callable[..., Any]) -> None:
+        """A body that cannot be called would be found out only when it is too late."""
+        parameters = {one.name: one for one in parameters_of(function)}
+        open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        given = {*self.schema.get("required", ()), *self._defaults}
+        unknown = [] if open_ended else [one for one in self.names if one not in parameters]
+        missing = [
+            one.name
+            for one in parameters.values()
+            if one.default is one.empty
+            and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+            and one.name not in given
+        ]
+        if unknown or missing:
+            what = f"has no parameter {unknown[0]!r}" if unknown else f"always needs {missing[0]!r}"
+            raise BadInput(f"tool {name!r}: the function {what}, and the schema says otherwise")
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         plain = _as_object(args)
@@ -131,7 +200,7 @@ class SchemaArguments:
         ]
         if problems:
             raise BadArguments(problems)
-        whole = normalise({**self._defaults, **plain})
+        whole = {**self._defaults, **plain}
         return whole, whole
 
 
@@ -140,7 +209,7 @@ def _as_object(args: Json) -> dict[str, Json]:
     if isinstance(args, str):
         try:
             args = json.loads(args) if args.strip() else {}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadArguments([f"args: not valid JSON ({error})"]) from None
     if not isinstance(args, dict):
         raise BadArguments([f"args: expected an object, got {type(args).__name__}"])
@@ -165,7 +234,6 @@ def _unknown(path: str, name: str, known: tuple[str, ...]) -> str:
 def _model_of(name: str, function: Callable[..., Any], described: Mapping[str, str]) -> type[BaseModel]:
     from pydantic import ConfigDict, Field, create_model
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-    from pydantic.fields import FieldInfo
 
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -176,20 +244,25 @@ def _model_of(name: str, function: Callable[..., Any], described: Mapping[str, s
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise BadInput(f"tool {name!r}: parameter {parameter.name!r} cannot be given by name")
         default = ... if parameter.default is parameter.empty else parameter.default
-        text = described.get(parameter.name)
-        if text and not isinstance(default, FieldInfo):
-            default = Field(default, description=text)
-        fields[parameter.name] = (hints.get(parameter.name, Any), default)
+        hint = hints.get(parameter.name, Any)
+        if parameter.name in described:
+            # First, so that a description in the hint itself wins.
+            base, *extra = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+            hint = Annotated[(base, Field(description=described[parameter.name]), *extra)]
+        fields[parameter.name] = (hint, default)
     try:
-        return create_model(
-            name,
-            __config__=ConfigDict(
-                extra="forbid",
-                arbitrary_types_allowed=False,
-                ser_json_bytes="base64",
-                val_json_bytes="base64",
-            ),
-            **fields,
-        )
-    except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+        with warnings.catch_warnings():
+            # A parameter may well be called `json` or `copy`: nobody else uses this model.
+            warnings.simplefilter("ignore", UserWarning)
+            return create_model(
+                name,
+                __config__=ConfigDict(
+                    extra="forbid",
+                    arbitrary_types_allowed=False,
+                    ser_json_bytes="base64",
+                    val_json_bytes="base64",
+                ),
+                **fields,
+            )
+    except (PydanticSchemaGenerationError, PydanticUserError, NameError, TypeError, ValueError) as error:
         raise BadInput(f"tool {name!r}: its parameters have no JSON Schema: {error}") from error

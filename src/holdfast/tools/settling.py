@@ -1,56 +1,53 @@
-"""Settling what is in doubt: ask the tool's verify hook, and believe it only when it can be believed."""
+"""Settling what is in doubt: verify, then run again what is idempotent, then wait for a person or tell."""
 
 from __future__ import annotations
 
-import logging
-import math
-from typing import Any
-
-import anyio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from ..effects import Effect
-from ..limits import VERIFY_S
-from .body import call
-from .ledger import Ledger
-from .outcome import Landed, NotLanded, Unsure, Verification
+from ..session.session import Session
+from .gates import Gates
+from .outcome import Landed, NotLanded
+from .running import Runner, run_chains
+from .ledger import Issue
 from .tool import AnyTool
 
-log = logging.getLogger("holdfast")
 
+async def settle(
+    session: Session, tools: Mapping[str, AnyTool], gates: Gates, runner: Runner
+) -> list[Effect]:
+    """Settle every call in doubt of the session; those that stay in doubt.
 
-async def ask_verify(
-    ledger: Ledger, tool: AnyTool, row: Effect, values: dict[str, Any], deps: Any, age_s: float
-) -> Verification:
-    """What the tool's verify hook says. One that raises or hangs is unsure, never "not landed".
-
-    `Landed` is believed at once. `NotLanded` is believed once the old body can no longer be running, so this
-    may wait that long and ask again; `NotLanded(final=True)` says that the key was made void: no wait.
+    Side by side, but what one tool writes one after another, in the order of the calls.
     """
-    if tool.verify is None:
-        return Unsure(f"{tool.name} has no verify hook")
-    await anyio.sleep(max(0.0, tool.verify_after_s - age_s))
-    while True:
-        # Taken before asking: what holds now still holds for the answer.
-        over_in_s = await ledger.body_is_over(row)
-        answer = await _ask(ledger, tool, row, values, deps)
-        if not isinstance(answer, NotLanded) or answer.final or over_in_s <= 0:
-            return answer
-        if math.isinf(over_in_s):
-            return Unsure("its body still runs in this process")
-        await anyio.sleep(over_in_s)
+    chains: dict[object, list[Callable[[], Awaitable[None]]]] = {}
+    for row in session.in_doubt:
+        place = row.tool if "write" in row.side_effects else row.issued
+        chains.setdefault(place, []).append(partial(_settle_one, session, tools.get(row.tool), gates, runner, row))
+    await run_chains(list(chains.values()))
+    return session.in_doubt
 
 
-async def _ask(ledger: Ledger, tool: AnyTool, row: Effect, values: dict[str, Any], deps: Any) -> Verification:
-    assert tool.verify is not None
-    ctx = ledger.context(row, deps, running=False)
-    try:
-        with anyio.fail_after(VERIFY_S):
-            answer = await call(tool.verify, ctx, values)
-    except TimeoutError:
-        return Unsure(f"verify did not answer within {VERIFY_S:.0f} s")
-    except Exception as error:
-        log.warning("verify of %s raised %r: taken as unsure", tool.name, error)
-        return Unsure(f"verify raised {type(error).__name__}: {error}")
-    if not isinstance(answer, Landed | NotLanded | Unsure):
-        return Unsure(f"verify returned {type(answer).__name__}, not Landed, NotLanded or Unsure")
-    return answer
+async def _settle_one(
+    session: Session, tool: AnyTool | None, gates: Gates, runner: Runner, row: Effect
+) -> None:
+    ready = None if tool is None else gates.fit(tool, row.args)
+    if tool is not None and ready is not None and row.undoes is None:
+        answer = await runner.verify(tool, row, ready.values)
+        if row.status != "in_doubt":
+            return  # A person was quicker.
+        if isinstance(answer, Landed):
+            await runner.record_landed(row, answer)
+            return
+        if isinstance(answer, NotLanded):
+            await runner.record_not_landed(row, answer)
+            return
+        tried = session.state.facts.effects.find_call(row.call)
+        crashes = sum(one.crashed for one in tried)
+        if runner.ledger.may_repeat(tool, row) and crashes < gates.max_crashes:
+            again = runner.ledger.issue_again(ready, row, Issue.again(row))
+            await runner.commit(again)
+            await runner.run(ready, again)
+            return
+    await runner.tell(row)

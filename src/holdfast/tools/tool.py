@@ -46,6 +46,21 @@ class Retry(Struct, frozen=True, kw_only=True):
         return pause * (1 - self.jitter + 2 * self.jitter * chance)
 
 
+class Hook(Struct, frozen=True):
+    """A function that a tool brings along, looked at once: the body, `verify` or `undo`."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    takes_context: bool
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Hook:
+        """Look at the function."""
+        call = getattr(function, "__call__", None)  # noqa: B004
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(cast(Any, call))
+        return cls(function, is_async, wants_context(function))
+
+
 class Tool(Generic[P, R]):
     """A declared tool. Calling it calls the function, past all gates: for its own unit tests."""
 
@@ -58,9 +73,9 @@ class Tool(Generic[P, R]):
         arguments: Arguments,
         side_effects: frozenset[str],
         scope: Scope | Callable[..., str],
-        verify: Callable[..., Any] | None,
+        verify: Hook | None,
         verify_after_s: float,
-        undo: Callable[..., Any] | None,
+        undo: Hook | None,
         idempotent_s: float | None,
         harmless: tuple[type[Exception], ...],
         retry: Retry,
@@ -69,8 +84,11 @@ class Tool(Generic[P, R]):
         pollable: bool,
     ) -> None:
         self.function, self.name, self.description = function, name, description
+        self.body = Hook.of(function)
         self.arguments = arguments
         self.side_effects, self.scope = side_effects, scope
+        self.changes_the_world = bool(side_effects & {"write", "mutate"})
+        """Whether running it twice could do something twice."""
         self.verify, self.verify_after_s, self.undo = verify, verify_after_s, undo
         self.idempotent_s = idempotent_s
         """For how long the service remembers keys; None if it does not."""
@@ -83,11 +101,6 @@ class Tool(Generic[P, R]):
     def __repr__(self) -> str:
         effects = ", ".join(sorted(self.side_effects)) or "pure"
         return f"<tool {self.name} ({effects})>"
-
-    @property
-    def changes_the_world(self) -> bool:
-        """Whether running it twice could do something twice."""
-        return bool(self.side_effects & {"write", "mutate"})
 
     @property
     def schema(self) -> dict[str, Json]:
@@ -157,7 +170,7 @@ def tool(
         changes = bool(effects & {"write", "mutate"})
         text, described = describe(body)
         arguments: Arguments = (
-            SchemaArguments(own_name, schema)
+            SchemaArguments(own_name, schema, body)
             if schema is not None
             else FunctionArguments(own_name, body, described)
         )
@@ -165,6 +178,8 @@ def tool(
             if hook is not None:
                 _check_hook(own_name, role, hook, arguments.names, changes)
         kept_s = _remembered_s(own_name, idempotent, effects)
+        _check_times(own_name, timeout_s, verify_after_s)
+        listed = _check_harmless(own_name, harmless)
         return Tool(
             body,
             name=own_name,
@@ -172,11 +187,11 @@ def tool(
             arguments=arguments,
             side_effects=effects,
             scope=chosen,
-            verify=verify,
+            verify=None if verify is None else Hook.of(verify),
             verify_after_s=verify_after_s,
-            undo=undo,
+            undo=None if undo is None else Hook.of(undo),
             idempotent_s=kept_s,
-            harmless=tuple(harmless),
+            harmless=listed,
             retry=retry or Retry(attempts=3 if changes and kept_s is not None else 1),
             timeout_s=TOOL_TIMEOUT_S if timeout_s is None and changes else timeout_s,
             needs_approval=needs_approval,
@@ -194,28 +209,35 @@ def as_tool(given: Callable[..., Any] | AnyTool) -> AnyTool:
 def _effects(
     name: str, declared: Collection[str], scope: Scope | Callable[..., str] | None
 ) -> tuple[frozenset[str], Scope | Callable[..., str]]:
-    if declared is _UNDECLARED:
-        log.warning(
-            "tool %r does not say what it does to the world: treated as side_effects={'mutate'}, "
-            "scope='call'. If it does nothing, write @tool(side_effects=()).",
-            name,
-        )
-        return frozenset({"mutate"}), scope or "call"
-    if isinstance(declared, str):
-        raise BadInput(f"tool {name!r}: side_effects is a set, write side_effects={{{declared!r}}}")
-    effects = frozenset(declared)
-    unknown = effects - set(_SIDE_EFFECTS)
-    if unknown:
-        raise BadInput(
-            f"tool {name!r}: unknown side effects {sorted(unknown)}; known are {', '.join(_SIDE_EFFECTS)}"
-        )
     if scope is not None and not callable(scope) and scope not in _SCOPES:
         raise BadInput(
             f"tool {name!r}: unknown scope {scope!r}; known are {', '.join(_SCOPES)}, or a function"
         )
+    if declared is _UNDECLARED:
+        log.warning(
+            "tool %r does not say what it does to the world: treated as side_effects={'mutate'}, "
+            "scope=%r. If it does nothing, write @tool(side_effects=()).",
+            name,
+            scope or "call",
+        )
+        return frozenset({"mutate"}), scope or "call"
+    effects = check_side_effects(f"tool {name!r}", declared)
     if scope is None:
         scope = "session" if "mutate" in effects else "repeat" if "write" in effects else "call"
     return effects, scope
+
+
+def check_side_effects(who: str, declared: Collection[str]) -> frozenset[str]:
+    """The side effects, if they are known ones."""
+    if isinstance(declared, str):
+        raise BadInput(f"{who}: side_effects is a set, write side_effects={{{declared!r}}}")
+    effects = frozenset(declared)
+    unknown = effects - set(_SIDE_EFFECTS)
+    if unknown:
+        raise BadInput(
+            f"{who}: unknown side effects {sorted(unknown)}; known are {', '.join(_SIDE_EFFECTS)}"
+        )
+    return effects
 
 
 def _check_hook(
@@ -224,10 +246,9 @@ def _check_hook(
     if not changes:
         raise BadInput(f"tool {name!r}: {role} makes sense only for a tool that writes or mutates")
     parameters = parameters_of(hook)
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return
-    given = tuple(one.name for one in parameters)
-    if set(given) != set(names):
+    given = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
+    takes_any = len(given) < len(parameters)
+    if not set(given) <= set(names) or (not takes_any and len(given) < len(names)):
         raise BadInput(
             f"tool {name!r}: {role} must have the tool's own parameters ({', '.join(names)}), "
             f"with ctx first if it wants it; it has ({', '.join(given)})"
@@ -241,17 +262,21 @@ def _remembered_s(name: str, idempotent: bool | float | None, effects: frozenset
         return math.inf
     if idempotent is False:
         return None
-    if idempotent <= 0:
+    if not idempotent > 0:
         raise BadInput(f"tool {name!r}: idempotent={idempotent} seconds is no time at all")
     return float(idempotent)
 
 
-def takes_context(hook: Callable[..., Any]) -> bool:
-    """Whether the function wants the context first."""
-    return wants_context(hook)
+def _check_times(name: str, timeout_s: float | None, verify_after_s: float) -> None:
+    if timeout_s is not None and not 0 < timeout_s < math.inf:
+        raise BadInput(f"tool {name!r}: timeout_s={timeout_s} must be positive and finite")
+    if not 0 <= verify_after_s < math.inf:
+        raise BadInput(f"tool {name!r}: verify_after_s={verify_after_s} must not be negative")
 
 
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine."""
-    call = getattr(function, "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(cast(Any, call))
+def _check_harmless(name: str, harmless: Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
+    listed = tuple(harmless)
+    for one in listed:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise BadInput(f"tool {name!r}: harmless lists types of exceptions, not {one!r}")
+    return listed

@@ -1,0 +1,217 @@
+"""From a durable intent to an outcome: run the body, record how it ended, settle what is in doubt, retry."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Literal, TypeAlias
+
+import anyio
+
+from ..effects import Effect
+from ..errors import Closed, Fenced
+from ..messages import Json
+from ..session.session import Session
+from .body import Ran
+from .claims import Claims
+from .gates import Ready
+from .ledger import Issue, Ledger, is_definite
+from .outcome import Landed, NotLanded, Result, ResultStatus, Verification, as_json, as_text, describe_error
+from .tool import AnyTool
+from .verifying import ask_verify
+
+InDoubtPolicy: TypeAlias = Literal["wait", "tell"]
+
+
+class Runner:
+    """Runs the bodies of one session's calls."""
+
+    def __init__(self, session: Session, *, in_doubt: InDoubtPolicy, grace_s: float, deps: Any) -> None:
+        self._session, self.ledger, self.claims = session, Ledger(session), Claims(session)
+        self._in_doubt, self._grace_s, self._deps = in_doubt, grace_s, deps
+
+    async def run(self, ready: Ready, row: Effect) -> Result | None:
+        """Run the body, as often as its retry policy and its outcome allow.
+
+        None if somebody else settled the call meanwhile: look again.
+        """
+        tool, rows = ready.tool, [row]
+        try:
+            while True:
+                ctx = self.ledger.context(row, self._deps)
+                ran = await self.ledger.run(
+                    tool, row, tool.body, ctx, ready.values, grace_s=self._grace_s
+                )
+                outcome = await self._conclude(ready, row, ran)
+                if not isinstance(outcome, Issue):
+                    return outcome
+                await anyio.sleep(tool.retry.pause_s(row.attempt, random.random()))
+                row = self.ledger.issue_again(ready, row, outcome)
+                rows.append(row)
+                await self.commit(row)
+        except BaseException as error:
+            if row.status == "running" and not row.changes_the_world:
+                self.ledger.discard(row)
+            elif row.status == "running" and not self._session.is_lost:
+                self.ledger.doubt(row, f"it was interrupted by {describe_error(error)}")
+            raise
+        finally:
+            for one in rows:
+                self.ledger.leave(one)
+
+    async def commit(self, row: Effect) -> None:
+        """Make the intent durable, if it changes the world. If that fails, the body is not entered."""
+        if row.changes_the_world:
+            try:
+                await self._session.flush()
+            except BaseException:
+                self.ledger.discard(row)
+                raise
+
+    # -- how it ended --------------------------------------------------------------------------------
+
+    async def _conclude(self, ready: Ready, row: Effect, ran: Ran) -> Result | Issue | None:
+        """The result, or how to try again; None if somebody else settled it meanwhile."""
+        try:
+            if ran.interrupt is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._record(ready.tool, row, ran, final=False)
+                raise ran.interrupt
+            return await self._record_and_go_on(ready, row, ran)
+        except (Fenced, Closed):
+            if row.changes_the_world and (ran.done or is_definite(ready.tool, ran)):
+                with anyio.CancelScope(shield=True), suppress(Closed):
+                    await self._session.engine.call(self.ledger.tell_successor, row, ran)
+            raise
+
+    async def _record_and_go_on(self, ready: Ready, row: Effect, ran: Ran) -> Result | Issue | None:
+        tool = ready.tool
+        more = row.attempt < tool.retry.attempts
+        definite = not ran.done and is_definite(tool, ran)
+        retry = definite and more and (tool.changes_the_world or not ran.stopped)
+        given = await self._record(tool, row, ran, final=definite and not retry)
+        if given is not None:
+            return result_of(row, given[0], "completed", given[1])
+        if retry:
+            return Issue.again(row)
+        if definite:
+            return result_of(row, _describe_failure(tool, ran), "failed")
+        return await self._settle_now(ready, row, ran, more=more)
+
+    async def _record(self, tool: AnyTool, row: Effect, ran: Ran, *, final: bool) -> tuple[str, Json] | None:
+        """Record how the body ended, durably if it changes the world; the result if it gave one."""
+        given: tuple[str, Json] | None = None
+        definite = not ran.done and is_definite(tool, ran)
+        if ran.done:
+            given = self.ledger.complete(row, ran.value, ran.latency_ms)
+        elif definite:
+            self.ledger.fail(row, _describe_failure(tool, ran), _why(ran), final=final)
+        else:
+            self.ledger.doubt(row, _why(ran))
+        if row.changes_the_world or self._session.waits_for_calls:
+            await self._session.flush()
+        if row.scope == "global":
+            if given is not None:
+                await self.claims.finish(row.operation, *given)
+            elif final:
+                await self.claims.free(row)
+        return given
+
+    # -- in doubt ------------------------------------------------------------------------------------
+
+    async def _settle_now(self, ready: Ready, row: Effect, ran: Ran, *, more: bool) -> Result | Issue | None:
+        """In doubt, and we are still here: settle it where the tool says how."""
+        tool = ready.tool
+        answer = await self.verify(tool, row, ready.values)
+        if row.status != "in_doubt":
+            return None
+        if isinstance(answer, Landed):
+            text, value = await self.record_landed(row, answer)
+            return result_of(row, text, "completed", value)
+        if isinstance(answer, NotLanded):
+            told = f"{_describe_failure(tool, ran)}. It was checked: nothing was done."
+            await self.record_not_landed(row, answer, text=None if more else told)
+            if more:
+                return Issue(generation=row.generation + 1, attempt=row.attempt + 1) if answer.final else Issue.again(row)
+            return result_of(row, told, "failed")
+        if more and self.ledger.is_recognised(tool, row):
+            return Issue.again(row)
+        return result_of(row, await self.tell(row), "in_doubt")
+
+    async def verify(self, tool: AnyTool, row: Effect, values: dict[str, Any]) -> Verification:
+        """What the tool's verify hook says about the row."""
+        age_s = (self._session.engine.now() - row.at).total_seconds()
+        return await ask_verify(self.ledger, tool, row, values, self._deps, age_s)
+
+    async def record_landed(self, row: Effect, answer: Landed) -> tuple[str, Json]:
+        """It happened: what the model is shown, and the same as data."""
+        value = as_json(answer.result)
+        text = as_text(value)
+        self.ledger.settle(row, "landed", "verify", text=text, value=value)
+        await self._session.flush()
+        if row.scope == "global":
+            await self.claims.finish(row.operation, text, value)
+        return text, value
+
+    async def record_not_landed(self, row: Effect, answer: NotLanded, text: str | None = None) -> None:
+        """It did not happen. With `text` that is the call's result; else it may be run again."""
+        self.ledger.settle(row, "not_landed", "verify", text=text, void=answer.final)
+        await self._session.flush()
+        if row.scope == "global" and text is not None:
+            await self.claims.free(row)
+
+    async def tell(self, row: Effect) -> str:
+        """What is known of a row in doubt; the model is told, where the policy says so."""
+        text = describe_doubt(row)
+        if self._in_doubt == "tell":
+            self.ledger.doubt(row, row.why, text)
+            await self._session.flush()
+        return text
+
+
+def result_of(row: Effect, text: str, status: ResultStatus, value: Json = None) -> Result:
+    """What came of a row."""
+    return Result(call_id=row.call.id, name=row.tool, content=text, value=value, status=status)
+
+
+def _why(ran: Ran) -> str:
+    if ran.stopped:
+        still = "; its body cannot be stopped and still runs" if ran.left_behind else ""
+        return f"it {ran.stopped}{still}"
+    return f"it raised {describe_error(ran.error)}"
+
+
+def _describe_failure(tool: AnyTool, ran: Ran) -> str:
+    return f"{tool.name} {ran.stopped}" if ran.stopped else f"{tool.name} raised {describe_error(ran.error)}"
+
+
+def describe_doubt(row: Effect) -> str:
+    """What the model is told of a call of which nobody knows whether it happened."""
+    what = "was given up as unknown" if row.status == "gave_up" else "is in doubt"
+    why = f": {row.why}" if row.why else ""
+    return (
+        f"{row.tool}: call {row.call.id!r} of {row.at:%Y-%m-%d %H:%M:%S} UTC {what}{why}. Whether it "
+        "happened is not known, and it is not run again before somebody says that it did not."
+    )
+
+
+async def run_chains(chains: Iterable[Sequence[Callable[[], Awaitable[None]]]]) -> None:
+    """Run the chains side by side, the parts of a chain one after another.
+
+    An error in one part stops none of the others; the first one is raised when all have ended.
+    """
+    errors: list[Exception] = []
+
+    async def follow(chain: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        for part in chain:
+            try:
+                await part()
+            except Exception as error:
+                errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for chain in chains:
+            tasks.start_soon(follow, chain)
+    if errors:
+        raise errors[0]

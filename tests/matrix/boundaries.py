@@ -1,0 +1,106 @@
+"""Every boundary that a process passes on its way, to be counted, and to end or stop it there.
+
+A boundary has a label and a number among those with the same label: which of two parallel calls comes first
+may change from one time to the next, the labels do not. Tools and hooks pass theirs by `at`. `install` adds
+those between the ledger and the disk: before a line of the ledger is recorded, before and after every commit,
+claim and item for the inbox, and after every barrier.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.entries import KIND_OF, Body
+from holdfast.session.session import Session
+from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
+
+
+class Point(NamedTuple):
+    """A boundary, and the how manieth of its label."""
+
+    label: str
+    number: int
+
+
+class _Path:
+    """The boundaries that this process has passed."""
+
+    def __init__(self) -> None:
+        self.passed: list[Point] = []
+        self._counts: Counter[str] = Counter()
+        self._target: Point | None = None
+        self._signal = signal.SIGKILL
+        self._lock = threading.Lock()
+
+    def arm(self, target: Point | None, signal_: signal.Signals = signal.SIGKILL) -> None:
+        """Send this process the signal when it comes to the target."""
+        self._target, self._signal = target, signal_
+
+    def at(self, label: str) -> None:
+        # Under the lock: nobody else in this process passes another one meanwhile.
+        with self._lock:
+            self._counts[label] += 1
+            point = Point(label, self._counts[label])
+            self.passed.append(point)
+            if point == self._target:
+                os.kill(os.getpid(), self._signal)
+
+
+path = _Path()
+"""Of this process: each is a child of its own."""
+at = path.at
+
+_LEDGER = ("tool.", "approval.", "inbox.", "checkpoint.", "session.rewound", "lease.renewed")
+
+
+def install(driver: Driver) -> None:
+    """Watch a driver, and every session of this process."""
+    _watch_driver(driver)
+    _watch_sessions()
+
+
+def _watch_driver(driver: Driver) -> None:
+    def commit(batch: Sequence[Append], real: Any = driver.commit) -> Sequence[Outcome]:
+        kinds = "+".join(kind for item in batch for kind in item.kinds)
+        return _around(f"commit {kinds}", lambda: real(batch))
+
+    def claim(change: ClaimChange, real: Any = driver.claim) -> Outcome:
+        return _around("claim", lambda: real(change))
+
+    def post(session: str, item: bytes, real: Any = driver.post) -> int:
+        return _around("post", lambda: real(session, item))
+
+    for watched in (commit, claim, post):
+        setattr(driver, watched.__name__, watched)
+
+
+def _around(label: str, act: Callable[[], Any]) -> Any:
+    at(f"before {label}")
+    answer = act()
+    at(f"after {label}")
+    return answer
+
+
+def _watch_sessions() -> None:
+    here: Any = Session
+    if hasattr(here.record, "watched"):
+        return
+    real_record, real_flush = Session.record, Session.flush
+
+    def record(self: Session, *bodies: Body, content: bytes | None = None) -> None:
+        kinds = [KIND_OF[type(body)] for body in bodies]
+        if any(kind.startswith(_LEDGER) for kind in kinds):
+            at(f"record {'+'.join(kinds)}")
+        real_record(self, *bodies, content=content)
+
+    async def flush(self: Session) -> None:
+        await real_flush(self)
+        at("flushed")
+
+    record.watched = True  # type: ignore[attr-defined]
+    here.record, here.flush = record, flush

@@ -1,0 +1,158 @@
+"""Many deaths: a scenario is rehearsed to learn its boundaries, then killed at each of them and finished by
+others, who may be killed as well."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..crash.warm import Warm
+from .boundaries import Point
+from .life import answer
+from .scenarios import live
+
+TRIAL_S = 30.0
+"""Beyond this a child hangs. None takes as much as a tenth of it."""
+
+_PHASES_MAX = 8
+"""A scenario asks a person once or twice."""
+
+
+class Phase(NamedTuple):
+    """A child's part of a rehearsal: what it did, from where, and the boundaries on its way."""
+
+    who: Callable[..., Any]
+    start: Path
+    points: list[Point]
+
+
+class Death(NamedTuple):
+    """Where the first child of a trial dies."""
+
+    scenario: str
+    phase: Phase
+    point: Point
+
+
+class Campaign:
+    """Trials on one driver, as many at once as there are processors."""
+
+    def __init__(self, warm: Warm, scheme: str, folder: Path) -> None:
+        self._warm, self._scheme, self._folder = warm, scheme, folder
+        self._count = 0
+        self._lock = threading.Lock()
+        self.problems: list[str] = []
+        self.scenarios = 0
+        self.boundaries = 0
+        self.kills = 0
+        self.pairs = 0
+
+    def rehearse(self, scenario: str) -> list[Death]:
+        """Play it undisturbed; every death that can be died on the way."""
+        folder, phases = self._new_folder(), []
+        for who in self._turns():
+            start = folder.with_name(f"{folder.name}-{len(phases)}")
+            shutil.copytree(folder, start)
+            outcome = self._play(folder, scenario, who, None)
+            assert isinstance(outcome, dict), f"{scenario} in rehearsal: {outcome!r}"
+            assert not outcome["problems"], f"{scenario} in rehearsal: {outcome['problems']}"
+            phases.append(Phase(who, start, [Point(*point) for point in outcome["points"]]))
+            if outcome["state"] == "done":
+                break
+        deaths = [Death(scenario, phase, point) for phase in phases for point in phase.points]
+        self.scenarios += 1
+        self.boundaries += len(deaths)
+        return deaths
+
+    def run(self, deaths: Iterable[Death], *, again: Callable[[Sequence[Point]], Sequence[Point]]) -> None:
+        """Die each of the deaths and finish the work, then do so again and die once more on the way: at those
+        boundaries of the recovery that `again` chooses. All problems are gathered."""
+        with ThreadPoolExecutor(os.cpu_count()) as lanes:
+            for trial in [lanes.submit(self._try, death, again) for death in deaths]:
+                trial.result()
+
+    def _try(self, death: Death, again: Callable[[Sequence[Point]], Sequence[Point]]) -> None:
+        folder = self._new_folder()
+        left = folder.with_name(f"{folder.name}-left")
+        shutil.copytree(death.phase.start, folder, dirs_exist_ok=True)
+        if not self._die(folder, death, death.phase.who, death.point):
+            return
+        shutil.copytree(folder, left)
+        recovery = self._finish(folder, death, [death.point])
+        for point in again(recovery):
+            # In the same place: the store remembers where the lock of the dead is.
+            shutil.rmtree(folder)
+            shutil.copytree(left, folder)
+            if self._die(folder, death, live, point):
+                self.pairs += 1
+                self._finish(folder, death, [death.point, point])
+        shutil.rmtree(folder)
+        shutil.rmtree(left)
+
+    def _die(self, folder: Path, death: Death, who: Callable[..., Any], point: Point) -> bool:
+        outcome = self._play(folder, death.scenario, who, point)
+        if outcome is None:
+            with self._lock:
+                self.kills += 1
+            return True
+        # Two threads may pass their boundaries in another order: then it lived to the end.
+        if not isinstance(outcome, dict) or outcome["problems"]:
+            self._blame(death, [point], outcome)
+        return False
+
+    def _finish(self, folder: Path, death: Death, points: list[Point]) -> list[Point]:
+        """Others go on until it is done; the boundaries of the first of them."""
+        first: list[Point] | None = None
+        for who in self._turns():
+            outcome = self._play(folder, death.scenario, who, None)
+            if not isinstance(outcome, dict) or outcome["problems"]:
+                self._blame(death, points, outcome)
+                return first or []
+            first = first or [Point(*point) for point in outcome["points"]]
+            if outcome["state"] == "done":
+                return first
+        self._blame(death, points, "it is never done")
+        return first or []
+
+    def _blame(self, death: Death, points: list[Point], outcome: object) -> None:
+        why = "\n    ".join(map(str, outcome["problems"])) if isinstance(outcome, dict) else repr(outcome)
+        where = ", then ".join(f"{point.label!r} ({point.number})" for point in points)
+        with self._lock:
+            self.problems.append(f"{self._scheme}, {death.scenario}, killed at {where}:\n    {why}")
+
+    def _play(
+        self, folder: Path, scenario: str, who: Callable[..., Any], target: Point | None
+    ) -> object:
+        with self._warm.child(who, str(folder), self._scheme, scenario, target) as child:
+            try:
+                return child.outcome(TRIAL_S)
+            except AssertionError as silence:
+                return repr(silence)
+
+    def _turns(self) -> Iterable[Callable[..., Any]]:
+        return (who for who, _ in zip(cycle([live, answer]), range(_PHASES_MAX), strict=False))
+
+    def _new_folder(self) -> Path:
+        with self._lock:
+            self._count += 1
+            folder = self._folder / f"{self._scheme}-{self._count}"
+        folder.mkdir()
+        return folder
+
+    def __str__(self) -> str:
+        return (
+            f"{self._scheme}: {self.scenarios} scenarios × {self.boundaries} boundaries, "
+            f"{self.kills} kills, {self.pairs} of them the second in a row"
+        )
+
+
+def spread(count: int, points: Sequence[Point]) -> list[Point]:
+    """So many of them, evenly."""
+    ends = [round(index * len(points) / count) for index in range(count + 1)] if count else []
+    return [points[first] for first, last in pairwise(ends) if first < last]

@@ -1,0 +1,170 @@
+"""One process's part of the work: it goes on from wherever others were killed, as far as it can.
+
+`live` drives a scenario until it is done, or until a person must say something; `answer` is that person, who
+knows the world and tells the truth. Both run in children, and die at the boundary that was chosen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import anyio._backends._asyncio  # Here, not anew in each child.
+import anyio.to_thread
+
+from holdfast import Message, Registry, Result, Run, Session, Store, ToolCall, open_store
+from holdfast.store.directory import DirectoryDriver
+from holdfast.store.driver import Driver
+from holdfast.store.sqlite import SqliteDriver
+
+from ..crash.warm import Line
+from . import boundaries, toolbox
+from .boundaries import Point
+from .world import World
+
+LINGER_S = 60.0
+"""Lines leave with barriers only, so that the same boundaries are passed each time."""
+
+
+class Call(NamedTuple):
+    """A call that the scripted model makes."""
+
+    id: str
+    tool: str
+    what: str
+
+
+class Life:
+    """An open store, the world, and the tools."""
+
+    def __init__(self, store: Store, world: World, folder: Path) -> None:
+        self.store, self.world = store, world
+        self.registry = Registry(toolbox.TOOLS.values())
+        self.problems: list[str] = []
+        self.acks = folder / "acks"
+        self._acks = os.open(self.acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def acknowledge(self, session: Session) -> None:
+        """Results were handed on: what is completed now must never be done again."""
+        rows = session.state.facts.effects.rows.values()
+        keys = [row.key for row in rows if row.status == "completed" and row.changes_the_world]
+        os.write(self._acks, (json.dumps(keys) + "\n").encode())
+
+    def expect(self, so: bool, why: str) -> None:
+        """Note a broken promise."""
+        if not so:
+            self.problems.append(why)
+
+    async def drive(self, session: Session, steps: Mapping[str, Sequence[Call]]) -> bool:
+        """Take every step that was not taken yet; whether nobody must say something first."""
+        await session.settle(self.registry)
+        taken = {one.name for one in session.state.path()}
+        async with session.run(agent="matrix") as run:
+            for number, (name, calls) in enumerate(steps.items()):
+                if name in taken:
+                    continue
+                if not await self._step(session, run, number, calls):
+                    run.pause("a person must say something")
+                    return False
+                self.expect(session.continuable, f"after {name}: {session.problems}")
+                await session.checkpoint(name=name)
+        return True
+
+    async def _step(self, session: Session, run: Run, number: int, calls: Sequence[Call]) -> bool:
+        if sum(message.role == "assistant" for message in session.transcript) <= number:
+            if sum(message.role == "user" for message in session.transcript) <= number:
+                await session.add(f"go on with {number}")
+            async with run.request() as request:
+                await request.reply(_reply(calls))
+        results = await self.registry.dispatch_step(session)
+        self.expect([result.call_id for result in results] == [call.id for call in calls], f"{results}")
+        if not self.take(session, results):
+            return False
+        for call, result in zip(calls, results, strict=True):
+            self.expect_result(call, result)
+        return True
+
+    def take(self, session: Session, results: Sequence[Result]) -> bool:
+        """Note what was handed on; whether no result is still to come."""
+        self.acknowledge(session)
+        return not any(result.status in ("waiting", "in_doubt") for result in results)
+
+    def expect_result(self, call: Call, result: Result) -> None:
+        """What the tool returned, now or when it was run."""
+        if call.tool == "broken":
+            self.expect(result.status == "failed", f"{call}: {result}")
+            return
+        said = f"{call.tool} {call.what.partition('#')[0]}"
+        good = result.status == "completed" and said in result.content and said in str(result.value)
+        self.expect(good, f"{call}: {result}")
+
+
+def _reply(calls: Sequence[Call]) -> Message:
+    blocks = tuple(ToolCall(id=call.id, name=call.tool, args={"what": call.what}) for call in calls)
+    return Message(role="assistant", blocks=blocks)
+
+
+# -- in children --------------------------------------------------------------------------------------
+
+Act = Callable[[Life], Awaitable[str]]
+
+
+def open_driver(scheme: str, folder: Path) -> Driver:
+    """The driver of a trial's store."""
+    return DirectoryDriver(folder / "store") if scheme == "dir" else SqliteDriver(folder / "store")
+
+
+def run(folder: str, scheme: str, target: Sequence[Any] | None, act: Act) -> dict[str, Any]:
+    """Act in the store and the world of this folder; what came of it, and the boundaries on the way."""
+    place = Path(folder)
+    # The locks of holders are part of the trial, as everything else is.
+    tempfile.tempdir = str(place / "tmp")
+    Path(tempfile.tempdir).mkdir(exist_ok=True)
+    world = toolbox.enter(place / "world")
+    boundaries.path.arm(Point(*target) if target else None)
+    problems: list[str] = []
+
+    async def main() -> str:
+        driver = await anyio.to_thread.run_sync(open_driver, scheme, place)
+        boundaries.install(driver)
+        async with open_store(driver, linger_s=LINGER_S) as store:
+            life = Life(store, world, place)
+            try:
+                return await act(life)
+            finally:
+                problems.extend(life.problems)
+
+    state = anyio.run(main)
+    return {"state": state, "points": boundaries.path.passed, "problems": problems}
+
+
+def answer(
+    line: Line, folder: str, scheme: str, scenario: str, target: Sequence[Any] | None = None
+) -> dict[str, Any]:
+    """Say what became of every call in doubt, and agree to every call that waits."""
+
+    async def act(life: Life) -> str:
+        async for doubt in life.store.in_doubt():
+            row = doubt.effect
+            deed = life.world.find(row.key)
+            verdict = "not_landed" if deed is None else "landed"
+            await life.store.resolve(
+                doubt.session,
+                row.issued,
+                "not_landed" if deed is None else "landed",
+                by="ann",
+                note=f"I looked: {verdict}",
+                result=None if deed is None else deed.result,
+            )
+        async for head in life.store.sessions():
+            state = await life.store.load(head.session)
+            for asked in list(state.facts.effects.questions):
+                await life.store.approve(head.session, asked, by="bob")
+        return "answered"
+
+    return run(folder, scheme, target, act)
