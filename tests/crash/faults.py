@@ -25,11 +25,12 @@ When: TypeAlias = Literal["before", "half", "after"]
 
 
 class Event(NamedTuple):
-    """Something is about to change on the disk."""
+    """Something is about to change on the disk. A rename has a target."""
 
     number: int
     kind: Kind
     path: str
+    target: str = ""
 
 
 Rule: TypeAlias = Callable[[Event], "Kill | Fail | None"]
@@ -53,6 +54,8 @@ class Disk:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.done: list[Event] = []
+        """Those that came to their end."""
         self.rule: Rule = lambda event: None
         self._count = 0
         self._lock = threading.Lock()
@@ -61,27 +64,33 @@ class Disk:
         """Die at the event with this number, counted from 1."""
         self.rule = lambda event: Kill(when) if event.number == number else None
 
-    def fail(self, error: int, *, when: When = "before", kind: Kind = "write", path: str = "") -> None:
-        """From now on, this kind of thing fails for files whose path holds `path`."""
-        self.rule = lambda event: Fail(error, when) if event.kind == kind and path in event.path else None
+    def fail(self, error: int, *kinds: Kind, when: When = "before", path: str = "") -> None:
+        """From now on, things of these kinds fail for files whose path holds `path`."""
+        self.rule = lambda event: Fail(error, when) if event.kind in kinds and path in event.path else None
 
     def heal(self) -> None:
         """From now on, everything works again."""
         self.rule = lambda event: None
 
     def do(
-        self, kind: Kind, path: object, act: Callable[[], Any], half: Callable[[], Any] | None = None
+        self,
+        kind: Kind,
+        path: object,
+        act: Callable[[], Any],
+        half: Callable[[], Any] | None = None,
+        *,
+        target: object = "",
     ) -> Any:
         """Do it, or what the rule says."""
         with self._lock:
             self._count += 1
-            event = Event(
-                self._count, kind, os.fsdecode(path) if isinstance(path, str | bytes) else str(path)
-            )
+            event = Event(self._count, kind, str(path), str(target))
             self.events.append(event)
             fault = self.rule(event)
         if fault is None:
-            return act()
+            answer = act()
+            self.done.append(event)
+            return answer
         if fault.when == "half":
             (half or act)()
         elif fault.when == "after":
@@ -152,7 +161,8 @@ def _sync(disk: Disk, real: Callable[[int], None]) -> Callable[[int], None]:
 
 def _by_path(disk: Disk, kind: Kind, real: Callable[..., None]) -> Callable[..., None]:
     def call(path: Any, *args: Any, **options: Any) -> None:
-        disk.do(kind, path, lambda: real(path, *args, **options))
+        target = args[0] if kind == "rename" else ""
+        disk.do(kind, path, lambda: real(path, *args, **options), target=target)
 
     return call
 

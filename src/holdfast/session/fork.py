@@ -33,14 +33,15 @@ def fork(
     name = into or SessionId(f"{origin[:180]}-fork-{uid[:8]}")
     if name == origin:
         raise BadInput(f"a fork needs an id of its own, not {origin!r}")
-    origin_uid = state.facts.head.uid
+    # The journal that has the entry itself: a version may be inherited.
+    owner = journal.find_owner(point.seq)
     state.facts.head.session = name
     sealed = append_to(
         state,
         SessionForked(
             uid=uid,
-            origin=origin,
-            origin_uid=origin_uid,
+            origin=owner.id,
+            origin_uid=owner.uid,
             version=version,
             labels=labels,
             left_behind=tuple(
@@ -59,7 +60,7 @@ def fork(
             lines=(sealed.line,),
             kinds=(sealed.entry.kind,),
             head=copy(state.facts.head),
-            pin=Pin(origin=origin, uid=origin_uid, seq=point.seq),
+            pin=Pin(origin=owner.name, uid=owner.uid, seq=point.seq),
         ),
     )
     if isinstance(outcome, OriginGone):

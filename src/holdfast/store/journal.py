@@ -15,11 +15,14 @@ from .driver import Driver, hidden_name
 
 
 class _Segment(NamedTuple):
-    """Entries `first` to `last` (None: to the end) are in the journal called `name`."""
+    """Entries `first` to `last` (None: to the end) are in the journal called `name`: that of the session `id`,
+    or what forks have kept of it."""
 
     name: SessionId
     first: int
     last: int | None
+    id: SessionId
+    uid: str
 
 
 class Journal:
@@ -31,18 +34,23 @@ class Journal:
         self._segments = self._find_segments()
 
     def _find_segments(self) -> list[_Segment]:
-        name, last = self.session, None
+        name, id, last = self.session, self.session, None
         first = self._first_entry(name)
         if first is None:
             raise NotFound(f"no session {self.session!r}")
         segments: list[_Segment] = []
         while True:
-            segments.append(_Segment(name, first.seq, last))
             body = first.body
-            if not isinstance(body, SessionForked):
+            assert isinstance(body, SessionOpened | SessionForked)
+            segments.append(_Segment(name, first.seq, last, id, body.uid))
+            if isinstance(body, SessionOpened):
                 return segments[::-1]
-            last = first.seq - 1
+            last, id = first.seq - 1, SessionId(body.origin)
             name, first = self._find_origin(body)
+
+    def find_owner(self, seq: int) -> _Segment:
+        """The part that holds an entry: this session's own, or one that it inherits."""
+        return next(one for one in self._segments if one.last is None or seq <= one.last)
 
     def _find_origin(self, fork: SessionForked) -> tuple[SessionId, Entry]:
         """The origin may have been deleted, and another session made under its id."""

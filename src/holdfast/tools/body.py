@@ -99,7 +99,7 @@ async def run_guarded(
     found: list[Ran] = []
     scope = anyio.CancelScope(shield=True)
     sync = not hook.is_async
-    given_up = False
+    given_up = threading.Event()
     begun = not sync
     gate = threading.Lock()
     """Either the thread begins, or we give it up first."""
@@ -111,7 +111,7 @@ async def run_guarded(
     def in_thread(*args: Any, **kwargs: Any) -> None:
         nonlocal begun
         with gate:
-            if given_up:
+            if given_up.is_set():
                 return
             begun = True
         try:
@@ -122,7 +122,7 @@ async def run_guarded(
             on_end()
             raise
         note(ran)
-        if given_up:
+        if given_up.is_set():
             on_late(ran)
 
     async def drive() -> None:
@@ -150,7 +150,8 @@ async def run_guarded(
                     await ended.wait()
             if not ended.is_set():
                 with gate:
-                    ctx.cancelled = given_up = True
+                    given_up.set()
+                ctx.cancelled = True
                 scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await ended.wait()
@@ -162,7 +163,7 @@ async def run_guarded(
     if found:
         return replace(found[0], interrupt=interrupt)
     return Ran(
-        stopped="timed out" if given_up and interrupt is None else "was cancelled",
+        stopped="timed out" if given_up.is_set() and interrupt is None else "was cancelled",
         begun=begun,
         left_behind=sync and begun,
         interrupt=interrupt,

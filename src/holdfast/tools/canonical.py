@@ -13,6 +13,7 @@ from hashlib import sha256
 from ..limits import INT_BITS_MAX, JSON_DEPTH_MAX
 from ..messages import Json
 
+
 class NotCanonical(ValueError):
     """A value that JSON cannot hold faithfully; `path` says where."""
 

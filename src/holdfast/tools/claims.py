@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ..clock import boot_s
 from ..effects import Effect
 from ..entries import ResultContent
-from ..errors import HoldfastError, LeaseHeld, NotFound
+from ..errors import LeaseHeld, NotFound
 from ..ids import SessionId
 from ..limits import LEASE_POLL_S
 from ..messages import Json
@@ -103,62 +103,83 @@ class Claims:
     async def _look(self, claim: Claim, operation: str) -> Taking | None:
         """What became of somebody else's claim; None if it can be taken over."""
         assert claim.session is not None
-        gone = Busy(f"session {claim.session!r} had it and was deleted; nobody can tell whether it happened")
-        found, held = await self._engine.call(_find, self._engine, claim, operation)
-        if found is not None and found.status == "completed":
-            said = await self._engine.call(_read, self._engine, claim.session, found)
-            return Theirs(replace(claim, done=True, text=said.text, value=said.value))
-        if held is None:
-            return gone
-        if found is None or found.status not in ("in_doubt", "gave_up"):
-            # Not begun, or between two attempts. If we get the owner's lease, it can begin none any more.
-            owner = Session.existing(self._engine, claim.session)
-            try:
-                async with owner:
-                    if owner.state.facts.head.uid != claim.uid:
-                        return gone
-                    found = owner.state.facts.effects.find_last(operation)
-            except LeaseHeld as lease:
-                return Busy(f"session {claim.session!r} has it ({lease.holder})", passing=True)
-            except NotFound:
-                return gone
-        if found is None or found.status in ("failed", "not_landed", "discarded", "undone"):
-            return None
-        return Busy(
-            f"session {claim.session!r} issued it at {found.at:%H:%M:%S} UTC, and nobody knows what became of it"
-        )
+        found = await self._engine.call(_find, self._engine, claim, operation)
+        if isinstance(found, Taking):
+            return found
+        # Not begun, or it failed. If we get the owner's lease, it can begin no more.
+        try:
+            async with Session.existing(self._engine, claim.session) as owner:
+                if owner.state.facts.head.uid != claim.uid:
+                    return _gone(claim)
+                row = owner.state.facts.effects.find_last(operation)
+        except LeaseHeld as held:
+            return Busy(f"session {claim.session!r} has it ({held.holder})", passing=True)
+        except NotFound:
+            return _gone(claim)
+        return None if _is_free(row) else _unknown(claim, row)
 
     async def finish(self, operation: str, text: str, value: Json) -> None:
         """Keep the result with the claim."""
         await self._replace(operation, done=True, text=text, value=value)
 
-    async def free(self, operation: str) -> None:
-        """Surely nothing happened: anybody may try again, with another key."""
-        await self._replace(operation, session=None, uid="", call="", free=True)
+    async def free(self, row: Effect) -> None:
+        """Surely nothing happened, or it was undone: anybody may do it, with another key."""
+        await self._replace(
+            row.operation,
+            generation=row.generation + 1,
+            session=None,
+            uid="",
+            call="",
+            done=False,
+            text="",
+            value=None,
+        )
 
-    async def _replace(self, operation: str, *, free: bool = False, **changes: Json) -> None:
+    async def _replace(self, operation: str, **changes: Json) -> None:
         record = await self._engine.call(self._engine.driver.find_claim, _key(operation))
-        if record is None:
-            return
-        claim = msgspec.json.decode(record, type=Claim)
+        claim = Claim() if record is None else msgspec.json.decode(record, type=Claim)
         head = self._session.state.facts.head
         if claim.session == head.session and claim.uid == head.uid:
-            generation = claim.generation + 1 if free else claim.generation
-            await self._change(operation, record, _encode(replace(claim, generation=generation, **changes)))
+            await self._change(operation, record, _encode(replace(claim, **changes)))
 
     async def _change(self, operation: str, expect: str | None, record: str) -> bool:
         change = ClaimChange(key=_key(operation), expect=expect, record=record)
         return not isinstance(await self._engine.call(self._engine.driver.claim, change), Claimed)
 
 
-def _find(engine: Engine, claim: Claim, operation: str) -> Effect | None:
-    """The owner's row, if it has one. A session that was deleted took its ledger along."""
+def _find(engine: Engine, claim: Claim, operation: str) -> Taking | None:
+    """What the owner's journal says about the operation; None if the owner is not at it."""
     assert claim.session is not None
     try:
-        state = Journal(engine.driver, claim.session).fold()
-    except HoldfastError:
+        facts = Journal(engine.driver, claim.session).fold().facts
+    except NotFound:
+        return _gone(claim)
+    if facts.head.uid != claim.uid:
+        return _gone(claim)
+    row = facts.effects.find_last(operation)
+    if _is_free(row):
         return None
-    return state.facts.effects.find_last(operation) if state.facts.head.uid == claim.uid else None
+    assert row is not None
+    if row.status == "completed":
+        said = _read(engine, claim.session, row)
+        return Theirs(replace(claim, done=True, text=said.text, value=said.value))
+    lease = facts.head.lease
+    if row.status == "running" and lease is not None and engine.presence.judge(lease.holder).alive:
+        return Busy(f"session {claim.session!r} is at it ({lease.name})", passing=True)
+    return _unknown(claim, row)
+
+
+def _is_free(row: Effect | None) -> bool:
+    return row is None or row.status in ("failed", "not_landed", "discarded", "undone")
+
+
+def _unknown(claim: Claim, row: Effect | None) -> Busy:
+    at = f" at {row.at:%Y-%m-%d %H:%M:%S} UTC" if row is not None else ""
+    return Busy(f"session {claim.session!r} issued it{at}, and nobody knows what became of it")
+
+
+def _gone(claim: Claim) -> Busy:
+    return Busy(f"session {claim.session!r} had it and was deleted; nobody can tell whether it happened")
 
 
 def _read(engine: Engine, session: SessionId, row: Effect) -> ResultContent:

@@ -65,7 +65,8 @@ class Dispatch:
         begun: list[Begun] = []
         try:
             for call in calls:
-                begun.append(await self._begin(call))
+                # One by one: those that were begun are let go if a later one cannot be.
+                begun.append(await self._begin(call))  # noqa: PERF401
             pending = [one for one in begun if isinstance(one, Pending)]
             if any(one.row is not None and one.row.changes_the_world for one in pending):
                 await self._session.flush()
@@ -227,7 +228,9 @@ class Dispatch:
                 issued = self._ledger.issue(ready, call.ref, scope, operation, decision)
                 return self._pend(ready, lambda: self._run(call, ready, issued), issued)
 
-    def _pend(self, ready: Ready, finish: Callable[[], Awaitable[Result]], row: Effect | None = None) -> Pending:
+    def _pend(
+        self, ready: Ready, finish: Callable[[], Awaitable[Result]], row: Effect | None = None
+    ) -> Pending:
         return Pending(ready.tool.name, "write" in ready.tool.side_effects, finish, row)
 
     def _block(self, call: Call, ready: Ready, text: str) -> Result:

@@ -356,6 +356,10 @@ class Ledger:
             self.discard(row)
             raise
         _under_way[row.key] = self._session.engine
+
+        def ended() -> None:
+            _under_way.pop(row.key, None)
+
         return await run_guarded(
             hook,
             ctx,
@@ -363,7 +367,7 @@ class Ledger:
             timeout_s=row.timeout_s,
             grace_s=grace_s,
             on_late=lambda ran: self._learn_late(tool, row, ran),
-            on_end=lambda: _under_way.pop(row.key, None),
+            on_end=ended,
         )
 
     async def _check_lease(self) -> None:

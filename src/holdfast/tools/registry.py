@@ -11,16 +11,18 @@ from ..effects import Effect, Repeats
 from ..entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
-from ..messages import ForeignMessage, Json, Message, ToolCall, ToolResult, calls_of
+from ..messages import ForeignMessage, Json, Message, Text, ToolCall, ToolResult, calls_of
 from ..session.answers import Doubt
 from ..session.session import Session
 from ..session.store import Store
 from .body import run_plain
 from .context import ToolContext
-from .dispatch import Call, Dispatch, InDoubtPolicy
+from .dispatch import Call, Dispatch
 from .gates import Asks, Gates, Refused
-from .outcome import Result, as_json, as_text
+from .outcome import Result, ResultStatus, as_json, as_text
 from .policy import Policy
+from .running import InDoubtPolicy, Runner, describe_failure
+from .settling import settle
 from .tool import AnyTool, as_tool
 from .undo import Undone, undo
 
@@ -128,7 +130,7 @@ class Registry:
         """Settle what is in doubt; see `Session.settle`."""
         if policy not in (None, "wait", "tell"):
             raise BadInput(f"policy is 'wait' or 'tell', not {policy!r}")
-        return await self._dispatch(session, deps, policy).settle()
+        return await settle(session, self._tools, self._gates, self._runner(session, deps, policy))
 
     async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
         """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""
@@ -143,45 +145,35 @@ class Registry:
 
     async def undo(self, session: Session, effects: Sequence[Effect], *, deps: Any = None) -> list[Undone]:
         """Take effects back, the last first, each on record as an effect of its own."""
-        return await undo(session, self._tools, self._gates, effects, grace_s=self._grace_s, deps=deps)
+        return await undo(session, self._tools, self._gates, self._runner(session, deps), effects)
 
-    def _dispatch(self, session: Session, deps: Any, policy: str | None = None) -> Dispatch:
-        return Dispatch(
-            session,
-            self._tools,
-            self._gates,
-            in_doubt="tell" if (policy or self._in_doubt) == "tell" else "wait",
-            grace_s=self._grace_s,
-            deps=deps,
-        )
+    def _dispatch(self, session: Session, deps: Any) -> Dispatch:
+        return Dispatch(session, self._tools, self._gates, self._runner(session, deps))
+
+    def _runner(self, session: Session, deps: Any, policy: str | None = None) -> Runner:
+        chosen: InDoubtPolicy = "tell" if (policy or self._in_doubt) == "tell" else "wait"
+        return Runner(session, in_doubt=chosen, grace_s=self._grace_s, deps=deps)
 
     async def _dispatch_bare(self, call: Call, deps: Any) -> Result:
         gated = self._gates.check(
             call.name, call.args, repeats=self._repeats, tried=[], answer=None, budget=None
         )
-        if isinstance(gated, Refused):
-            self._repeats.note_call(gated.fingerprint)
-            return Result(call_id=call.ref.id, name=call.name, content=gated.content, status="refused")
         if isinstance(gated, Asks):
             text = f"{call.name}: needs a person's approval, and there is no session to wait in"
-            return Result(call_id=call.ref.id, name=call.name, content=text, status="refused")
+            gated = Refused(gate="policy", content=text, fingerprint=gated.ready.fingerprint)
         self._repeats.note_call(gated.fingerprint)
+        if isinstance(gated, Refused):
+            return Result(call_id=call.ref.id, name=call.name, content=gated.content, status="refused")
         ctx = ToolContext(
             key=gated.fingerprint, call_id=call.ref.id, attempt=1, deps=deps, session=None, issued_at=None
         )
         tool = gated.tool
-        ran = await run_plain(tool.function, ctx, gated.values, tool.timeout_s)
-        if ran.error is not None or ran.stopped:
-            text = f"{tool.name} {ran.stopped}" if ran.stopped else _raised(tool, ran.error)
-            return Result(call_id=call.ref.id, name=call.name, content=text, status="failed")
-        value = as_json(ran.value)
-        text = as_text(value)
-        self._repeats.note_result(gated.fingerprint, text.encode("utf-8", "replace"))
-        return Result(call_id=call.ref.id, name=call.name, content=text, value=value)
-
-
-def _raised(tool: AnyTool, error: Exception | None) -> str:
-    return f"{tool.name} raised {type(error).__name__}: {error}"
+        ran = await run_plain(tool.body, ctx, gated.values, tool.timeout_s)
+        value = as_json(ran.value) if ran.done else None
+        text = as_text(value) if ran.done else describe_failure(tool, ran)
+        self._repeats.note_result(gated.fingerprint, text.encode())
+        status: ResultStatus = "completed" if ran.done else "failed"
+        return Result(call_id=call.ref.id, name=call.name, content=text, value=value, status=status)
 
 
 def _last_calls(session: Session) -> tuple[int, Sequence[ToolCall], dict[int, ToolResult]]:
@@ -195,7 +187,8 @@ def _last_calls(session: Session) -> tuple[int, Sequence[ToolCall], dict[int, To
 
 
 def _as_result(call: ToolCall, given: ToolResult) -> Result:
-    text = given.content if isinstance(given.content, str) else ""
+    said = given.content
+    text = said if isinstance(said, str) else "".join(one.text for one in said if isinstance(one, Text))
     return Result(
         call_id=call.id,
         name=call.name,

@@ -29,7 +29,7 @@ class Runner:
 
     def __init__(self, session: Session, *, in_doubt: InDoubtPolicy, grace_s: float, deps: Any) -> None:
         self._session, self.ledger, self.claims = session, Ledger(session), Claims(session)
-        self._in_doubt, self._grace_s, self._deps = in_doubt, grace_s, deps
+        self._in_doubt, self.grace_s, self.deps = in_doubt, grace_s, deps
 
     async def run(self, ready: Ready, row: Effect) -> Result | None:
         """Run the body, as often as its retry policy and its outcome allow.
@@ -39,10 +39,8 @@ class Runner:
         tool, rows = ready.tool, [row]
         try:
             while True:
-                ctx = self.ledger.context(row, self._deps)
-                ran = await self.ledger.run(
-                    tool, row, tool.body, ctx, ready.values, grace_s=self._grace_s
-                )
+                ctx = self.ledger.context(row, self.deps)
+                ran = await self.ledger.run(tool, row, tool.body, ctx, ready.values, grace_s=self.grace_s)
                 outcome = await self._conclude(ready, row, ran)
                 if not isinstance(outcome, Issue):
                     return outcome
@@ -96,7 +94,7 @@ class Runner:
         if retry:
             return Issue.again(row)
         if definite:
-            return result_of(row, _describe_failure(tool, ran), "failed")
+            return result_of(row, describe_failure(tool, ran), "failed")
         return await self._settle_now(ready, row, ran, more=more)
 
     async def _record(self, tool: AnyTool, row: Effect, ran: Ran, *, final: bool) -> tuple[str, Json] | None:
@@ -106,9 +104,9 @@ class Runner:
         if ran.done:
             given = self.ledger.complete(row, ran.value, ran.latency_ms)
         elif definite:
-            self.ledger.fail(row, _describe_failure(tool, ran), _why(ran), final=final)
+            self.ledger.fail(row, describe_failure(tool, ran), why_of(ran), final=final)
         else:
-            self.ledger.doubt(row, _why(ran))
+            self.ledger.doubt(row, why_of(ran))
         if row.changes_the_world or self._session.waits_for_calls:
             await self._session.flush()
         if row.scope == "global":
@@ -130,10 +128,11 @@ class Runner:
             text, value = await self.record_landed(row, answer)
             return result_of(row, text, "completed", value)
         if isinstance(answer, NotLanded):
-            told = f"{_describe_failure(tool, ran)}. It was checked: nothing was done."
+            told = f"{describe_failure(tool, ran)}. It was checked: nothing was done."
             await self.record_not_landed(row, answer, text=None if more else told)
             if more:
-                return Issue(generation=row.generation + 1, attempt=row.attempt + 1) if answer.final else Issue.again(row)
+                following = Issue(generation=row.generation + 1, attempt=row.attempt + 1)
+                return following if answer.final else Issue.again(row)
             return result_of(row, told, "failed")
         if more and self.ledger.is_recognised(tool, row):
             return Issue.again(row)
@@ -142,7 +141,7 @@ class Runner:
     async def verify(self, tool: AnyTool, row: Effect, values: dict[str, Any]) -> Verification:
         """What the tool's verify hook says about the row."""
         age_s = (self._session.engine.now() - row.at).total_seconds()
-        return await ask_verify(self.ledger, tool, row, values, self._deps, age_s)
+        return await ask_verify(self.ledger, tool, row, values, self.deps, age_s)
 
     async def record_landed(self, row: Effect, answer: Landed) -> tuple[str, Json]:
         """It happened: what the model is shown, and the same as data."""
@@ -175,14 +174,16 @@ def result_of(row: Effect, text: str, status: ResultStatus, value: Json = None) 
     return Result(call_id=row.call.id, name=row.tool, content=text, value=value, status=status)
 
 
-def _why(ran: Ran) -> str:
+def why_of(ran: Ran) -> str:
+    """Why a body gave no value, for the record."""
     if ran.stopped:
         still = "; its body cannot be stopped and still runs" if ran.left_behind else ""
         return f"it {ran.stopped}{still}"
     return f"it raised {describe_error(ran.error)}"
 
 
-def _describe_failure(tool: AnyTool, ran: Ran) -> str:
+def describe_failure(tool: AnyTool, ran: Ran) -> str:
+    """What the model is told of a body that gave no value."""
     return f"{tool.name} {ran.stopped}" if ran.stopped else f"{tool.name} raised {describe_error(ran.error)}"
 
 

@@ -92,7 +92,9 @@ class FunctionArguments:
         self._known: tuple[str, ...] = tuple(self.schema.get("properties", ()))
         text = json.dumps(self.schema)
         if '"writeOnly": true' in text:
-            raise BadInput(f"tool {name!r}: a secret is no argument for a model to give; hand it over in deps")
+            raise BadInput(
+                f"tool {name!r}: a secret is no argument for a model to give; hand it over in deps"
+            )
         self._has_sets = '"uniqueItems": true' in text
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
@@ -102,7 +104,9 @@ class FunctionArguments:
         try:
             model = self._validate(json.dumps(plain, allow_nan=False), strict=True)
         except ValidationError as error:
-            raise BadArguments([self._problem(one, plain) for one in error.errors(include_url=False)]) from None
+            raise BadArguments(
+                [self._problem(one, plain) for one in error.errors(include_url=False)]
+            ) from None
         values = {name: getattr(model, name) for name in self.names}
         dumped = self._dump(model, mode="json", by_alias=True)
         if self._has_sets:
@@ -135,15 +139,13 @@ def _order_sets(live: Any, dumped: Json) -> Json:
 def _inside(value: Json, location: Any, *, missing: bool) -> list[str | int]:
     """The parts of a location that lead through the value: pydantic names the members of a union, too."""
     found: list[str | int] = []
-    for place, part in enumerate(location):
-        if (isinstance(part, str) and isinstance(value, dict) and part in value) or (
-            isinstance(part, int) and isinstance(value, list) and part < len(value)
-        ):
+    for part in location:
+        try:
             value = value[part]
-            found.append(part)
-        elif missing and place == len(location) - 1:
-            found.append(part)
-    return found
+        except (LookupError, TypeError):
+            continue
+        found.append(part)
+    return [*found, location[-1]] if missing else found
 
 
 class SchemaArguments:

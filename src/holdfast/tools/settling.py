@@ -8,9 +8,9 @@ from functools import partial
 from ..effects import Effect
 from ..session.session import Session
 from .gates import Gates
+from .ledger import Issue
 from .outcome import Landed, NotLanded
 from .running import Runner, run_chains
-from .ledger import Issue
 from .tool import AnyTool
 
 
@@ -24,7 +24,9 @@ async def settle(
     chains: dict[object, list[Callable[[], Awaitable[None]]]] = {}
     for row in session.in_doubt:
         place = row.tool if "write" in row.side_effects else row.issued
-        chains.setdefault(place, []).append(partial(_settle_one, session, tools.get(row.tool), gates, runner, row))
+        chains.setdefault(place, []).append(
+            partial(_settle_one, session, tools.get(row.tool), gates, runner, row)
+        )
     await run_chains(list(chains.values()))
     return session.in_doubt
 

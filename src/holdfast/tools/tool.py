@@ -234,9 +234,7 @@ def check_side_effects(who: str, declared: Collection[str]) -> frozenset[str]:
     effects = frozenset(declared)
     unknown = effects - set(_SIDE_EFFECTS)
     if unknown:
-        raise BadInput(
-            f"{who}: unknown side effects {sorted(unknown)}; known are {', '.join(_SIDE_EFFECTS)}"
-        )
+        raise BadInput(f"{who}: unknown side effects {sorted(unknown)}; known are {', '.join(_SIDE_EFFECTS)}")
     return effects
 
 
@@ -275,7 +273,7 @@ def _check_times(name: str, timeout_s: float | None, verify_after_s: float) -> N
 
 
 def _check_harmless(name: str, harmless: Iterable[type[Exception]]) -> tuple[type[Exception], ...]:
-    listed = tuple(harmless)
+    listed: tuple[Any, ...] = tuple(harmless)
     for one in listed:
         if not (isinstance(one, type) and issubclass(one, Exception)):
             raise BadInput(f"tool {name!r}: harmless lists types of exceptions, not {one!r}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+import anyio
 from msgspec import Struct
 
 from ..effects import Effect
@@ -13,11 +14,12 @@ from ..errors import Corrupt
 from ..messages import Json
 from ..session.session import Session
 from ..store.journal import Journal
+from .body import Ran
 from .canonical import digest
-from .gates import Gates
-from .ledger import Issue, Ledger
-from .outcome import NotDone
-from .tool import AnyTool
+from .gates import Gates, Ready
+from .ledger import Issue, is_definite
+from .running import Runner, why_of
+from .tool import AnyTool, Hook
 
 UndoStatus: TypeAlias = Literal["undone", "cannot", "failed", "in_doubt"]
 
@@ -33,24 +35,18 @@ class Undone(Struct, frozen=True, kw_only=True):
 
 
 async def undo(
-    session: Session,
-    tools: Mapping[str, AnyTool],
-    gates: Gates,
-    effects: Sequence[Effect],
-    *,
-    grace_s: float,
-    deps: Any,
+    session: Session, tools: Mapping[str, AnyTool], gates: Gates, runner: Runner, effects: Sequence[Effect]
 ) -> list[Undone]:
     """Take the effects back, the last first. One that cannot be is reported, and stays."""
     found: list[Undone] = []
     for row in sorted(effects, key=lambda one: one.issued, reverse=True):
-        status, why = await _undo_one(session, tools.get(row.tool), gates, row, grace_s, deps)
+        status, why = await _undo_one(session, tools.get(row.tool), gates, runner, row)
         found.append(Undone(tool=row.tool, call=row.call.id, issued=row.issued, status=status, why=why))
     return found
 
 
 async def _undo_one(
-    session: Session, tool: AnyTool | None, gates: Gates, row: Effect, grace_s: float, deps: Any
+    session: Session, tool: AnyTool | None, gates: Gates, runner: Runner, row: Effect
 ) -> tuple[UndoStatus, str]:
     if row.status != "completed":
         return "cannot", f"it is {row.status}"
@@ -59,35 +55,57 @@ async def _undo_one(
     ready = gates.fit(tool, await session.engine.call(_args_of, session, row.issued))
     if ready is None:
         return "cannot", "its arguments no longer fit the tool"
-    ledger = Ledger.of(session)
     operation = digest("undo", session.state.facts.head.uid, str(row.issued))
     last = session.state.facts.effects.find_last(operation)
-    if last is not None and last.status == "in_doubt":
+    if last is not None and last.status in ("running", "in_doubt", "gave_up"):
         return "in_doubt", last.why
-    how = Issue(generation=0 if last is None else last.generation + 1)
-    call = CallRef(id=f"undo-{row.issued}-{how.generation}")
-    issued = ledger.issue(ready, call, "call", operation, how, undoes=row.issued)
-    await session.flush()
-    ctx = ledger.context(issued, deps)
-    ctx.result = (await ledger.recall(row)).value
-    ran = await ledger.run(issued, tool.undo, ctx, ready.values, grace_s=grace_s)
-    if ran.error is None and not ran.stopped:
-        ledger.complete(issued, ran.value, ran.latency_ms)
-        session.record(ToolUndone(issued=row.issued, by=issued.issued))
-        await session.flush()
-        if ran.interrupt is not None:
-            raise ran.interrupt
-        return "undone", ""
-    why = f"{type(ran.error).__name__}: {ran.error}" if ran.error else f"it {ran.stopped}"
-    definite = isinstance(ran.error, (NotDone, *tool.harmless))
-    if definite:
-        ledger.fail(issued, f"undo of {tool.name}: {why}", why, final=True)
-    else:
-        ledger.doubt(issued, why)
-    await session.flush()
+    said = await runner.ledger.recall(row)
+    issued = runner.ledger.issue(
+        ready, CallRef(id=f"undo-{row.issued}"), "call", operation, _how(last), undoes=row.issued
+    )
+    try:
+        await runner.commit(issued)
+        ran = await _run(runner, tool.undo, ready, row, issued, said.value)
+        with anyio.CancelScope(shield=True):
+            status, why = await _record(session, runner, tool, row, issued, ran)
+    finally:
+        runner.ledger.leave(issued)
     if ran.interrupt is not None:
         raise ran.interrupt
-    return ("failed" if definite else "in_doubt"), why
+    return status, why
+
+
+def _how(last: Effect | None) -> Issue:
+    if last is None:
+        return Issue()
+    if last.status in ("not_landed", "discarded"):
+        return Issue.again(last)
+    return Issue(generation=last.generation + 1)
+
+
+async def _run(runner: Runner, hook: Hook, ready: Ready, row: Effect, issued: Effect, result: Json) -> Ran:
+    ctx = runner.ledger.context(issued, runner.deps)
+    ctx.result, ctx.notes = result, dict(row.notes)
+    return await runner.ledger.run(ready.tool, issued, hook, ctx, ready.values, grace_s=runner.grace_s)
+
+
+async def _record(
+    session: Session, runner: Runner, tool: AnyTool, row: Effect, issued: Effect, ran: Ran
+) -> tuple[UndoStatus, str]:
+    """Record how the undo ended. With its completion the effect counts as taken back."""
+    status: UndoStatus = "undone" if ran.done else "failed" if is_definite(tool, ran) else "in_doubt"
+    why = "" if ran.done else why_of(ran)
+    if status == "undone":
+        runner.ledger.complete(issued, ran.value, ran.latency_ms)
+        session.record(ToolUndone(issued=row.issued, by=issued.issued))
+    elif status == "failed":
+        runner.ledger.fail(issued, f"undo of {tool.name}: {why}", why, final=True)
+    else:
+        runner.ledger.doubt(issued, why)
+    await session.flush()
+    if status == "undone" and row.scope == "global":
+        await runner.claims.free(row)
+    return status, why
 
 
 def _args_of(session: Session, issued: int) -> Json:

@@ -211,6 +211,8 @@ class Journal:
         except Damage as damage:
             raise self._corrupt(fd, damage) from damage
         if last:
+            # Whoever wrote this may have died, or met a bad disk, before it was synced.
+            sync_data(fd)
             start = max(0, last.end - _SEEN_BYTES)
             if known.extent.seq:
                 known.remember(known.extent.seq + 1, known.extent.end)

@@ -1,0 +1,96 @@
+"""What happens in many of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias, TypeVar
+
+import anyio
+
+from holdfast import Entry, Message, Session, Store, Text, ToolCall, ToolResult, open_store
+from holdfast.ids import SessionId
+from holdfast.messages import AnyMessage
+from holdfast.store.driver import Driver
+from holdfast.store.url import find_driver
+
+StoreUrl: TypeAlias = str | Driver
+T = TypeVar("T")
+
+
+def texts(messages: Iterable[AnyMessage]) -> list[str]:
+    """What each message says."""
+    return [message.text for message in messages]
+
+
+def calling(*ids: str, text: str = "let me see") -> Message:
+    """A model's reply that asks for tools."""
+    return Message(role="assistant", blocks=(Text(text), *(ToolCall(id=id, name=f"tool_{id}") for id in ids)))
+
+
+def results(*ids: str) -> Message:
+    """The tools' answers."""
+    return Message(role="tool", blocks=tuple(ToolResult(call_id=id, content=f"{id} ok") for id in ids))
+
+
+async def step(session: Session, text: str) -> int:
+    """A message and a checkpoint; its version."""
+    await session.add(text)
+    return await session.checkpoint()
+
+
+async def collect(items: AsyncIterator[T]) -> list[T]:
+    """All of them."""
+    return [item async for item in items]
+
+
+async def entries(store: Store, session: str) -> list[Entry]:
+    """The journal as far as it is durable."""
+    return await collect(store.tail(session, follow=False))
+
+
+async def kinds(store: Store, session: str) -> list[str]:
+    """Of the journal's entries."""
+    return [entry.kind for entry in await entries(store, session)]
+
+
+async def eventually(look: Callable[[], Awaitable[T]]) -> T:
+    """Look again and again until there is something."""
+    with anyio.fail_after(20):
+        while not (found := await look()):  # noqa: ASYNC110 - somebody else's process sets no event of ours
+            await anyio.sleep(0.005)
+        return found
+
+
+async def abandon(url: StoreUrl, work: Callable[[Store], Awaitable[object]]) -> None:
+    """A process that ends in the middle of its work: what it entered it never leaves."""
+
+    async def live() -> None:
+        store = await open_store(url).__aenter__()
+        await work(store)
+        await store.aclose()
+
+    # A task of its own, so that the run it was in is nobody else's.
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(live)
+
+
+@contextmanager
+def driver_of(url: StoreUrl) -> Iterator[Driver]:
+    """The store's driver, opened once more."""
+    driver = find_driver(url, create=False)()
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def own_lines(url: StoreUrl, session: str) -> list[bytes]:
+    """The lines that are kept under this id, and not under that of an origin."""
+    with driver_of(url) as driver:
+        return list(driver.read(SessionId(session), 0, 1_000_000))
+
+
+def status_of(session: Session) -> str:
+    """What it is now: type checkers believe that a property stays what it was."""
+    return session.status

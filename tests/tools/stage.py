@@ -1,0 +1,131 @@
+"""What the tests of tools share: a world that is acted upon, processes that die, clocks that do not tick."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from types import ModuleType
+from typing import Any
+
+import anyio
+import pytest
+
+import holdfast
+from holdfast import Message, Result, Session, Store, Text, ToolCall, ToolResult
+from holdfast.entries import Body
+from holdfast.errors import Closed
+from holdfast.messages import Json
+from holdfast.store.driver import Driver
+
+Url = str | Driver
+
+
+class World:
+    """The outside world: what was done to it, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str]] = []
+        """What was done, and under which key."""
+
+    def do(self, what: str, key: str = "") -> str:
+        """An effect lands."""
+        self.log.append((what, key))
+        return f"did {what}"
+
+    @property
+    def done(self) -> list[str]:
+        """What was done."""
+        return [what for what, _ in self.log]
+
+    @property
+    def keys(self) -> list[str]:
+        """Under which keys."""
+        return [key for _, key in self.log]
+
+
+@asynccontextmanager
+async def opened(url: Url, id: str = "s", **options: Any) -> AsyncIterator[tuple[Store, Session]]:
+    """A store and a session in it."""
+    async with holdfast.open_store(url) as store, store.session(id, **options) as session:
+        yield store, session
+
+
+def die(store: Store, *, proof: bool = True) -> None:
+    """As if the process of this store had been killed: what is not durable is lost, and nobody beats.
+
+    Without `proof`, it may only have been cut off: its kernel lock is still held.
+    """
+    engine = store._engine
+    for channel in engine.channels.values():
+        channel.lost = Closed("the process died")
+    engine.presence._stop.set()
+    lock = engine.presence._kernel_lock
+    if proof and lock is not None:
+        os.close(lock._handle)
+        lock._held.discard(lock)
+        engine.presence._kernel_lock = None
+
+
+async def reply(session: Session, *calls: ToolCall) -> None:
+    """A model's reply that asks for these calls."""
+    await session.add(Message(role="assistant", blocks=(Text("Let me see."), *calls)))
+
+
+def call(name: str, args: Json = None, id: str = "call_0") -> ToolCall:
+    """A call in a reply; its id is the one that many servers always give."""
+    return ToolCall(id=id, name=name, args={} if args is None else args)
+
+
+def results(session: Session) -> list[ToolResult]:
+    """The results of the last message of the transcript."""
+    message = session.transcript[-1]
+    assert isinstance(message, Message)
+    return [block for block in message.blocks if isinstance(block, ToolResult)]
+
+
+async def kinds(store: Store, session: Session) -> list[str]:
+    """The kinds of the session's lines."""
+    await session.flush()
+    return [entry.kind async for entry in store.tail(session.id, follow=False)]
+
+
+async def bodies(store: Store, session: Session, cls: type[Body]) -> list[Any]:
+    """The bodies of the session's lines of one kind."""
+    await session.flush()
+    return [entry.body async for entry in store.tail(session.id, follow=False) if isinstance(entry.body, cls)]
+
+
+def text_of(found: Result | Sequence[Result]) -> list[str]:
+    """What the model is shown."""
+    return [one.content for one in ([found] if isinstance(found, Result) else found)]
+
+
+def later(session: Session, seconds: float) -> None:
+    """The session's clock is ahead by some seconds from now on."""
+    now = session.engine.now
+
+    def shifted() -> datetime:
+        return now() + timedelta(seconds=seconds)
+
+    session.engine.now = shifted
+
+
+class NoWaiting:
+    """Stands in for `anyio` in a module: sleeping is noted, and over at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
+        self.slept: list[float] = []
+        self.during: Callable[[], None] = lambda: None
+        """What happens while somebody sleeps."""
+        monkeypatch.setattr(module, "anyio", self)
+
+    async def sleep(self, seconds: float) -> None:
+        """Over at once."""
+        self.slept.append(seconds)
+        self.during()
+        await anyio.lowlevel.checkpoint()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(anyio, name)
