@@ -333,7 +333,7 @@ def main() -> None:
     options = parser.parse_args()
     lengths = options.steps or ([100, 1000] if options.quick else [100, 1000, 10_000])
     repeat = options.repeat or (1 if options.quick else 3)
-    console = Console(width=None if Console().is_terminal else 140)
+    console = Console(width=None if Console().is_terminal else 150)
     found: dict[tuple[str, int], list[Growth]] = {}
     # All rows once, then all rows again: a noisy minute does not hit one row alone.
     for turn in range(repeat):

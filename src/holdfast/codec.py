@@ -119,6 +119,15 @@ def encode_body(body: Body) -> bytes:
         raise BadInput(f"{type(body).__name__} cannot be written as JSON: {error}") from error
 
 
+def write_body(body: Body, kind: str) -> tuple[bytes, Body]:
+    """A body as JSON, and as it will be read; `BadInput` if nobody could: that would lose the session."""
+    data = encode_body(body)
+    try:
+        return data, _decode_body(kind, Raw(data))
+    except msgspec.DecodeError as error:
+        raise BadInput(f"this cannot be recorded as {kind}: {error}") from error
+
+
 def seal(
     body: Body,
     seq: int,
@@ -136,12 +145,8 @@ def seal(
     """
     kind = kind or KIND_OF[type(body)]
     must = type(body) in MUST
-    data = encode_body(body)
-    try:
-        # From here on it is what a reader will find; one who could not read it would lose the session.
-        body = _decode_body(kind, Raw(data))
-    except msgspec.DecodeError as error:
-        raise BadInput(f"this cannot be recorded as {kind}: {error}") from error
+    # From here on it is what a reader will find.
+    data, body = write_body(body, kind)
     stamp = _timestamp(at)
     named = f'"{run}"' if run is not None else "null"
     envelope = f'[{VERSION},{seq},{stamp},{named},{step},"{kind}",{"true" if must else "false"}]'
@@ -174,12 +179,15 @@ def seal(
     return Sealed(entry, line, sum.decode())
 
 
-def parse(line: bytes | str, where: str) -> Line:
-    """The line's fields, or `Corrupt`; `NewerFormat` for lines that this version cannot read."""
+def parse(line: bytes | str, where: str, *, seq: int | None = None) -> Line:
+    """The line's fields, or `Corrupt`; `NewerFormat` for lines that this version cannot read.
+
+    `seq` is the one that is expected, for the error's sake.
+    """
     try:
         parsed = _decode_line(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Corrupt(where, f"not a line of a journal ({error})") from error
+        raise Corrupt(where, f"not a line of a journal ({error})", seq=seq) from error
     if parsed.v > VERSION:
         raise NewerFormat(f"{where}: entry {parsed.seq} has format {parsed.v}; this holdfast reads {VERSION}")
     return parsed
@@ -241,7 +249,7 @@ class Chain:
 
     def check(self, line: bytes | str) -> Line:
         """Accept the next line, or raise `Corrupt` and accept nothing."""
-        parsed = parse(line, self.where)
+        parsed = parse(line, self.where, seq=self.seq + 1)
         if parsed.seq != self.seq + 1:
             raise Corrupt(self.where, f"expected entry {self.seq + 1}, found entry {parsed.seq}")
         if parsed.sum != sum_of(parsed, self.sum, self.where):

@@ -5,10 +5,15 @@ import sys
 import time
 from pathlib import Path
 
+import anyio
 import pytest
 
+from holdfast import open_store
+
+from . import faults
 from .holders import SESSION, find_life, hold, read_journal, take
-from .warm import Child, Warm, poll
+from .warm import Child, Line, Warm, poll
+from .workload import open_driver
 from .writers import look
 
 TAKERS = 8
@@ -96,6 +101,44 @@ def test_a_forked_child_does_not_keep_its_dead_parent_alive(warm: Warm, url: str
             assert taker.result() < AT_ONCE_S
         assert os.path.exists(f"/proc/{orphan}"), "the child should have stayed"
     poll(lambda: not os.path.exists(f"/proc/{orphan}"), "the orphan to end")
+
+
+def die_in_a_commit_and_leave_a_child(line: Line, url: str) -> None:
+    """Another thread of the program forks while a commit is under way; then the program is killed."""
+    disk = faults.install()
+
+    def fork_and_die(event: faults.Event) -> faults.Kill | None:
+        if event.kind != "sync" or not event.path.endswith(("journal.jsonl", "-wal")):
+            return None
+        if os.fork() == 0:
+            line.wait_for_the_end()
+        return faults.Kill("before")
+
+    async def write() -> None:
+        async with open_store(open_driver(url)) as store, store.session(SESSION) as session:
+            await session.add("before")
+            await session.flush()
+            line.say("about to")
+            disk.rule = fork_and_die
+            await session.add("during")
+            await session.flush()
+
+    anyio.run(write)
+
+
+def test_a_child_forked_in_the_middle_of_a_commit_blocks_nobody(
+    warm: Warm, url: str, quick_path: Path
+) -> None:
+    """It has a copy of every open file, and must not keep what its dead parent had locked."""
+    with warm.child(die_in_a_commit_and_leave_a_child, url) as holder:
+        assert holder.hear() == "about to"
+        holder.wait()
+        with warm.child(hold, url, str(quick_path / "acks")) as taker:
+            taker.hear(AT_ONCE_S)
+            taker.say("write")
+            assert taker.hear(AT_ONCE_S) == "done"
+            taker.say("leave")
+            taker.result()
 
 
 # -- what proves nothing ------------------------------------------------------------------------------

@@ -213,22 +213,20 @@ SLIPS: list[Callable[[Session], Awaitable[object]]] = [
 ]
 
 
-@pytest.mark.parametrize("slip", SLIPS, ids=range(len(SLIPS)))
-async def test_a_slip_of_the_caller_harms_nothing(
-    slip: Callable[[Session], Awaitable[object]], store_url: StoreUrl
-) -> None:
+async def test_a_slip_of_the_caller_harms_nothing(store_url: StoreUrl) -> None:
     """Wrong types and values are refused at once; the session goes on, and can be opened again."""
     async with open_store(store_url) as store:
         async with store.session("s") as session:
-            await session.add("before")
-            with pytest.raises(BadInput):
-                await slip(session)
-            await session.add("after")
-            await session.flush()
+            for number, slip in enumerate(SLIPS):
+                await session.add(f"before {number}")
+                with pytest.raises(BadInput):
+                    await slip(session)
+                    pytest.fail(f"slip {number} was accepted")
+                await session.flush()
             live = list(session.transcript)
         async with store.session("s") as session:
             assert list(session.transcript) == live
-            assert texts(session.transcript)[:: len(live) - 1] == ["before", "after"]
+            assert texts(session.transcript) == [f"before {number}" for number in range(len(SLIPS))]
 
 
 async def test_what_is_recorded_can_be_read_at_once_and_is_durable_in_order(store_url: StoreUrl) -> None:

@@ -157,32 +157,36 @@ async def test_a_session_is_not_made_by_who_only_wants_to_find_it(store_url: Sto
         assert await collect(store.sessions()) == []
 
 
-@pytest.mark.parametrize("id", ["", ".", "..", "a/b", "../s", "x" * 201, "\u0430", "a\0"])
-async def test_a_bad_id_is_refused_everywhere(id: str, store_url: StoreUrl) -> None:
-    """Before it gets near a file name."""
+async def test_a_bad_id_is_refused_everywhere(store_url: StoreUrl) -> None:
+    """Before it gets near a file name, and whatever is asked for under it."""
     async with open_store(store_url) as store:
-        with pytest.raises(BadId):
-            store.session(id)
         async with store.session("s") as session:
             await step(session, "x")
+            for id in BAD_IDS:
+                with pytest.raises(BadId):
+                    async with session.run(run_id=id):
+                        pytest.fail("accepted")
+        for id in BAD_IDS:
             with pytest.raises(BadId):
-                async with session.run(run_id=id):
-                    pytest.fail("accepted")
-        for call in (
-            store.load(id),
-            store.overview(id),
-            store.submit(id, "x"),
-            store.cancel(id),
-            store.diff(id, 1, 1),
-            store.clean(id),
-            store.fork(id),
-            store.fork("s", into=id),
-        ):
+                store.session(id)
+            for call in (
+                store.load(id),
+                store.overview(id),
+                store.submit(id, "x"),
+                store.cancel(id),
+                store.diff(id, 1, 1),
+                store.clean(id),
+                store.fork(id),
+                store.fork("s", into=id),
+            ):
+                with pytest.raises(BadId):
+                    await call
             with pytest.raises(BadId):
-                await call
-        with pytest.raises(BadId):
-            await collect(store.tail(id))
+                await collect(store.tail(id))
         assert [head.session for head in await collect(store.sessions())] == ["s"]
+
+
+BAD_IDS = ["", ".", "..", "a/b", "../s", "x" * 201, "\u0430", "a\0"]
 
 
 async def test_what_was_closed_writes_nothing_more(store_url: StoreUrl) -> None:

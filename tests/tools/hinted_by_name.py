@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
-from holdfast import tool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-from holdfast import ToolContext
+from holdfast import ToolContext, tool
 
 
 class Colour(enum.Enum):
@@ -24,6 +18,3 @@ class Colour(enum.Enum):
 async def paint(context: ToolContext[dict[str, str]], colour: Colour, times: int = 1) -> str:
     """Paint it."""
     return f"{colour.name} {times} {context.call_id}"
-
-
-Painter = "Callable[[Colour], str]"

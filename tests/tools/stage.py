@@ -60,12 +60,17 @@ def die(store: Store, *, proof: bool = True) -> None:
     engine = store._engine
     for channel in engine.channels.values():
         channel.lost = Closed("the process died")
+    engine.call = _dead  # type: ignore[method-assign]
     engine.presence._stop.set()
     lock = engine.presence._kernel_lock
     if proof and lock is not None:
         os.close(lock._handle)
         lock._held.discard(lock)
         engine.presence._kernel_lock = None
+
+
+async def _dead(*args: Any) -> Any:
+    raise Closed("the process died")
 
 
 async def reply(session: Session, *calls: ToolCall) -> None:

@@ -253,7 +253,7 @@ def test_a_tool_that_declares_nothing_counts_as_mutating_with_one_warning(
 
 def test_a_tool_that_declares_something_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Also if it declares that it is pure."""
-    tool(side_effects=())(lambda a: a, name="f") if False else tool(side_effects=(), name="f")(lambda a: a)
+    tool(side_effects=(), name="f")(lambda a: a)
     assert caplog.records == []
 
 

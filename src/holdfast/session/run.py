@@ -12,7 +12,9 @@ import msgspec
 
 from ..budget import Reservation, Usage
 from ..clock import boot_s
+from ..codec import write_body
 from ..entries import (
+    KIND_OF,
     Body,
     ModelFailed,
     ModelReplied,
@@ -156,19 +158,23 @@ class Run:
 
     def complete(self, output: Json = None) -> None:
         """What the run gave; recorded when the block ends without an error."""
-        self._end = RunCompleted(output=output)
+        self._end_as(RunCompleted(output=output))
 
     def fail(self, reason: str, error: str = "") -> None:
         """The run failed without an exception: a spent budget, a step limit."""
-        self._end = RunFailed(reason=reason, error=error)
+        self._end_as(RunFailed(reason=reason, error=error))
 
     def cancel(self, reason: str = "") -> None:
         """The run was stopped on request."""
-        self._end = RunCancelled(reason=reason)
+        self._end_as(RunCancelled(reason=reason))
 
     def pause(self, reason: str) -> None:
         """The run waits for a person; the session's status becomes `waiting`."""
-        self._end = RunPaused(reason=reason)
+        self._end_as(RunPaused(reason=reason))
+
+    def _end_as(self, end: Body) -> None:
+        write_body(end, KIND_OF[type(end)])  # Refused now, it leaves no run without an end.
+        self._end = end
 
     def request(
         self, *, model: str | None = None, reserve_usd: float = 0.0, reserve_tokens: int = 0

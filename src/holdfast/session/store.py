@@ -325,7 +325,12 @@ class Store:
             tip = self._engine.driver.find_tip(session)
             head = tip.head if tip else None
             lease = head.lease if head else None
-            live = lease is not None and self._engine.presence.judge(lease.holder).alive
+            # A run of an earlier holder is over, whoever has the session now.
+            live = (
+                lease is not None
+                and lease.fence < row.cursor.seq
+                and self._engine.presence.judge(lease.holder).alive
+            )
             run.status = "running" if live else "interrupted"
         return run
 

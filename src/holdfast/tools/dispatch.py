@@ -67,14 +67,21 @@ class Dispatch:
             for call in calls:
                 # One by one: those that were begun are let go if a later one cannot be.
                 begun.append(await self._begin(call))  # noqa: PERF401
-            pending = [one for one in begun if isinstance(one, Pending)]
-            if any(one.row is not None and one.row.changes_the_world for one in pending):
+            rows = [one.row for one in begun if isinstance(one, Pending) and one.row is not None]
+            if any(map(self._must_be_durable, rows)):
                 await self._session.flush()
             return await self._finish(begun)
         finally:
             for one in begun:
                 if isinstance(one, Pending) and one.row is not None and not one.begun:
                     self._ledger.discard(one.row)
+
+    def _must_be_durable(self, row: Effect) -> bool:
+        """Whether the body must not be entered before the disk has the intent.
+
+        That of a harmless one must, if it goes on after a restart: it may be what killed the process.
+        """
+        return row.changes_the_world or (row.call.reply is not None and row.call.reply < self._session.fence)
 
     async def _finish(self, begun: Sequence[Begun]) -> list[Result]:
         if len(begun) == 1:

@@ -12,7 +12,7 @@ from ..effects import Effect, Question, Repeats
 from ..messages import Json
 from .canonical import NotCanonical, fingerprint, normalise
 from .names import closest
-from .outcome import describe_error
+from .outcome import describe_error, describe_value
 from .policy import Policy
 from .schema import BadArguments
 from .tool import AnyTool
@@ -145,4 +145,4 @@ def _rough(name: str, args: Json) -> str:
     try:
         return fingerprint(name, normalise(args))
     except NotCanonical:
-        return fingerprint(name, repr(args).encode("utf-8", "backslashreplace").decode())
+        return fingerprint(name, describe_value(args))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-_NEAR_ENOUGH = 0.6
+_NEAR_ENOUGH = 0.64
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

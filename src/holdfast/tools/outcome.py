@@ -70,9 +70,9 @@ def as_json(value: object) -> Json:
     from pydantic_core import to_jsonable_python  # only here: importing it takes a while
 
     try:
-        return _faithful(to_jsonable_python(value, bytes_mode="base64", fallback=_describe))
+        return _faithful(to_jsonable_python(value, bytes_mode="base64", fallback=describe_value))
     except Exception:  # It holds itself, is nested without end, or cannot even be looked at.
-        return _describe(value)
+        return describe_value(value)
 
 
 def _faithful(value: Json) -> Json:
@@ -94,7 +94,8 @@ def _as_utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _describe(value: object) -> str:
+def describe_value(value: object) -> str:
+    """What a value that has no JSON form looks like."""
     try:
         return _as_utf8(repr(value)[:REPR_CHARS])
     except Exception:
