@@ -3,13 +3,14 @@
     {"v":1,"seq":7,"at":"2026-11-15T19:29:38.123456Z","run":"a-1b2c3d4e","step":2,"kind":"message.added",
      "body":{…},"content":{…},"salt":"…","sum":"…"}
 
-    digest   = sha256(salt ‖ content), or nothing in a line without content; the salt is 12 random bytes
-    envelope = [v,seq,at,run,step,kind,must] as JSON without blanks
-    sum      = sha256(sum of entry seq-1 ‖ digest ‖ envelope ‖ body)
+    salt      = 12 random bytes, for the content; the body's is the first 12 bytes of sha256(salt ‖ "body")
+    digest    = sha256(salt ‖ content), or nothing in a line without content
+    envelope  = [v,seq,at,run,step,kind,must] as JSON without blanks
+    sum       = sha256(sum of entry seq-1 ‖ digest ‖ envelope ‖ sha256(body's salt ‖ body))
 
 Body and content enter as the bytes that stand in the line. An erased line has `"erased": digest` in place of
-content and salt: the chain holds, and without the salt the digest says nothing about what was there. Binary
-values are base64url without padding. `docs/format.md` draws it all.
+the content, and `"body_salt"` in place of the salt: the chain holds, and without the salt the digest says
+nothing about what was there. Binary values are base64url without padding. `docs/format.md` draws it all.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     body: Raw
     content: Raw | UnsetType = UNSET
     salt: str = ""
+    body_salt: str = ""
     erased: str = ""
     sum: str
 
@@ -156,16 +158,19 @@ def seal(
     start += f',"step":{step},"kind":"{kind}"'
     if must:
         start += ',"must":true'
+    salt = _salt()
     said = digest = b""
     if content is not None:
         assert b"\n" not in content, "a line is a line"
         if len(content) > LINE_BYTES_MAX:
             raise BadInput(f"an entry of {len(content):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
-        salt = _salt()
         digest = sha256(salt + content).digest()
-        said = b"".join((b',"content":', content, b',"salt":"', _to_base64(salt), b'"'))
-    sum = _to_base64(sha256(b"".join((after.encode(), digest, envelope.encode(), data))).digest())
-    line = b"".join((start.encode(), b',"body":', data, said, b',"sum":"', sum, b'"}'))
+        said = b',"content":' + content
+    fact = sha256(_body_salt(salt) + data).digest()
+    sum = _to_base64(sha256(b"".join((after.encode(), digest, envelope.encode(), fact))).digest())
+    line = b"".join(
+        (start.encode(), b',"body":', data, said, b',"salt":"', _to_base64(salt), b'","sum":"', sum, b'"}')
+    )
     entry = Entry(
         seq=seq,
         at=at,
@@ -193,20 +198,29 @@ def parse(line: bytes | str, where: str, *, seq: int | None = None) -> Line:
     return parsed
 
 
+def _body_salt(salt: bytes) -> bytes:
+    return sha256(salt + b"body").digest()[:12]
+
+
 def _digest(line: Line) -> bytes:
     if line.content is not UNSET:
         return sha256(_from_text(line.salt) + memoryview(line.content)).digest()
     return _from_text(line.erased)
 
 
+def _body_digest(line: Line) -> bytes:
+    salt = _from_text(line.body_salt) if line.body_salt else _body_salt(_from_text(line.salt))
+    return sha256(salt + memoryview(line.body)).digest()
+
+
 def sum_of(line: Line, after: str, where: str) -> str:
     """What the line's `sum` must be when it follows `after`."""
     try:
-        digest = _digest(line)
+        digest, fact = _digest(line), _body_digest(line)
     except (ValueError, Base64Error) as error:
         raise Corrupt(where, "its salt or digest is not base64", seq=line.seq) from error
     envelope = _encode((line.v, line.seq, line.at, line.run, line.step, line.kind, line.must))
-    return _to_base64(sha256(after.encode() + digest + envelope + memoryview(line.body)).digest()).decode()
+    return _to_base64(sha256(after.encode() + digest + envelope + fact).digest()).decode()
 
 
 def _decode_body(kind: str, data: Raw) -> Body:
@@ -220,8 +234,13 @@ def _decode_body(kind: str, data: Raw) -> Body:
 
 def open_line(line: Line, where: str) -> Entry:
     """The entry in a parsed line."""
+    body: Body
     try:
-        body = _decode_body(line.kind, line.body)
+        try:
+            body = _decode_body(line.kind, line.body)
+        except msgspec.ValidationError:
+            # JSON, but not as we know it: a newer version has a new value for an old field.
+            body = UnknownBody(data=line.body.copy())
         at = datetime.fromisoformat(line.at)
     except (msgspec.DecodeError, ValueError) as error:
         raise Corrupt(where, f"not an entry of kind {line.kind} ({error})", seq=line.seq) from error
@@ -271,4 +290,5 @@ def erase(line: bytes, where: str) -> bytes:
     if parsed.content is UNSET:
         return line
     digest = _to_base64(_digest(parsed)).decode()
-    return _encode(msgspec.structs.replace(parsed, content=UNSET, salt="", erased=digest))
+    salt = _to_base64(_body_salt(_from_text(parsed.salt))).decode()
+    return _encode(msgspec.structs.replace(parsed, content=UNSET, salt="", body_salt=salt, erased=digest))

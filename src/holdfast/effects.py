@@ -114,6 +114,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     rows: dict[int, Effect] = {}
     by_operation: dict[str, list[int]] = {}
+    """By generation, and within one in order."""
     by_call: dict[str, list[int]] = {}
     open: dict[int, None] = {}
     """The rows that are running or in doubt."""
@@ -123,8 +124,6 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
     replayed: dict[str, str] = {}
     """The fingerprints of callers' own calls that got an earlier outcome, by call."""
     repeats: Repeats = field(default_factory=Repeats)
-    last_change: int = 0
-    """The intent of the last effect that changes the world."""
 
     @property
     def in_doubt(self) -> list[Effect]:
@@ -147,9 +146,32 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         ]
 
     def find_last(self, operation: str) -> Effect | None:
-        """The latest row of this operation."""
+        """The latest row of this operation: of its last generation, the last attempt."""
         found = self.by_operation.get(operation)
         return self.rows[found[-1]] if found else None
+
+    def attempts(self, row: Effect) -> list[Effect]:
+        """Every attempt at what this row was for, oldest first."""
+        found: list[Effect] = []
+        for issued in reversed(self.by_operation[row.operation]):
+            one = self.rows[issued]
+            if one.generation < row.generation:
+                break
+            if one.generation == row.generation:
+                found.append(one)
+        return found[::-1]
+
+    def has_changed_since(self, row: Effect, call: CallRef) -> bool:
+        """Whether anything else changed the world after the row and before the call. What comes later in
+        the call's own reply does not count, though its intent may be there already."""
+        for issued in reversed(self.rows):
+            if issued <= row.issued:
+                break
+            other = self.rows[issued]
+            same = call.reply is not None and call.reply == other.call.reply
+            if other.changes_the_world and not (same and call.index < other.call.index):
+                return True
+        return False
 
     def find_call(self, call: CallRef) -> list[Effect]:
         """The rows of this very call, oldest first."""
@@ -191,19 +213,26 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
             holder=holder,
             undoes=body.undoes,
         )
-        for earlier in self.by_operation.get(body.operation, ()):
-            if self.rows[earlier].generation == body.generation:
-                row.notes = self.rows[earlier].notes
-                if earlier in self.open:
-                    self._end(earlier, "discarded", entry.seq, "tried again with the same key")
+        self._follow(row)
         self.rows[entry.seq] = row
         self.open[entry.seq] = None
-        self.by_operation.setdefault(body.operation, []).append(entry.seq)
         self.by_call.setdefault(call_name(body.call), []).append(entry.seq)
-        if row.changes_the_world:
-            self.last_change = entry.seq
         if body.attempt == 1 and body.undoes is None:
             self.repeats.note_call(body.fingerprint)
+
+    def _follow(self, row: Effect) -> None:
+        """Put a row after the earlier attempts of its generation: it takes their place."""
+        issued = self.by_operation.setdefault(row.operation, [])
+        place = len(issued)
+        while place and self.rows[issued[place - 1]].generation > row.generation:
+            place -= 1
+        issued.insert(place, row.issued)
+        while place and self.rows[issued[place - 1]].generation == row.generation:
+            place -= 1
+            earlier = self.rows[issued[place]]
+            row.notes = row.notes or earlier.notes
+            if earlier.issued in self.open:
+                self._end(earlier.issued, "discarded", row.issued, "tried again with the same key")
 
     def _annotate(self, entry: Entry, body: ToolAnnotated) -> None:
         row = self.rows[body.issued]

@@ -119,6 +119,7 @@ class SessionState:
             if not head.title and item.content is not None:
                 head.title = " ".join(item.read().text.split())[:TITLE_CHARS]
             head.status, head.reason = "active", ""
+            facts.cancel = None
         for part in item.parts:
             if isinstance(part, CallPart):
                 count_call(facts, part.name)
@@ -241,10 +242,14 @@ class SessionState:
         )
 
     @classmethod
-    def from_keyframe(cls, frame: Keyframe) -> SessionState:
-        """The state without its transcript, which `load_transcript` must be given next."""
+    def from_keyframe(cls, frame: Keyframe) -> SessionState | None:
+        """The state without its transcript, which `load_transcript` must be given next; None if the keyframe
+        does not fit this code after all."""
         state = cls.__new__(cls)
-        state.facts = _decode_facts(frame.facts)
+        try:
+            state.facts = _decode_facts(frame.facts)
+        except msgspec.ValidationError:
+            return None
         state.transcript_fold = Transcript()
         state.keyframe_seq = frame.seq
         return state

@@ -131,8 +131,6 @@ class Shape(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     role: Role
     parts: tuple[Part, ...] = ()
-    text: str = ""
-    """The beginning of what it says; never stored."""
 
 
 class ForeignMessage(Struct, frozen=True, kw_only=True):
@@ -147,9 +145,10 @@ class ForeignMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The beginning of its text, if its format's reader is known here."""
-        reader = _readers.get(self.format)
-        return reader(self.data).text if reader else ""
+        """The beginning of its text, where that is in a usual place (`content`, or parts with `text`)."""
+        if not isinstance(self.data, dict):
+            return ""
+        return _text_of(self.data.get("content") or self.data.get("parts"))
 
 
 Reader: TypeAlias = Callable[[Json], Shape]
@@ -296,7 +295,7 @@ def _read_openai(data: Json) -> Shape:
     ]
     if role == "tool":
         parts.append(ResultPart(data["tool_call_id"]))
-    return Shape(role=role, parts=tuple(parts), text=_text_of(data.get("content")))
+    return Shape(role=role, parts=tuple(parts))
 
 
 def _read_anthropic(data: Json) -> Shape:
@@ -309,7 +308,7 @@ def _read_anthropic(data: Json) -> Shape:
                 parts.append(CallPart(block["id"], block["name"]))
             elif block["type"] == "tool_result":
                 parts.append(ResultPart(block["tool_use_id"]))
-    return Shape(role=data["role"], parts=tuple(parts), text=_text_of(content))
+    return Shape(role=data["role"], parts=tuple(parts))
 
 
 def _text_of(content: Json) -> str:

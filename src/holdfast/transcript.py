@@ -45,6 +45,7 @@ from .messages import (
     Text,
     ToolResult,
     decode_message,
+    encode_message,
 )
 from .validity import Pairing
 
@@ -63,6 +64,12 @@ class Item(Struct, gc=False):
     format: str = OWN
     results: dict[int, ToolResult] | None = None
     inbox: int | None = None
+
+    def encode(self) -> bytes:
+        """The message as it is stored."""
+        if isinstance(self.content, Message | ForeignMessage):
+            return encode_message(self.content)
+        return b"" if self.content is None else bytes(self.content)
 
     def read(self) -> AnyMessage:
         """The message, with the journal's id and time where it has none of its own."""
@@ -342,11 +349,21 @@ class Transcript:
             self._results[call.reply] = item
             self.items.append(item)
             self.pairing.add((ResultPart(call.id),))
-        elif item.results is not None and call.index not in item.results:
-            self.pairing.answer(call.id, len(self.items) - 1)
+            fresh = False
+        else:
+            fresh = item.results is not None and call.index not in item.results
         assert item.results is not None
         item.results[call.index] = event.result
         item.parts = tuple(ResultPart(item.results[index].call_id) for index in sorted(item.results))
+        if fresh and self.items[-1] is item:
+            self.pairing.answer(call.id, len(self.items) - 1)
+        elif fresh:
+            self._pair_again()  # It joins a message that others came after.
+
+    def _pair_again(self) -> None:
+        self.pairing = Pairing()
+        for item in self.items:
+            self.pairing.add(item.parts)
 
     def _compact(self, event: _Compacted) -> None:
         span = event.span
@@ -360,9 +377,7 @@ class Transcript:
                 else:
                     self._results.pop(item.seq, None)
             self.items[gone] = [event.summary]
-            self.pairing = Pairing()
-            for item in self.items:
-                self.pairing.add(item.parts)
+            self._pair_again()
 
 
 def _event_of(entry: Entry) -> _Event | None:

@@ -70,6 +70,9 @@ _COLLECTIONS: dict[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set"
 _RESERVED = {*_PLAIN_DECODERS, *_COLLECTIONS, "dict", "enum", "float", "int", "opaque", "record", "str"}
 
 
+_BASES: tuple[type[Any], ...] = (int, float, str, bytes, list, dict, tuple, set, frozenset)
+
+
 def _type_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
@@ -135,6 +138,10 @@ class Values:
             return {_MARK: [tag, encode(value)]}
         if isinstance(value, Enum):
             return {_MARK: ["enum", _type_name(cls), value.name, self._pack(value.value, around)]}
+        base = next((one for one in _BASES if isinstance(value, one)), None)
+        if base is not None and not dataclasses.is_dataclass(value):
+            # A subclass keeps its content and loses its class: a Counter is a dict, a named tuple a tuple.
+            return self._pack(base(value), around)
         fields = _fields_of(value)
         packed = self._pack_dict(fields, around) if isinstance(fields, dict) else self._pack(fields, around)
         return {_MARK: ["record", _type_name(cls), packed]}

@@ -208,8 +208,9 @@ class _Vfs(apsw.VFS):
     def xDelete(self, name: str, syncdir: bool) -> None:  # noqa: N802
         _translated(lambda: self._disk.do("unlink", name, lambda: super(_Vfs, self).xDelete(name, syncdir)))
 
-    def excepthook(self, kind: Any, error: Any, trace: Any) -> None:
+    def excepthook(self, kind: Any, error: Any, trace: Any) -> bool:
         """Every error is also given to SQLite, which is what the tests look at."""
+        return True
 
 
 _vfs: list[_Vfs] = []
@@ -235,8 +236,9 @@ class _File(apsw.VFSFile):
         truncate = super().xTruncate
         self._do("truncate", lambda: truncate(size))
 
-    def excepthook(self, kind: Any, error: Any, trace: Any) -> None:
+    def excepthook(self, kind: Any, error: Any, trace: Any) -> bool:
         """As above."""
+        return True
 
     def _do(self, kind: Kind, act: Callable[[], None], half: Callable[[], None] | None = None) -> None:
         _translated(lambda: self._disk.do(kind, self._path, act, half), kind)
@@ -256,6 +258,6 @@ def _translated(act: Callable[[], None], kind: Kind = "unlink") -> None:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise apsw.FullError(str(error)) from error
-        failed = apsw.IOError(str(error))
+        failed: Any = apsw.IOError(str(error))
         failed.extendedresult = _IO_ERRORS[kind]
         raise failed from error

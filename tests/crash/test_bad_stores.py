@@ -40,12 +40,15 @@ async def _fill(url: str) -> None:
 async def _load_all(url: str) -> dict[str, str]:
     """What comes of reading each session: how many messages, or the error."""
     found: dict[str, str] = {}
-    async with open_store(url, create=False) as store:
-        for name in SESSIONS:
-            try:
-                found[name] = str(len((await store.load(name)).transcript))
-            except HoldfastError as error:
-                found[name] = type(error).__name__
+    try:
+        async with open_store(url, create=False) as store:
+            for name in SESSIONS:
+                try:
+                    found[name] = str(len((await store.load(name)).transcript))
+                except HoldfastError as error:
+                    found[name] = type(error).__name__
+    except HoldfastError as error:
+        return {"all": type(error).__name__}
     return found
 
 
@@ -65,14 +68,9 @@ async def test_a_database_cut_to_half_its_size_is_corrupt(tmp_path: Path) -> Non
     os.truncate(path, path.stat().st_size // 2)
     before = _digest(path)
     for _ in range(2):
-        try:
-            found = await _load_all(f"sqlite:{path}")
-        except HoldfastError as error:
-            assert isinstance(error, Corrupt), repr(error)
-            assert str(path) in str(error)
-        else:
-            assert "Corrupt" in found.values(), found
-            assert set(found.values()) <= {"Corrupt", "30"}, found
+        found = await _load_all(f"sqlite:{path}")
+        assert "Corrupt" in found.values(), found
+        assert set(found.values()) <= {"Corrupt", "30"}, found
     assert _digest(path) == before
 
 
@@ -107,8 +105,7 @@ def _edit_in_directory(root: Path, session: str, edit: Callable[[str], str], seq
 def _edit_in_sqlite(path: Path, session: str, edit: Callable[[str], str], seq: int) -> None:
     db = apsw.Connection(str(path))
     where = "WHERE session = ? AND seq = ?"
-    (line,) = db.execute(f"SELECT line FROM entries {where}", (session, seq)).fetchall()[0]
-    edited = edit(line)
+    edited = edit(str(db.execute(f"SELECT line FROM entries {where}", (session, seq)).get))
     if edited:
         db.execute(f"UPDATE entries SET line = ? {where}", (edited, session, seq))
     else:
@@ -136,7 +133,7 @@ async def test_an_edited_line_is_found(scheme: str, tmp_path: Path, edit: str) -
     change(path, "b", EDITS[edit], 5)
     before = _digest(path)
     async with open_store(url) as store:
-        with pytest.raises(Corrupt, match="entry|line") as caught:
+        with pytest.raises(Corrupt, match=r"entry|line") as caught:
             await store.load("b")
         assert caught.value.line == 5 or caught.value.seq == 5 or "entry 5" in str(caught.value)
         for name in ("a", "c"):
@@ -220,7 +217,9 @@ async def test_migrations_are_applied_once(tmp_path: Path) -> None:
     seen = []
     for _ in range(2):
         db = apsw.Connection(str(path))
-        seen.append((db.execute("SELECT sql FROM sqlite_schema").fetchall(), db.execute("SELECT * FROM store").get))
+        seen.append(
+            (db.execute("SELECT sql FROM sqlite_schema").fetchall(), db.execute("SELECT * FROM store").get)
+        )
         assert db.pragma("user_version") == len(migrations())
         db.close()
         await _load_all(f"sqlite:{path}")
@@ -237,7 +236,11 @@ def try_read_only(line: Line, url: str, folder: str) -> dict[str, str]:
         # has it so, and with its end it is over.
         libc = ctypes.CDLL(None, use_errno=True)
         assert libc.unshare(_CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
-        for options in (["--make-rprivate", "/"], ["--bind", folder, folder], ["-o", "remount,ro,bind", folder]):
+        for options in (
+            ["--make-rprivate", "/"],
+            ["--bind", folder, folder],
+            ["-o", "remount,ro,bind", folder],
+        ):
             subprocess.run(["mount", *options], check=True)
     else:
         for path in Path(folder).rglob("*"):

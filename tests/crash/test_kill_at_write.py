@@ -44,7 +44,9 @@ class Part(NamedTuple):
 # -- in children --------------------------------------------------------------------------------------
 
 
-def live(line: Line, url: str, acks: str, until: int, number: int = 0, when: faults.When = "before") -> list[faults.Kind]:
+def live(
+    line: Line, url: str, acks: str, until: int, number: int = 0, when: faults.When = "before"
+) -> list[faults.Kind]:
     """Work, or die the death that was chosen; the changes on the disk."""
     disk = faults.install()
     if number:

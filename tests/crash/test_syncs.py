@@ -41,7 +41,9 @@ class Cleanliness:
                 self._dirty.add(event.path)
             case "sync":
                 self._dirty.discard(event.path)
-                self._dirty -= {path for path in self._dirty if path.endswith("/") and _parent(path) == event.path}
+                self._dirty -= {
+                    path for path in self._dirty if path.endswith("/") and _parent(path) == event.path
+                }
             case "create" | "mkdir":
                 self._dirty.add(f"{event.path}/")
             case "rename":

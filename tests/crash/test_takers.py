@@ -24,7 +24,7 @@ AT_ONCE_S = 10.0
 
 
 def _race(warm: Warm, url: str, acks: Path, rounds: int) -> None:
-    """In each round, the holder is killed and eight try to take the session; the winner is the next holder."""
+    """In each round the holder is killed and eight try to take the session; the winner is the next holder."""
     holder = warm.start(hold, url, str(acks), lease_s=LONG_TERM_S)
     fences = [holder.hear()["fence"]]
     takers: list[Child] = []
@@ -187,9 +187,7 @@ def test_a_live_holder_of_another_boot_is_never_taken_for_dead(
 def test_a_missing_lock_proves_nothing(warm: Warm, url: str, quick_path: Path) -> None:
     """Somebody cleaned up the temporary files: neither a live nor a dead holder can be told by its lock."""
     acks, temporary = quick_path / "acks", quick_path / "temporary"
-    with warm.child(
-        hold, url, str(acks), lease_s=SHORT_TERM_S, temporary=str(temporary)
-    ) as holder:
+    with warm.child(hold, url, str(acks), lease_s=SHORT_TERM_S, temporary=str(temporary)) as holder:
         holder.hear()
         (lock,) = (temporary / f"holdfast-{os.getuid()}").iterdir()
         lock.unlink()
@@ -204,9 +202,7 @@ def test_a_missing_lock_proves_nothing(warm: Warm, url: str, quick_path: Path) -
 def test_a_lock_of_somebody_else_proves_nothing(warm: Warm, url: str, quick_path: Path) -> None:
     """A free lock counts only if it says whose it was, under which boot."""
     acks, temporary = quick_path / "acks", quick_path / "temporary"
-    with warm.child(
-        hold, url, str(acks), lease_s=SHORT_TERM_S, temporary=str(temporary)
-    ) as holder:
+    with warm.child(hold, url, str(acks), lease_s=SHORT_TERM_S, temporary=str(temporary)) as holder:
         holder.hear()
         (lock,) = (temporary / f"holdfast-{os.getuid()}").iterdir()
         said = lock.read_text()
@@ -241,9 +237,7 @@ def test_two_pid_namespaces_never_prove_each_other_dead(
     temporary files or not."""
     acks = str(quick_path / "acks")
     places = [str(quick_path / name) for name in ("a", "b" if own_temporary_files else "a")]
-    with warm.child(
-        hold, url, acks, lease_s=SHORT_TERM_S, namespace=True, temporary=places[0]
-    ) as holder:
+    with warm.child(hold, url, acks, lease_s=SHORT_TERM_S, namespace=True, temporary=places[0]) as holder:
         name = holder.hear()["name"]
         assert name.endswith(":1")
         began_s = time.monotonic()

@@ -57,7 +57,6 @@ class Line:
             os._exit(0)
         return json.loads(data)
 
-
     def wait_for_the_end(self) -> NoReturn:
         """Do nothing until the test is gone; what it says is for somebody else."""
         waiting = select.poll()

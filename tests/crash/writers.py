@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 import holdfast.session.session
@@ -36,7 +37,7 @@ class Writer:
             tasks.start_soon(self._take_turns, store, turns, stop)
 
     async def _take_turns(self, store: Store, turns: int, stop: Path | None) -> None:
-        while self.turns < turns and not (stop and os.path.exists(stop)):
+        while self.turns < turns and not (stop and _exists(stop)):
             self.turns += 1
             try:
                 async with store.session(random.choice(self._names)) as session:
@@ -46,7 +47,7 @@ class Writer:
                         self._acks.lines(session)
             except LeaseHeld:
                 # Also by the other task: both want the same session.
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
 
     async def _take_turn(self, store: Store, session: Session) -> None:
         match random.randrange(8):
@@ -89,6 +90,10 @@ class Writer:
         self._acks.note("deleting", uid=head.uid)
         await store.delete(name)
         self._acks.note("deleted", session=name, uid=head.uid)
+
+
+def _exists(path: Path) -> bool:
+    return path.exists()
 
 
 # -- in children --------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def _steps(*steps: Sequence[Call], session: str = "s") -> Play:
 
 ALONE: Final = (
     "put", "put_once", "charge", "send", "bill", "mail", "order", "plain",
-    "remind", "append", "append_checked", "invoice", "welcome", "greet", "grant",
+    "remind", "remind_checked", "append", "append_checked", "invoice", "welcome", "greet", "grant",
     "flaky", "flaky_global", "busy", "shaky", "shaky_send", "shaky_bill", "lost_charge",
     "wipe", "wipe_checked",
 )  # fmt: skip
@@ -91,11 +91,13 @@ SCENARIOS["all kinds in one reply"] = Scenario(
 )  # fmt: skip
 SCENARIOS["every scope twice"] = Scenario(
     play=_steps(
-        calls("send 1", "remind 1", "append 1", "append_checked 1", "invoice 1#a"),
-        calls("send 1", "remind 1", "append 1", "append_checked 1", "invoice 1#b"),
+        calls("charge 1", "remind_checked 1", "append_checked 1", "invoice 1#a", "welcome 1"),
+        calls("charge 1", "remind_checked 1", "append_checked 1", "invoice 1#b", "welcome 1"),
     ),
-    effects={"send 1": 1, "remind 1": 1, "append 1": 2, "append_checked 1": 2, "invoice 1#a": 1},
-)
+    effects={
+        "charge 1": 1, "remind_checked 1": 1, "append_checked 1": 2, "invoice 1#a": 1, "welcome 1": 1,
+    },
+)  # fmt: skip
 SCENARIOS["one thing twice in one reply"] = Scenario(
     play=_steps(calls("send 1", "send 1", "charge 1", "charge 1", "bill 1", "bill 1", "welcome 1", "welcome 1")),
     effects={"send 1": 1, "charge 1": 1, "bill 1": 1, "welcome 1": 1},

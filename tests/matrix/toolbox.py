@@ -121,6 +121,7 @@ _add("send")
 _add("bill", idempotent=True)
 
 _add("remind", scope="run")
+_add("remind_checked", scope="run", verify=True)
 _add("append", scope="call")
 _add("append_checked", scope="call", verify=True)
 _add("invoice", scope=lambda what: what.partition("#")[0], verify=True)

@@ -221,7 +221,6 @@ async def test_a_slip_of_the_caller_harms_nothing(store_url: StoreUrl) -> None:
                 await session.add(f"before {number}")
                 with pytest.raises(BadInput):
                     await slip(session)
-                    pytest.fail(f"slip {number} was accepted")
                 await session.flush()
             live = list(session.transcript)
         async with store.session("s") as session:

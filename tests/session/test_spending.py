@@ -80,7 +80,7 @@ async def test_a_request_that_was_in_flight_counts_as_spent_after_a_crash(store_
     async with open_store(store_url) as store, store.session("s") as session:
         assert (session.budget.usd, session.budget.reserved.usd, session.budget.caps.usd) == (0.25, 0.5, 1)
         async with session.run() as run:
-            with pytest.raises(BudgetSpent, match="has spent 0.75 of 1 usd and 0.5 more would be reserved"):
+            with pytest.raises(BudgetSpent, match=r"has spent 0\.75 of 1 usd and 0\.5 more"):
                 async with run.request(reserve_usd=0.5):
                     pytest.fail("asked")
             async with run.request(reserve_usd=0.25) as request:
@@ -140,7 +140,6 @@ async def test_time_counts_while_a_run_is_under_way(store_url: StoreUrl) -> None
         assert session.budget.seconds == 0
         async with session.run():
             await session.add("a")
-            await anyio.sleep(0.001)
             await session.add("b")
         spent = session.budget.seconds
         assert spent > 0

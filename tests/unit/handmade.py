@@ -19,15 +19,17 @@ def line(
 ) -> tuple[bytes, str]:
     """A line that follows the one with the sum `after`, and its own sum."""
     at, step = "2026-11-15T19:29:38.123456Z", 1
-    digest = b""
+    salt, digest = bytes(range(12)), b""
     fields: dict[str, Any] = {"v": v, "seq": seq, "at": at, "run": run, "step": step, "kind": kind}
     fields |= {"must": must, "body": body}
     if content is not None:
-        salt = bytes(range(12))
         digest = hashlib.sha256(salt + compact(content)).digest()
-        fields |= {"content": content, "salt": text(salt)}
+        fields["content"] = content
     envelope = compact([v, seq, at, run, step, kind, must])
-    fields["sum"] = text(hashlib.sha256(after.encode() + digest + envelope + compact(body)).digest())
+    body_salt = hashlib.sha256(salt + b"body").digest()[:12]
+    fact = hashlib.sha256(body_salt + compact(body)).digest()
+    fields["salt"] = text(salt)
+    fields["sum"] = text(hashlib.sha256(after.encode() + digest + envelope + fact).digest())
     if run is None:
         del fields["run"]
     if not must:

@@ -232,7 +232,7 @@ def test_an_erased_line_keeps_the_chain() -> None:
     lines = five_lines()
     erased = erase(lines[1], "here")
     assert b"one" not in erased
-    assert b"salt" not in erased
+    assert b'"salt"' not in erased
     check_all([lines[0], erased, *lines[2:]])
     entry = open_line(parse(erased, "here"), "here")
     assert entry.erased
@@ -249,7 +249,7 @@ def test_erasing_twice_or_where_nothing_was_said_changes_nothing() -> None:
 
 
 def test_equal_contents_have_different_digests() -> None:
-    """The salt keeps what was erased from being guessed by trying likely words."""
+    """The salt, which is erased with it, keeps what was said from being guessed by trying likely words."""
     one, two = write_journal((StateSet(key="pin"), b'"1234"'), (StateSet(key="pin"), b'"1234"'))
     digests = {json.loads(erase(each.line, "here"))["erased"] for each in (one, two)}
     assert len(digests) == 2
@@ -258,13 +258,13 @@ def test_equal_contents_have_different_digests() -> None:
 def test_an_unknown_kind_survives_byte_for_byte() -> None:
     """A line that a newer version wrote can be copied without understanding it."""
     body = {"z": 1.0, "a": [1, 12345678901234567890123], "ü": "☃", "nested": {"b": None, "a": False}}
-    line, sum = handmade.line(1, "future.idea", body, after="")
+    line, _ = handmade.line(1, "future.idea", body, after="")
     entry = open_line(Chain("here").check(line), "here")
     assert isinstance(entry.body, UnknownBody)
     assert not entry.must
     assert encode_body(entry.body) == handmade.compact(body)
     again = seal(entry.body, 1, entry.at, entry.run, entry.step, GENESIS, kind=entry.kind)
-    assert (again.line, again.sum) == (line, sum)
+    assert again.line.partition(b',"salt"')[0] == line.partition(b',"salt"')[0]
 
 
 def test_an_unknown_kind_says_whether_it_must_be_understood() -> None:
@@ -307,11 +307,12 @@ def test_what_is_no_line_is_called_corrupt(line: bytes) -> None:
         parse(line, "here")
 
 
-def test_a_known_kind_with_a_body_that_is_not_its_own_is_corrupt() -> None:
-    """It names the kind and the entry."""
-    line, _ = handmade.line(1, "message.added", {"role": "nobody"}, after="")
-    with pytest.raises(Corrupt, match=r"entry 1.*message\.added"):
-        open_line(Chain("here").check(line), "here")
+def test_a_new_value_in_a_known_kind_is_taken_for_a_newer_version() -> None:
+    """A journal that a newer version wrote can be read; the line is kept, and passed over."""
+    line, _ = handmade.line(1, "message.added", {"role": "nobody"}, after="", must=True)
+    entry = open_line(Chain("here").check(line), "here")
+    assert isinstance(entry.body, UnknownBody)
+    assert entry.must
 
 
 @pytest.mark.parametrize(

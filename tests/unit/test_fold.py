@@ -62,6 +62,7 @@ def test_folding_a_part_writing_it_down_and_folding_the_rest_is_folding_all(plot
         assert frame is not None
         assert (frame.seq, frame.sum) == (sealed.entry.seq, sealed.sum)
         resumed = SessionState.from_keyframe(frame)
+        assert resumed is not None
         lines = [
             parse(one.line, "the script")
             for span in frame.spans

@@ -3,11 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.diff import compare
+from holdfast.entries import ToolInDoubt, ToolSettled
 from holdfast.fold import SessionState
 from holdfast.ids import SessionId
 from holdfast.store.driver import Append, Done
 from holdfast.store.journal import Journal
 from holdfast.store.memory import MemoryDriver
+from holdfast.values import Values
 from tests.unit.journals import Plot, Script, fold, perform, picture, plots
 
 S = SessionId("s")
@@ -92,3 +95,23 @@ def test_a_state_reports_what_it_was_folded_from() -> None:
     assert isinstance(script.state, SessionState)
     assert (head.seq, head.messages, head.step, head.version, head.tool_calls) == (5, 2, 1, 1, 2)
     assert (head.usage.tokens, head.usd) == (5, 3 / 8)
+
+
+def test_a_result_that_was_replaced_is_a_difference() -> None:
+    """What the model was told of a call in doubt, and what it was told once somebody knew."""
+    script = Script()
+    script.reply(1, 0)
+    call = script.calls[0]
+    script.issue(0, 1)
+    script.write(ToolInDoubt(call=call, issued=script.seq, why="lost", told=True), b'{"text":"who knows"}')
+    issued = script.seq - 1
+    script.checkpoint(0, 0)
+    before = script.fold()
+    settled = ToolSettled(call=call, issued=issued, verdict="landed", by="me", told=True)
+    script.write(settled, b'{"text":"it landed"}')
+    diff = compare(before, script.state, Values())
+    told = [repr(message) for message in (*diff.messages_removed, *diff.messages_added)]
+    assert len(told) == 2
+    assert "who knows" in told[0]
+    assert "it landed" in told[1]
+    assert not compare(before, before, Values())

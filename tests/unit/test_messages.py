@@ -278,10 +278,10 @@ def test_an_application_can_teach_its_own_format(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("holdfast.messages._readers", {})
 
     def read(data: Any) -> Shape:
-        return Shape(role="assistant", parts=(CallPart(data["call"], data["tool"]),), text=data["say"])
+        return Shape(role="assistant", parts=(CallPart(data["call"], data["tool"]),))
 
     register_format("mine", read)
-    message = as_message({"call": "7", "tool": "f", "say": "hm"}, "mine")
+    message = as_message({"call": "7", "tool": "f", "content": "hm"}, "mine")
     assert isinstance(message, ForeignMessage)
     assert (message.role, message.parts, message.text) == ("assistant", (CallPart("7", "f"),), "hm")
     with pytest.raises(BadMessage, match="KeyError"):

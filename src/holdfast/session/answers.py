@@ -12,7 +12,7 @@ from ..entries import InboxApproval, InboxVerdict, Verdict
 from ..errors import BadInput, LeaseHeld, NotFound
 from ..fold import SessionState
 from ..ids import SessionId
-from ..messages import Json
+from ..messages import Json, refuse_unfaithful
 from ..store.engine import Engine
 from ..store.journal import Journal
 from .inbox import encode_item
@@ -51,6 +51,7 @@ async def resolve(
     if result is not None and verdict != "landed":
         raise BadInput("only a call that landed has a result")
     _check_by(by)
+    refuse_unfaithful(result, "result")
     row = _find_effect(await engine.call(_fold, engine, session), call)
     text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
     landed = verdict == "landed"
@@ -77,6 +78,7 @@ async def decide(
 ) -> Answered:
     """Approve a call, perhaps with other arguments, or refuse it."""
     _check_by(by)
+    refuse_unfaithful(args, "args")
     question = _find_question(await engine.call(_fold, engine, session), call)
     item = InboxApproval(
         asked=question.asked, approved=approved, by=by, args=UNSET if args is None else args, note=note

@@ -23,10 +23,10 @@ def fork(
     if latest.facts.unknown is not None:
         raise ReadOnly(origin, *latest.facts.unknown)
     if version is None:
-        offered = latest.checkpoints
-        if not offered:
+        path = latest.path()
+        if not path:
             raise NotFound(f"session {origin!r} has no version to fork from; take a checkpoint first")
-        version = offered[-1].version
+        version = path[-1].version
     point = latest.get_checkpoint(version)
     state = journal.fold(point.seq)
     uid = fresh_uid()

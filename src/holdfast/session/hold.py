@@ -14,7 +14,7 @@ from ..clock import boot_s
 from ..errors import Fenced, LeaseHeld
 from ..ids import HolderId, SessionId
 from ..limits import LEASE_POLL_S
-from ..store.driver import ClaimChange, Claimed
+from ..store.driver import ClaimChange, Claimed, Done
 from ..store.engine import Engine
 from ..store.presence import Life
 
@@ -55,7 +55,7 @@ async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> 
     """Take the resource, waiting up to `wait_s` for whoever has it; else `LeaseHeld`."""
     deadline_s = boot_s() + wait_s
     while True:
-        found = await engine.call(_try, engine, session, name)
+        found = await engine.call_or_undo(_try, lambda late: _release(engine, late), engine, session, name)
         if isinstance(found, Hold):
             break
         if boot_s() >= deadline_s:
@@ -65,11 +65,19 @@ async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> 
         yield found
     finally:
         with anyio.CancelScope(shield=True):
-            free = _encode(_Record(fence=found.fence)).decode()
-            change = ClaimChange(key=_key(name), expect=found._record, record=free)
-            outcome = await engine.call(engine.driver.claim, change)
-            if isinstance(outcome, Claimed):
-                log.warning("%r was taken over while session %s held it", name, session)
+            await engine.call(_release, engine, found)
+
+
+def _release(engine: Engine, held: Hold | Life) -> None:
+    if not isinstance(held, Hold):
+        return
+    free = _encode(_Record(fence=held.fence)).decode()
+    change = ClaimChange(key=_key(held.name), expect=held._record, record=free)
+    try:
+        if isinstance(engine.driver.claim(change), Claimed):
+            log.warning("%r was taken over while it was held here", held.name)
+    finally:
+        del engine.holds[held.name]
 
 
 def _try(engine: Engine, session: SessionId, name: str) -> Hold | Life:
@@ -81,10 +89,23 @@ def _try(engine: Engine, session: SessionId, name: str) -> Hold | Life:
         fence = record.fence + 1
         if record.holder is not None:
             life = engine.presence.judge(record.holder)
-            if life.alive:
+            # Our own that nobody here has is a leftover of one that could not be given back.
+            mine = record.holder == engine.presence.holder
+            if life.alive and not (mine and name not in engine.holds):
                 return Life(True, life.left_s, f"session {record.session} ({life.name})")
-    mine = _encode(_Record(fence=fence, holder=engine.presence.holder, session=session)).decode()
-    outcome = engine.driver.claim(ClaimChange(key=_key(name), expect=current, record=mine))
-    if isinstance(outcome, Claimed):
-        return Life(True, None, "somebody who was quicker")
-    return Hold(engine, name, fence, mine)
+    return _claim(engine, name, current, _Record(fence=fence, holder=engine.presence.holder, session=session))
+
+
+def _claim(engine: Engine, name: str, current: str | None, wanted: _Record) -> Hold | Life:
+    quicker = Life(True, None, "somebody who was quicker")
+    # Registered first: from the moment the record is there, nobody here may mistake it for a leftover.
+    if engine.holds.setdefault(name, wanted) is not wanted:
+        return quicker
+    record = _encode(wanted).decode()
+    outcome = None
+    try:
+        outcome = engine.driver.claim(ClaimChange(key=_key(name), expect=current, record=record))
+    finally:
+        if not isinstance(outcome, Done):
+            del engine.holds[name]
+    return Hold(engine, name, wanted.fence, record) if isinstance(outcome, Done) else quicker

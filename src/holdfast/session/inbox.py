@@ -111,7 +111,9 @@ def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opene
             "It is not run again."
         )
     content = msgspec.json.encode(ResultContent(text=text, value=item.value))
-    return (InboxTaken(number=number, item=item), settled), content if settled.told else None
+    # What the call gave stands in the content of `tool.settled`, where it can be erased.
+    bare = msgspec.structs.replace(item, content=None, value=None)
+    return (InboxTaken(number=number, item=bare), settled), content if settled.told else None
 
 
 def _open_approval(number: int, item: InboxApproval, state: SessionState) -> Opened:

@@ -6,6 +6,7 @@ refused.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from copy import copy
 
@@ -14,8 +15,8 @@ from msgspec import Struct
 
 from ..clock import boot_s
 from ..codec import Sealed, seal
-from ..entries import Body, LeaseTaken, Parent, SessionOpened
-from ..errors import LeaseHeld, NotFound, ReadOnly
+from ..entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
+from ..errors import HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
 from ..limits import LEASE_POLL_S
@@ -24,6 +25,9 @@ from ..store.driver import Append, Conflict, Done
 from ..store.engine import Engine
 from ..store.journal import Journal
 from ..store.presence import Life
+
+log = logging.getLogger("holdfast")
+_QUICKER_S = 0.005
 
 
 class Taken(Struct, frozen=True):
@@ -52,14 +56,17 @@ async def take(
     """Take the lease, waiting up to `wait_s` for whoever has it; else `LeaseHeld`."""
     deadline_s = boot_s() + wait_s
     while True:
-        found = await engine.call(_try, engine, session, dict(labels), parent, create)
+        found = await engine.call_or_undo(
+            _try, lambda late: _give_back(engine, late), engine, session, dict(labels), parent, create
+        )
         if isinstance(found, Taken):
             return found
         if isinstance(found, _Held):
             if boot_s() >= deadline_s:
                 raise LeaseHeld(session, found.life.name, left_s=found.life.left_s, here=found.here)
             await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
-        # Otherwise somebody was quicker by a moment: look again.
+        else:
+            await anyio.sleep(_QUICKER_S)  # Somebody was quicker by a moment: look again.
 
 
 def _try(
@@ -116,6 +123,29 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
     assert isinstance(outcome, Done), outcome
     channel.posted = outcome.posted
     return Taken(state, channel)
+
+
+def _give_back(engine: Engine, found: Taken | _Held | None) -> None:
+    """Whoever asked was cancelled meanwhile, and will never know that it has the lease."""
+    if not isinstance(found, Taken):
+        return
+    head = found.state.facts.head
+    after = head.sum
+    sealed = append_to(found.state, LeaseReleased(), engine)
+    item = Append(
+        session=head.session,
+        after=after,
+        first_seq=sealed.entry.seq,
+        lines=(sealed.line,),
+        kinds=(sealed.entry.kind,),
+        head=copy(found.state.facts.head),
+    )
+    try:
+        commit_now(engine.driver, item)
+    except HoldfastError as error:
+        log.warning("session %s keeps its lease until the process ends: %s", head.session, error)
+    finally:
+        engine.channels.pop(head.session, None)
 
 
 def append_to(

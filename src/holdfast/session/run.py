@@ -86,7 +86,8 @@ class Run:
         if parent is None and around is not None:
             parent = Parent(session=around.session, run=around.run)
         nested = parent is not None and parent.run in facts.runs
-        open_run = facts.head.open_run
+        # A nested run that was cut off along with the one around it is not what this one continues.
+        open_run = next((one.run for one in facts.runs.values() if one.status == "running"), None)
         self._first_version = facts.head.version
         self.enter_context()
         started = RunStarted(
@@ -204,10 +205,15 @@ class Request:
         self._session.record(ModelRequested(model=self._model, reserved=self._reserved))
         self._seq = self._session.state.seq
         self._began_s = boot_s()
-        if self._reserved != Reservation() or any(
-            cap is not None for cap in msgspec.structs.astuple(budget.caps)
-        ):
-            await self._session.flush()
+        caps = msgspec.structs.astuple(budget.caps)
+        if self._reserved != Reservation() or any(cap is not None for cap in caps):
+            try:
+                await self._session.flush()
+            except BaseException as error:
+                # It is never made, so it costs nothing.
+                if not self._session.is_lost:
+                    self._session.record(ModelFailed(request=self._seq, error=_describe(error)))
+                raise
         return self
 
     async def reply(

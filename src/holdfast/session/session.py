@@ -14,7 +14,6 @@ import anyio
 
 from ..budget import Budget
 from ..clock import boot_s
-from ..codec import Sealed
 from ..effects import Effect
 from ..entries import (
     Body,
@@ -129,16 +128,24 @@ class Session(SessionView):
 
     async def _leave(self) -> None:
         """Give the lease back. A holder that is out has nothing to give."""
-        with anyio.CancelScope(shield=True):
-            try:
-                if self._channel.lost is None:
-                    self.record(LeaseReleased())
-                    await self._engine.committer.barrier(self._channel)
-            finally:
-                if self._engine.channels.get(self.id) is self._channel:
-                    del self._engine.channels[self.id]
-                if self._channel.lost is None:
-                    self._channel.lost = Closed(f"session {self.id!r} was closed")
+        channel = self._channel
+        interrupt: BaseException | None = None
+        try:
+            if channel.lost is None and channel.closed is None:
+                self.record(LeaseReleased())
+                channel.closed = Closed(f"session {self.id!r} was closed")
+                # A cancelled caller waits all the same: the lines must be there before the next one opens it.
+                while channel.durable_seq < self._state.seq:
+                    try:
+                        with anyio.CancelScope(shield=True):
+                            await self._engine.committer.barrier(channel)
+                    except anyio.get_cancelled_exc_class() as error:
+                        interrupt = error
+        finally:
+            if self._engine.channels.get(self.id) is channel:
+                del self._engine.channels[self.id]
+        if interrupt is not None:
+            raise interrupt
 
     # -- writing ------------------------------------------------------------------------------------
 
@@ -147,12 +154,15 @@ class Session(SessionView):
 
         For the layers above; applications have a method for everything they may record.
         """
+        self.record_all([*((body, None) for body in bodies[:-1]), (bodies[-1], content)])
+
+    def record_all(self, entries: Sequence[tuple[Body, bytes | None]]) -> None:
+        """Seal, fold and hand over entries, each with its content, for one commit."""
         engine, state = self._engine, self._state
-        if self._channel.lost is not None:
-            raise self._channel.lost
+        if self._channel.lost is not None or self._channel.closed is not None:
+            engine.committer.check(self._channel)
         run = current_run(self.id)
-        sealed: list[Sealed] = [append_to(state, body, engine, run) for body in bodies[:-1]]
-        sealed.append(append_to(state, bodies[-1], engine, run, content))
+        sealed = [append_to(state, body, engine, run, content) for body, content in entries]
         engine.committer.offer(self._channel, sealed, copy(state.facts.head), keyframe=self._due_keyframe())
 
     def _due_keyframe(self) -> bytes | None:
@@ -166,6 +176,8 @@ class Session(SessionView):
 
     async def flush(self) -> None:
         """Wait until everything recorded so far is durable."""
+        if self._channel.closed is not None:
+            raise self._channel.closed
         await self._engine.committer.barrier(self._channel)
         if self._channel.posted > self._state.facts.head.taken:
             await self.take_in()
@@ -185,7 +197,7 @@ class Session(SessionView):
     @property
     def is_lost(self) -> bool:
         """Whether nothing can be written through this object any more."""
-        return self._channel.lost is not None
+        return self._channel.lost is not None or self._channel.closed is not None
 
     @property
     def fence(self) -> int:
@@ -286,7 +298,7 @@ class Session(SessionView):
     async def checkpoint(self, name: str | None = None) -> int:
         """End the step here; its version. No point is checkpointed twice."""
         facts = self._state.facts
-        if facts.changed or facts.base == 0 or name is not None:
+        if facts.changed or facts.base == 0:
             why = tuple(str(problem) for problem in self._state.problems)
             self.record(CheckpointTaken(version=facts.head.version + 1, why=why, name=name))
         version = self._state.version
@@ -360,18 +372,23 @@ class Session(SessionView):
     async def _return_to(self, target: Checkpoint) -> None:
         await self.flush()
         then = await self._engine.call(_fold, self._engine, self.id, target.seq)
+        waiting = list(self._state.transcript_fold.queued)
         # Messages that were left behind before this session was opened were never read here.
         self._state.transcript_fold.learn(then.transcript_fold)
-        self.record(
-            SessionRewound(
-                version=target.version,
-                seq=target.seq,
-                transcript=tuple(then.transcript_fold.spans),
-                state=then.facts.values,
-                plan=then.facts.plan,
-                summary=then.facts.summary,
-            )
+        rewound = SessionRewound(
+            version=target.version,
+            seq=target.seq,
+            transcript=tuple(then.transcript_fold.spans),
+            state=then.facts.values,
+            plan=then.facts.plan,
+            summary=then.facts.summary,
         )
+        # What others sent and nobody has seen yet is not left behind.
+        kept: list[tuple[Body, bytes | None]] = [
+            (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
+            for item in waiting
+        ]
+        self.record_all([(rewound, None), *kept])
         await self.flush()
 
     async def reload(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -215,10 +215,10 @@ class Store:
     async def _post(self, session: str, item: bytes) -> int:
         return await self._engine.call(self._engine.driver.post, session_id(session), item)
 
-    async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncIterator[Entry]:
+    async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncGenerator[Entry, None]:
         """The entries of a session as they become durable, from any process.
 
-        Without `follow` it ends after those that are there.
+        Without `follow` it ends after those that are there. Who stops earlier closes it (`aclosing`).
         """
         id = session_id(session)
         journal = await self._engine.call(Journal, self._engine.driver, id)
@@ -322,16 +322,11 @@ class Store:
             run.status, run.ended_at = RUN_ENDS[type(ended.body)][0], ended.at
             run.reason = getattr(ended.body, "reason", "")
         else:
-            tip = self._engine.driver.find_tip(session)
-            head = tip.head if tip else None
-            lease = head.lease if head else None
-            # A run of an earlier holder is over, whoever has the session now.
-            live = (
-                lease is not None
-                and lease.fence < row.cursor.seq
-                and self._engine.presence.judge(lease.holder).alive
-            )
-            run.status = "running" if live else "interrupted"
+            facts = Journal(self._engine.driver, session).fold().facts
+            lease = facts.head.lease
+            live = lease is not None and self._engine.presence.judge(lease.holder).alive
+            open_here = run.run in facts.runs and facts.runs[run.run].status == "running"
+            run.status = "running" if live and open_here else "interrupted"
         return run
 
     # -- removing -----------------------------------------------------------------------------------

@@ -83,7 +83,9 @@ class Channel:
         self.durable_seq = 0
         self.posted = 0
         self.lost: HoldfastError | None = None
-        """Why nothing can be written any more."""
+        """Why nothing can be written any more, not even what was handed over."""
+        self.closed: HoldfastError | None = None
+        """Why nothing more can be handed over."""
         self.waiters: list[_Waiter] = []
 
     def take(self) -> Append:
@@ -125,7 +127,7 @@ class Committer:
     ) -> None:
         """Hand over lines that belong into one commit. Returns at once; `head` must not change any more."""
         with self._wake:
-            if channel.lost is not None or self._closing:
+            if channel.lost is not None or channel.closed is not None or self._closing:
                 self.check(channel)
             if not channel.lines:
                 channel.first_seq = sealed[0].entry.seq
@@ -138,8 +140,8 @@ class Committer:
 
     def check(self, channel: Channel) -> None:
         """Raise why nothing can be written through this channel any more, if so."""
-        if channel.lost is not None:
-            raise channel.lost
+        if channel.lost is not None or channel.closed is not None:
+            raise channel.lost or channel.closed  # type: ignore[misc]
         if self._closing:
             raise Closed("the store was closed, or was opened in the parent of this process: open it here")
 
@@ -272,6 +274,8 @@ _committers: weakref.WeakSet[Committer] = weakref.WeakSet()
 def _end_in_child() -> None:
     """A forked child has neither the threads nor a right to the connections of its parent."""
     for committer in list(_committers):
+        # Another thread may have held the lock at the moment of the fork.
+        committer._wake = threading.Condition()
         committer._closing, committer._thread = True, None
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from ..clock import utc_now
 from ..errors import Closed
@@ -38,6 +42,8 @@ class Engine:
         self.committer = Committer(driver, linger_s=linger_s)
         self.channels: dict[SessionId, Channel] = {}
         """Of the sessions that are open here."""
+        self.holds: dict[str, object] = {}
+        """Resources that are held here, or about to be."""
         self.presence = Presence(
             driver, term_s=lease_s, on_posted=self._note_posted, sessions=lambda: list(self.channels)
         )
@@ -45,14 +51,50 @@ class Engine:
         self.now = now
         self.is_busy: Callable[[], bool] = lambda: False
         """Whether a tool that could not be stopped still runs. Set by the ledger."""
-        self._threads = anyio.CapacityLimiter(STORE_THREADS)
+        self._threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_store_threads_{id(self)}")
         self._closed = False
+        _engines.add(self)
 
     async def call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Run a blocking function of the driver's in a thread."""
         if self._closed:
-            raise Closed("the store was closed")
-        return await anyio.to_thread.run_sync(function, *args, limiter=self._threads)
+            raise Closed("the store was closed, or was opened in the parent of this process: open it here")
+        return await anyio.to_thread.run_sync(function, *args, limiter=self._limiter())
+
+    async def call_or_undo(self, function: Callable[[*Ts], T], undo: Callable[[T], None], *args: *Ts) -> T:
+        """Run a blocking function whose result must not get lost: if the caller is cancelled meanwhile (the
+        thread runs on), `undo` is given what it returned."""
+        lock = threading.Lock()
+        given: list[T] = []
+        abandoned = False
+
+        def run() -> T:
+            result = function(*args)
+            with lock:
+                given.append(result)
+                late = abandoned
+            if late:
+                undo(result)
+            return result
+
+        try:
+            return await self.call(run)
+        except BaseException:
+            with lock:
+                abandoned = True
+                result = given[:]
+            if result:
+                threading.Thread(target=undo, args=(result[0],)).start()
+            raise
+
+    def _limiter(self) -> anyio.CapacityLimiter:
+        """One for each event loop that uses the store."""
+        try:
+            return self._threads.get()
+        except LookupError:
+            limiter = anyio.CapacityLimiter(STORE_THREADS)
+            self._threads.set(limiter)
+            return limiter
 
     def _note_posted(self, posted: Mapping[SessionId, int]) -> None:
         for session, number in posted.items():
@@ -68,7 +110,22 @@ class Engine:
             await anyio.to_thread.run_sync(self._close)
         self._closed = True
 
+    def forget_in_child(self) -> None:
+        """A forked child has no right to what its parent opened."""
+        self._closed = True
+
     def _close(self) -> None:
         self.committer.close()
         self.presence.end(busy=self.is_busy())
         self.driver.close()
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for engine in list(_engines):
+        engine.forget_in_child()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -15,8 +15,8 @@ from .driver import Driver, hidden_name
 
 
 class _Segment(NamedTuple):
-    """Entries `first` to `last` (None: to the end) are in the journal called `name`: that of the session `id`,
-    or what forks have kept of it."""
+    """Entries `first` to `last` (None: to the end) are in the journal called `name`: that of the session
+    `id`, or what forks have kept of it."""
 
     name: SessionId
     first: int
@@ -109,6 +109,8 @@ class Journal:
         if anchor is None or parse(anchor, self.where).sum != frame.sum:
             return None
         state = SessionState.from_keyframe(frame)
+        if state is None:
+            return None
         state.load_transcript(spans, self._lines_of(spans), self.where)
         self._fold_tail(state, Chain(self.where, frame.seq, frame.sum), tail)
         return state if state.transcript_fold.complete else None

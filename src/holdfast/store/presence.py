@@ -82,7 +82,7 @@ class Presence:
         with self._started:
             if self._thread is not None:
                 return
-            self._kernel_lock = _KernelLock.take(self.holder)
+            self._kernel_lock = self._kernel_lock or _KernelLock.take(self.holder)
             self._beat()
             self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
             self._thread.start()
@@ -93,7 +93,7 @@ class Presence:
             try:
                 self._beat()
                 pause_s = self._term_s / BEATS_PER_TERM
-            except HoldfastError as error:
+            except Exception as error:  # Whatever it is: who stops beating loses everything.
                 log.warning("a heartbeat failed: %s", error)
                 pause_s = min(1.0, self._term_s / BEATS_PER_TERM)
 
@@ -241,9 +241,9 @@ _REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "gluster", "lustre", "fuse
 def _is_remote(directory: Path) -> bool:
     """Whether the directory is on a network file system, where a lock may be somebody else's idea."""
     best, kind = "", ""
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+    for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
         fields = line.split(" ")
-        point = fields[4].encode().decode("unicode_escape")
+        point = fields[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
         inside = point == "/" or str(directory) == point or str(directory).startswith(point + "/")
         if inside and len(point) >= len(best):
             best, kind = point, fields[fields.index("-") + 1]

@@ -218,7 +218,7 @@ class Dispatch:
         self, call: Call, ready: Ready, last: Effect | None, scope: str, operation: str, first: Issue
     ) -> Begun:
         """What the ledger says about the operation. `first` is how to issue it if it is new."""
-        decision = self._ledger.decide(ready.tool, scope, operation, first, last)
+        decision = self._ledger.decide(ready.tool, scope, operation, first, call.ref, last)
         match decision:
             case Replay(row):
                 said = await self._ledger.recall(row)

@@ -31,7 +31,7 @@ from ..entries import (
     Verdict,
 )
 from ..errors import Corrupt
-from ..ids import HolderId
+from ..ids import HolderId, RunId
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
 from ..session.inbox import encode_item
@@ -115,13 +115,26 @@ class Ledger:
         if callable(scope):
             return "custom", digest("custom", tool.name, str(scope(**ready.values)))
         parts = {
-            "run": [current_run(self._session.id) or ""],
+            "run": [self._find_drive()],
             "call": [self._session.state.facts.head.uid, call_name(call)],
         }
         return scope, digest(scope, tool.name, ready.fingerprint, *parts.get(scope, ()))
 
+    def _find_drive(self) -> str:
+        """The run around us. One that goes on where a crash ended another is the same drive of the loop."""
+        runs, run = self._session.state.facts.runs, current_run(self._session.id) or ""
+        while run in runs and (before := runs[run].continues) is not None:
+            run = RunId(before)
+        return run
+
     def decide(
-        self, tool: AnyTool, scope: str, operation: str, first: Issue, mine: Effect | None = None
+        self,
+        tool: AnyTool,
+        scope: str,
+        operation: str,
+        first: Issue,
+        call: CallRef,
+        mine: Effect | None = None,
     ) -> Decision:
         """What to do about this operation, given what the journal says of it; `first` if it says nothing.
 
@@ -132,15 +145,22 @@ class Ledger:
         if last is None or last.generation < first.generation:
             return first
         following = Issue(generation=last.generation + 1)
-        # Another call that sets something means it anew, once anything else has changed the world.
-        anew = scope == "repeat" and last is not mine and effects.last_change != last.issued
+        anew = False
+        if scope == "repeat" and mine is not None:
+            # The same may have been asked for again since: this call stays what it was.
+            last = effects.attempts(mine)[-1]
+        elif scope == "repeat":
+            # Another call that sets something means it anew, once anything else has changed the world.
+            anew = effects.has_changed_since(last, call)
         if last.key in self._at_it:
             return following if anew else Join(last)
         match last.status:
             case "completed":
                 return following if anew else Replay(last)
-            case "in_doubt" if self.may_repeat(tool, last):
-                return following if anew else Issue.again(last)
+            case "in_doubt" if anew and tool.idempotent_s is not None and last.key not in _under_way:
+                return following
+            case "in_doubt" if not anew and self.may_repeat(tool, last):
+                return Issue.again(last)
             case "in_doubt" | "gave_up" | "running":
                 return Blocked(last)
             case "not_landed" | "discarded":
@@ -156,24 +176,22 @@ class Ledger:
         """Whether the service still remembers the key, and no body with it runs here."""
         if tool.idempotent_s is None or row.key in _under_way:
             return False
-        rows = self._session.state.facts.effects
-        first = next(
-            rows.rows[issued]
-            for issued in rows.by_operation[row.operation]
-            if rows.rows[issued].key == row.key
-        )
+        first = self._session.state.facts.effects.attempts(row)[0]
         return (self._session.engine.now() - first.at).total_seconds() < tool.idempotent_s
 
     def _is_overwritten(self, row: Effect) -> bool:
         """Whether the same tool has set something since: doing the old again could undo the new."""
         if "write" not in row.side_effects:
             return False
-        rows = self._session.state.facts.effects.rows
-        for issued in reversed(rows):
-            if issued <= row.issued:
+        effects = self._session.state.facts.effects
+        # By first attempts: of two that were cut short, the one that was meant first may be done last.
+        began = effects.attempts(row)[0].issued
+        for issued in reversed(effects.rows):
+            if issued <= began:
                 break
-            later = rows[issued]
-            if later.tool == row.tool and later.key != row.key and later.status == "completed":
+            one = effects.rows[issued]
+            other = one.tool == row.tool and one.key != row.key and one.status == "completed"
+            if other and effects.attempts(one)[0].issued > began:
                 return True
         return False
 

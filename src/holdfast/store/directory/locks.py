@@ -1,7 +1,8 @@
 """Locks between processes, and between the threads of one: `flock` on a file that is opened anew each time.
 
 A lock belongs to the open file, so two openings exclude each other wherever they are. The kernel lets go
-of it when its process dies.
+of it when its process dies. A forked child has every open file, too, and would outlive its parent in them:
+so it closes them first of all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,10 @@ from ...limits import BUSY_S
 # A commit takes about a millisecond: look again often at first, seldom when somebody is slow.
 _PAUSE_MIN_S = 0.0005
 _PAUSE_MAX_S = 0.02
+
+_opened: set[int] = set()
+# Nobody forks between the opening of a file and its being known here.
+_opening = threading.RLock()
 
 
 @contextmanager
@@ -36,9 +42,7 @@ def held(path: Path, *, shared: bool = False, wait_s: float | None = None) -> It
     try:
         yield True
     finally:
-        # Not left to the closing: a forked child has this open file too, and would keep the lock.
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        os.close(fd)
+        _close(fd)
 
 
 def _acquire(path: Path, shared: bool, wait_s: float) -> int | None:
@@ -61,7 +65,7 @@ def _try(path: Path, shared: bool) -> int | BlockingIOError | None:
     """The open, locked file; None if there is none; the error if somebody else has the lock."""
     while True:
         try:
-            fd = os.open(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CLOEXEC)
+            fd = _open(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
@@ -69,13 +73,40 @@ def _try(path: Path, shared: bool) -> int | BlockingIOError | None:
             if _is_at(path, fd):
                 return fd
         except BlockingIOError as error:
-            os.close(fd)
+            _close(fd)
             return error
         except BaseException:
-            os.close(fd)
+            _close(fd)
             raise
         # The directory was deleted while we waited: this lock is no longer the one that counts.
+        _close(fd)
+
+
+def _open(path: Path, flags: int) -> int:
+    with _opening:
+        fd = os.open(path, flags)
+        _opened.add(fd)
+        return fd
+
+
+def _close(fd: int) -> None:
+    """Let go of the lock. In a child that was forked meanwhile, that was done already."""
+    with _opening:
+        if fd in _opened:
+            _opened.remove(fd)
+            # Not left to the closing: a program that is just being started has this open file, too.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+def _close_in_child() -> None:
+    for fd in _opened:
         os.close(fd)
+    _opened.clear()
+    _opening.release()
+
+
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_in_child)
 
 
 def _is_at(path: Path, fd: int) -> bool:

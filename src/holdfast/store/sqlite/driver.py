@@ -73,7 +73,7 @@ _RUNS: Final = """
         )
     FROM entries AS started
     WHERE started.kind = 'run.started' AND started.session NOT LIKE '~%'
-        AND (:session IS NULL OR started.session = :session)
+        AND {session}
         AND (started.line ->> '$.at', started.session, started.seq) > (:at, :after, :seq)
     ORDER BY started.line ->> '$.at', started.session, started.seq
     LIMIT :limit
@@ -150,7 +150,8 @@ class SqliteDriver:
         at, name, seq = after or ("", "", 0)
         bindings = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
         with self._db.reading() as db:
-            rows: list[Any] = db.execute(_RUNS, bindings).fetchall()
+            chosen = "TRUE" if session is None else "started.session = :session"
+            rows: list[Any] = db.execute(_RUNS.format(session=chosen), bindings).fetchall()
         return [RunLines(RunCursor(row[0], SessionId(row[1]), row[2]), row[3], row[4]) for row in rows]
 
     def find_keyframe(self, session: SessionId) -> bytes | None:
@@ -164,6 +165,8 @@ class SqliteDriver:
             if sum != after:
                 return Conflict(sum)
             db.execute(_MOVES[1], _head_columns(head))
+            # Erased means erased: not left to be read in unused parts of a page.
+            db.pragma("secure_delete", True)
             pinned = _last_pinned(db, head.uid) or 0
             db.executemany(
                 "UPDATE entries SET line = ? WHERE session = ? AND seq = ?",

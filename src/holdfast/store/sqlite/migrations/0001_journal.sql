@@ -13,6 +13,18 @@ WHERE kind = 'run.started';
 CREATE INDEX entries_run_ended ON entries (session, line ->> '$.run')
 WHERE kind IN ('run.completed', 'run.failed', 'run.cancelled', 'run.paused');
 
+CREATE INDEX entries_run_of_session ON entries (session, seq)
+WHERE kind = 'run.started';
+
+-- For the views: what became of an effect, and which versions were dropped.
+CREATE INDEX entries_outcome ON entries (session, line ->> '$.body.issued', seq)
+WHERE kind IN (
+    'tool.completed', 'tool.failed', 'tool.in_doubt', 'tool.discarded', 'tool.settled', 'tool.undone'
+);
+
+CREATE INDEX entries_dropped ON entries (session, line ->> '$.body.version')
+WHERE kind = 'checkpoint.dropped';
+
 -- Where each journal ends. `head` is JSON; the columns beside it are what listings filter by.
 CREATE TABLE sessions (
     session TEXT NOT NULL PRIMARY KEY,

@@ -1,0 +1,70 @@
+"""A journal that a newer version wrote to."""
+
+import msgspec
+import pytest
+
+from holdfast import ReadOnly, Store, open_store
+from holdfast.store.driver import Append, Done
+from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
+from tests.unit import handmade
+
+
+async def write_future(url: StoreUrl, store: Store, kind: str, *, must: bool) -> bytes:
+    """What a newer holdfast would have done: one more line, of a kind that is not known here."""
+    async with store.session("s") as session:
+        await step(session, "a")
+    head = (await store.load("s")).facts.head
+    line, sum = handmade.line(head.seq + 1, kind, {"rule": [1, "ü"]}, after=head.sum, must=must)
+    item = Append(
+        session=head.session,
+        after=head.sum,
+        first_seq=head.seq + 1,
+        lines=(line,),
+        kinds=(kind,),
+        head=msgspec.structs.replace(head, seq=head.seq + 1, sum=sum),
+    )
+    with driver_of(url) as driver:
+        assert isinstance(driver.commit([item])[0], Done)
+    return line
+
+
+async def test_a_kind_that_only_informs_is_kept_and_passed_over(store_url: StoreUrl) -> None:
+    """An older version goes on after it, and leaves the line as it is."""
+    async with open_store(store_url) as store:
+        line = await write_future(store_url, store, "future.idea", must=False)
+        async with store.session("s") as session:
+            assert await step(session, "b") == 2
+        assert texts((await store.load("s")).transcript) == ["a", "b"]
+        assert line in own_lines(store_url, "s")
+        assert "future.idea" in [entry.kind for entry in await entries(store, "s")]
+
+
+async def test_a_kind_that_must_be_understood_makes_the_session_read_only(store_url: StoreUrl) -> None:
+    """It changes decisions: who does not know it may look, and not touch."""
+    async with open_store(store_url) as store:
+        line = await write_future(store_url, store, "future.rule", must=True)
+        before = own_lines(store_url, "s")
+        with pytest.raises(ReadOnly, match=r"'future\.rule'.*Upgrade") as caught:
+            async with store.session("s"):
+                pytest.fail("opened")
+        assert (caught.value.session, caught.value.kind) == ("s", "future.rule")
+        for call in (store.drop("s", 1), store.clean("s"), store.delete("s"), store.fork("s")):
+            with pytest.raises(ReadOnly):
+                await call
+        assert own_lines(store_url, "s") == before
+        assert before[-1] == line
+
+
+async def test_a_read_only_session_can_still_be_read(store_url: StoreUrl) -> None:
+    """Loaded, listed, followed, and sent to: whoever understands it will take it in."""
+    async with open_store(store_url) as store:
+        await write_future(store_url, store, "future.rule", must=True)
+        state = await store.load("s")
+        assert texts(state.transcript) == ["a"]
+        assert state.facts.unknown == ("future.rule", state.seq)
+        assert texts((await store.load("s", 1)).transcript) == ["a"]
+        assert texts((await store.overview("s")).history) == ["a"]
+        assert [head.session for head in await collect(store.sessions())] == ["s"]
+        assert [one.version for one in await collect(store.checkpoints("s"))] == [1]
+        assert (await entries(store, "s"))[-1].must
+        assert await store.submit("s", "for who understands") == 1
