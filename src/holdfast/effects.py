@@ -60,6 +60,8 @@ class Effect(Struct, kw_only=True, omit_defaults=True):
     status: EffectStatus = "running"
     why: str = ""
     outcome: int | None = None
+    left_behind: bool = False
+    """Its body could not be stopped."""
     crashed: bool = False
     """The process died while it ran."""
     undoes: int | None = None
@@ -263,6 +265,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
     def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:
         row = self.rows[body.issued]
         row.status, row.why = "in_doubt", body.why
+        row.left_behind = row.left_behind or body.left_behind
 
     def _discard(self, entry: Entry, body: ToolDiscarded) -> None:
         self._end(body.issued, "discarded", entry.seq)

@@ -10,10 +10,10 @@ written down, with the spans of the journal in which the transcript's messages a
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 from msgspec import Raw, Struct
@@ -21,15 +21,17 @@ from msgspec import Raw, Struct
 from .budget import BudgetState, Reservation
 from .codec import Line
 from .effects import LEDGER, Effect
-from .entries import CheckpointTaken, Entry, SessionRewound, Span, UnknownBody
+from .entries import CheckpointTaken, Entry, SessionRewound, SessionStatus, Span, UnknownBody
 from .errors import NotFound
 from .facts import BOOKKEEPING, HANDLERS, Checkpoint, Facts, ToolCounters, count_call
 from .head import Head
 from .ids import SessionId
 from .limits import HISTORY_MESSAGES, TITLE_CHARS
 from .messages import AnyMessage, CallPart, Json
+from .plan import Plan
 from .transcript import Item, Messages, Transcript
 from .validity import Problem
+from .values import Values
 
 FOLD_VERSION: Final = 1
 """Raised whenever a change here gives another state for the same journal: older keyframes are ignored."""
@@ -62,8 +64,14 @@ _decode_facts = msgspec.json.Decoder(Facts).decode
 _decode_keyframe = msgspec.json.Decoder(Keyframe).decode
 
 
+T = TypeVar("T")
+
+
 class SessionState:
     """The fold over a journal, up to some entry."""
+
+    decoder = Values()
+    """Reads user state; a store puts its own here, which knows the application's codecs."""
 
     def __init__(self, session: SessionId) -> None:
         head = Head(
@@ -147,6 +155,43 @@ class SessionState:
     def transcript(self) -> Messages:
         """The messages, oldest first."""
         return self.transcript_fold.messages
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, if there is one."""
+        return self.facts.plan
+
+    @property
+    def summary(self) -> str:
+        """The running summary."""
+        return self.facts.summary
+
+    @property
+    def status(self) -> SessionStatus:
+        """What became of the last run."""
+        return self.facts.head.status
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What the session is filed under."""
+        return dict(self.facts.head.labels)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Under which keys there is state."""
+        return tuple(self.facts.values)
+
+    @overload
+    def get(self, key: str) -> Any: ...
+    @overload
+    def get(self, key: str, type: type[T]) -> T: ...
+    def get(self, key: str, type: type[T] | None = None) -> Any:
+        """The value under a key, converted to `type` if one is given; `NotFound` if there is none."""
+        raw = self.facts.values.get(key)
+        if raw is None:
+            keys = ", ".join(sorted(self.facts.values)) or "none"
+            raise NotFound(f"session {self.facts.head.session!r} has no state under {key!r}; it has: {keys}")
+        return self.decoder.decode(raw) if type is None else self.decoder.decode(raw, type)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -189,9 +189,8 @@ class _Spans:
         joined: list[Span] = []
         for span in sorted([*self, *other]):
             if joined and span.first <= joined[-1].last + 1:
-                joined[-1] = Span(joined[-1].first, max(joined[-1].last, span.last))
-            else:
-                joined.append(span)
+                span = Span(joined[-1].first, max(joined.pop().last, span.last))
+            joined.append(span)
         return _Spans(joined)
 
 

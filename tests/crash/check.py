@@ -19,7 +19,7 @@ from holdfast.store.driver import Driver, HeadFilter, Tip
 from holdfast.store.journal import Journal
 
 from .acks import Ack
-from .workload import BLOB
+from .workload import BLOB, LEDGER
 
 
 class Found(NamedTuple):
@@ -39,6 +39,8 @@ def find_problems(driver: Driver, acks: Iterable[Ack]) -> list[str]:
         one = _read(driver, tip)
         found[tip.session] = one
         problems += [f"{tip.session}: {why}" for why in _find_flaws(driver, one)]
+        if tip.session == LEDGER:
+            problems += _find_loose_claims(driver, one)
     return problems + _find_losses(driver, found, list(acks))
 
 
@@ -103,6 +105,16 @@ def _find_halves(entries: list[Entry]) -> Iterator[str]:
             added = following.body if following is not None else None
             if known != (not isinstance(added, MessageAdded) or added.inbox != body.number):
                 yield f"entry {entry.seq} takes in item {body.number}, and its message is not there"
+
+
+def _find_loose_claims(driver: Driver, ledger: Found) -> Iterator[str]:
+    """Lines and claims that were committed together are there together."""
+    seqs = [entry.seq for entry in ledger.entries if entry.kind == "state.set"]
+    for seq in range(1, ledger.tip.seq + 10):
+        if (driver.find_claim(f"{LEDGER}-{seq}") is not None) != (seq in seqs):
+            yield f"the claim or the line {seq} of the ledger is there without the other"
+    if driver.find_claim(LEDGER) != (str(seqs[-1]) if seqs else None):
+        yield "the ledger's last line and its claim are not of the same commit"
 
 
 # -- what was acknowledged ----------------------------------------------------------------------------

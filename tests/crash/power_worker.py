@@ -4,7 +4,7 @@
     python -m tests.crash.power_worker SCHEME DIRECTORY verify     print HAVE <n>, or CORRUPT <why>
 
 Operation n is done by worker n modulo 4, each in a session of its own, so that four are under way at once.
-What it does depends on n, too; whatever it is leaves `op <n>.` in some line that stays, or a blob of that name.
+What it does depends on n, too; whatever it is leaves `op <n>.` in some line that stays, or in a blob.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ from .acks import Acks
 Step: TypeAlias = Callable[["Life", Session], Awaitable[None]]
 
 KEEPER: Final = "keeper"
+LEDGER: Final = SessionId("ledger")
 BLOB: Final = b"a picture, say" * 100
 BLOB_DIGEST: Final = hashlib.sha256(BLOB).hexdigest()
 KEYFRAME_LINES: Final = 12
@@ -310,15 +311,13 @@ async def _claim_with_lines(life: Life, keeper: Session) -> None:
 
 def _commit_with_claims(life: Life, turn: int) -> None:
     """The claims say which entry they came with: `check` looks for both."""
-    # A session by hand, so that nobody holds it.
-    driver, name = life.driver, SessionId("ledger")
-    engine = life.store._engine
+    driver, name, engine = life.driver, LEDGER, life.store._engine
     state = anyio.from_thread.run(life.find, name)
     if state is None:
         anyio.from_thread.run(_make_ledger, life)
         state = anyio.from_thread.run(life.store.load, name)
     after = state.facts.head.sum
-    current = driver.find_claim("ledger")
+    current = driver.find_claim(LEDGER)
     sealed = append_to(state, StateSet(key="turn"), engine, content=str(turn).encode())
     head = state.facts.head
     outcome = driver.commit(
@@ -331,19 +330,19 @@ def _commit_with_claims(life: Life, turn: int) -> None:
                 kinds=(sealed.entry.kind,),
                 head=head,
                 claims=(
-                    ClaimChange(key="ledger", expect=current, record=str(head.seq)),
-                    ClaimChange(key=f"ledger-{head.seq}", expect=None, record="issued"),
+                    ClaimChange(key=LEDGER, expect=current, record=str(head.seq)),
+                    ClaimChange(key=f"{LEDGER}-{head.seq}", expect=None, record="issued"),
                 ),
             )
         ]
     )
     assert isinstance(outcome[0], Done), outcome
     life.acks.note("lines", session=name, uid=head.uid, seq=head.seq, sum=head.sum)
-    life.acks.note("claimed", key=f"ledger-{head.seq}")
+    life.acks.note("claimed", key=f"{LEDGER}-{head.seq}")
 
 
 async def _make_ledger(life: Life) -> None:
-    async with life.store.session("ledger", wait_s=10) as session:
+    async with life.store.session(LEDGER, wait_s=10) as session:
         life.acks.lines(session)
 
 

@@ -8,7 +8,6 @@ claim and item for the inbox, and after every barrier.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections import Counter
@@ -36,6 +35,8 @@ class _Path:
         self._target: Point | None = None
         self._signal = signal.SIGKILL
         self._lock = threading.Lock()
+        self.beating = threading.Lock()
+        """Who is stopped in the middle of a heartbeat may have the database locked, and all others wait."""
 
     def arm(self, target: Point | None, signal_: signal.Signals = signal.SIGKILL) -> None:
         """Send this process the signal when it comes to the target."""
@@ -48,7 +49,9 @@ class _Path:
             point = Point(label, self._counts[label])
             self.passed.append(point)
             if point == self._target:
-                os.kill(os.getpid(), self._signal)
+                with self.beating:
+                    # To this very thread, so that it does not get one step further.
+                    signal.pthread_kill(threading.get_ident(), self._signal)
 
 
 path = _Path()
@@ -75,7 +78,11 @@ def _watch_driver(driver: Driver) -> None:
     def post(session: str, item: bytes, real: Any = driver.post) -> int:
         return _around("post", lambda: real(session, item))
 
-    for watched in (commit, claim, post):
+    def beat(*args: Any, real: Any = driver.beat) -> Any:
+        with path.beating:
+            return real(*args)
+
+    for watched in (commit, claim, post, beat):
         setattr(driver, watched.__name__, watched)
 
 

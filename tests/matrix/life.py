@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import anyio
 import anyio._backends._asyncio  # Here, not anew in each child.
@@ -113,41 +113,45 @@ def _reply(calls: Sequence[Call]) -> Message:
 
 # -- in children --------------------------------------------------------------------------------------
 
-Act = Callable[[Life], Awaitable[str]]
-
+T = TypeVar("T")
+Report: TypeAlias = dict[str, Any]
 
 def open_driver(scheme: str, folder: Path) -> Driver:
     """The driver of a trial's store."""
     return DirectoryDriver(folder / "store") if scheme == "dir" else SqliteDriver(folder / "store")
 
 
-def run(folder: str, scheme: str, target: Sequence[Any] | None, act: Act) -> dict[str, Any]:
-    """Act in the store and the world of this folder; what came of it, and the boundaries on the way."""
+def open_life(folder: str, scheme: str, act: Callable[[Life], Awaitable[T]], **options: Any) -> T:
+    """Act in the store and the world of this folder."""
     place = Path(folder)
     # The locks of holders are part of the trial, as everything else is.
     tempfile.tempdir = str(place / "tmp")
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     world = toolbox.enter(place / "world")
-    boundaries.path.arm(Point(*target) if target else None)
-    problems: list[str] = []
 
-    async def main() -> str:
+    async def main() -> T:
         driver = await anyio.to_thread.run_sync(open_driver, scheme, place)
         boundaries.install(driver)
-        async with open_store(driver, linger_s=LINGER_S) as store:
-            life = Life(store, world, place)
-            try:
-                return await act(life)
-            finally:
-                problems.extend(life.problems)
+        async with open_store(driver, linger_s=LINGER_S, **options) as store:
+            return await act(Life(store, world, place))
 
-    state = anyio.run(main)
-    return {"state": state, "points": boundaries.path.passed, "problems": problems}
+    return anyio.run(main)
+
+
+def run(folder: str, scheme: str, target: Sequence[Any] | None, act: Callable[[Life], Awaitable[str]]) -> Report:
+    """Act, or die on the way; what came of it, and the boundaries that were passed."""
+    boundaries.path.arm(Point(*target) if target else None)
+
+    async def watched(life: Life) -> Report:
+        state = await act(life)
+        return {"state": state, "points": boundaries.path.passed, "problems": life.problems}
+
+    return open_life(folder, scheme, watched)
 
 
 def answer(
     line: Line, folder: str, scheme: str, scenario: str, target: Sequence[Any] | None = None
-) -> dict[str, Any]:
+) -> Report:
     """Say what became of every call in doubt, and agree to every call that waits."""
 
     async def act(life: Life) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast import NotFound
 
 from ..crash.warm import Line
-from .life import Call, Life, run
+from .life import Call, Life, Report, run
 from .oracle import count_problems, find_bad_transcripts, find_losses, find_neglected, find_repeats, look
 
 Play: TypeAlias = Callable[[Life], Awaitable[bool]]
@@ -30,7 +30,7 @@ SCENARIOS: dict[str, Scenario] = {}
 
 def live(
     line: Line, folder: str, scheme: str, scenario: str, target: Sequence[Any] | None = None
-) -> dict[str, Any]:
+) -> Report:
     """In a child: look at what others left, go on as far as possible, and look again."""
     chosen = SCENARIOS[scenario]
 

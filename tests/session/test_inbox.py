@@ -235,3 +235,21 @@ async def test_a_deleted_session_takes_nothing_more(store_url: StoreUrl) -> None
             await store.submit("s", "too late")
         async with store.session("s") as session:
             assert len(session.transcript) == 0
+
+
+async def test_going_back_does_not_lose_a_message_that_nobody_has_seen(store_url: StoreUrl) -> None:
+    """It waited for the end of a step that is left behind; it was sent to the session, not to the step."""
+    async with open_store(store_url) as store:
+        async with store.session("s") as session, session.run() as run:
+            await step(session, "a")
+            async with run.request() as request:
+                await store.submit("s", "by the way", key="k")
+                await request.reply(calling("x"))
+            assert texts(session.transcript) == ["a", "let me see"]
+            assert await session.continue_() == 1
+            assert texts(session.transcript) == ["a", "by the way"]
+        async with store.session("s") as session:
+            assert texts(session.transcript) == ["a", "by the way"]
+        await store.submit("s", "by the way", key="k")
+        async with store.session("s") as session:
+            assert texts(session.transcript) == ["a", "by the way"]

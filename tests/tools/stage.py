@@ -102,6 +102,12 @@ async def bodies(store: Store, session: Session, cls: type[Body]) -> list[Any]:
     return [entry.body async for entry in store.tail(session.id, follow=False) if isinstance(entry.body, cls)]
 
 
+async def hear(session: Session) -> None:
+    """Let the holder notice what was sent to it: it hears of it when it writes."""
+    await session.set("heard", True)
+    await session.flush()
+
+
 def text_of(found: Result | Sequence[Result]) -> list[str]:
     """What the model is shown."""
     return [one.content for one in ([found] if isinstance(found, Result) else found)]

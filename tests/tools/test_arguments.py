@@ -110,7 +110,10 @@ async def test_an_explicit_schema_is_checked_the_same_way(closed: dict[str, Any]
     schema = {
         "type": "object",
         "properties": {
-            "items": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            "items": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"name": {"type": "string"}}},
+            },
             "limit": {"type": "integer", "minimum": 1, "default": 10},
             "flag": True,
         },
@@ -180,7 +183,9 @@ async def test_what_json_cannot_hold_is_refused(value: object, why: str, explici
     assert entered == []
 
 
-@pytest.mark.parametrize("args", ['{"x": NaN}', '{"x": 1e999}', "[" * 100_000, "{", "[1]", '"x"', "null", 5, None])
+@pytest.mark.parametrize(
+    "args", ['{"x": NaN}', '{"x": 1e999}', "[" * 100_000, "{", "[1]", '"x"', "null", 5, None]
+)
 async def test_arguments_that_are_no_object_are_refused(args: object) -> None:
     """Some providers give JSON text, and some models get it wrong."""
     entered: list[object] = []

@@ -30,7 +30,9 @@ scalars = (
 )
 keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=12
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=12,
 )
 
 
@@ -65,7 +67,12 @@ def respell(value: Any, draw: Callable[[Any], Any]) -> Any:
         return {key: respell(item, draw) for key, item in shuffled}
     if isinstance(value, list):
         return (list if draw(st.booleans()) else tuple)(respell(item, draw) for item in value)
-    if isinstance(value, int) and not isinstance(value, bool) and float(value) == value and draw(st.booleans()):
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and float(value) == value
+        and draw(st.booleans())
+    ):
         return float(value)
     return value
 
@@ -127,7 +134,14 @@ def test_these_are_not_the_same(a: Any, b: Any) -> None:
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [(1, 1.0), (-0.0, 0), (1e22, 10**22), (2.0**60, 2**60), ({"b": 1, "a": 2}, {"a": 2, "b": 1}), ((1,), [1])],
+    [
+        (1, 1.0),
+        (-0.0, 0),
+        (1e22, 10**22),
+        (2.0**60, 2**60),
+        ({"b": 1, "a": 2}, {"a": 2, "b": 1}),
+        ((1,), [1]),
+    ],
 )
 def test_these_are_the_same(a: Any, b: Any) -> None:
     """A float equal to an integer is that integer, also beyond 2^53."""

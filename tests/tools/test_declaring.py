@@ -272,11 +272,17 @@ def test_a_tool_that_declares_something_warns_of_nothing(caplog: pytest.LogCaptu
         ({"side_effects": {"mutate"}, "harmless": ["KeyError"]}, "lists types of exceptions, not 'KeyError'"),
         ({"side_effects": (), "name": "no spaces"}, "'no spaces' is not a name for a tool"),
         ({"side_effects": (), "name": "x" * 65}, "is not a name for a tool"),
-        ({"side_effects": {"mutate"}, "verify": lambda y: None}, r"verify must have .* \(x\), .* it has \(y\)"),
+        (
+            {"side_effects": {"mutate"}, "verify": lambda y: None},
+            r"verify must have .* \(x\), .* it has \(y\)",
+        ),
         ({"side_effects": {"mutate"}, "verify": lambda: None}, r"verify must have the tool's own parameters"),
         ({"side_effects": {"mutate"}, "undo": lambda ctx, x, y: None}, r"undo must have .* it has \(x, y\)"),
         ({"side_effects": {"mutate"}, "undo": lambda y, **rest: None}, r"undo must have"),
-        ({"side_effects": {"read"}, "verify": lambda x: None}, "verify makes sense only for a tool that writes"),
+        (
+            {"side_effects": {"read"}, "verify": lambda x: None},
+            "verify makes sense only for a tool that writes",
+        ),
         ({"side_effects": (), "undo": lambda x: None}, "undo makes sense only for a tool that writes"),
     ],
 )

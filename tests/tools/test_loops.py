@@ -246,6 +246,8 @@ async def test_a_call_that_kills_the_process_is_not_tried_for_ever(
             except Closed:
                 assert len(ran) <= limit
     async with opened(store_url) as (_, session):
-        assert f"this call of crash was running each of the {limit} times the process died" in found[0].content
+        assert (
+            f"this call of crash was running each of the {limit} times the process died" in found[0].content
+        )
         assert session.continuable
     assert len(ran) == limit

@@ -67,7 +67,10 @@ async def test_an_exception_out_of_a_body_with_side_effects_is_a_doubt(store_url
         assert first.status == "in_doubt"
         assert first.is_error
         assert "act: call 'c1' of " in first.content
-        assert "is in doubt: it raised ValueError: connection reset. Whether it happened is not known" in first.content
+        assert (
+            "is in doubt: it raised ValueError: connection reset. Whether it happened is not known"
+            in first.content
+        )
         assert [row.call.id for row in session.in_doubt] == ["c1"]
         second = await registry.dispatch("act", {}, call_id="c2", session=session)
         assert second.status == "in_doubt"
@@ -206,9 +209,7 @@ async def test_what_did_not_land_is_retried_at_once_if_there_are_attempts_left(
     store_url: Url, world: World
 ) -> None:
     """The model need not hear of it."""
-    registry = verified(
-        world, lambda ctx: NotLanded(), lands=False, retry=Retry(attempts=2, backoff_s=0)
-    )
+    registry = verified(world, lambda ctx: NotLanded(), lands=False, retry=Retry(attempts=2, backoff_s=0))
     async with opened(store_url) as (store, session):
         found = await registry.dispatch("act", {}, session=session)
         assert found.status == "completed"
@@ -336,9 +337,7 @@ async def test_a_hook_that_needs_time_is_asked_later(
 
 async def test_an_idempotent_tool_is_tried_again_with_the_same_key(store_url: Url, world: World) -> None:
     """Three times unless it says otherwise, every attempt on record."""
-    registry = failing(
-        world, ValueError("reset"), idempotent=True, retry=Retry(attempts=3, backoff_s=0)
-    )
+    registry = failing(world, ValueError("reset"), idempotent=True, retry=Retry(attempts=3, backoff_s=0))
     async with opened(store_url) as (store, session):
         found = await registry.dispatch("act", {}, session=session)
         assert found.status == "completed"

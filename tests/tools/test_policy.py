@@ -150,8 +150,8 @@ def test_a_policy_needs_a_default_that_exists() -> None:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A directory with a file, beside one with a secret, and links between them."""
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a file, beside one with a secret, and links between them; we are in it."""
     root = tmp_path / "root"
     (root / "sub").mkdir(parents=True)
     (root / "file").touch()
@@ -162,10 +162,22 @@ def root(tmp_path: Path) -> Path:
     (root / "in").symlink_to(root / "sub")
     (root / "loop").symlink_to(root / "loop")
     (root / "chain").symlink_to("sub/../out")
+    monkeypatch.chdir(root)
     return root
 
 
-INSIDE = ["file", "sub", ".", "", "sub/../file", "new/deep/file", "in/new", "{root}/file", "{root}", "sub//new"]
+INSIDE = [
+    "file",
+    "sub",
+    ".",
+    "",
+    "sub/../file",
+    "new/deep/file",
+    "in/new",
+    "{root}/file",
+    "{root}",
+    "sub//new",
+]
 OUTSIDE = [
     "..",
     "../secret",
@@ -210,11 +222,22 @@ async def test_a_path_outside_the_root_is_denied(
 async def test_a_root_may_be_a_link_itself(root: Path, tools: list[Any], ran: list[Any]) -> None:
     """What counts is where it leads."""
     registry = Registry(tools, policy=Policy(paths_inside(root / "in", "path")))
-    await registry.dispatch("read_file", {"path": "x"})
+    await registry.dispatch("read_file", {"path": "in/x"})
     await registry.dispatch("read_file", {"path": str(root / "sub" / "y")})
     denied = await registry.dispatch("read_file", {"path": str(root / "file")})
     assert denied.is_error
     assert len(ran) == 2
+
+
+async def test_a_relative_path_begins_where_the_tool_begins(
+    root: Path, tools: list[Any], ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the working directory, where it will be opened, wherever the root is."""
+    monkeypatch.chdir(root.parent)
+    registry = Registry(tools, policy=Policy(paths_inside(root, "path")))
+    assert (await registry.dispatch("read_file", {"path": "secret"})).is_error
+    assert ran == []
+    assert not (await registry.dispatch("read_file", {"path": "root/file"})).is_error
 
 
 async def test_lists_of_paths_are_checked_each(root: Path) -> None:
@@ -248,7 +271,9 @@ async def test_the_rule_can_be_for_some_tools_only(root: Path, tools: list[Any])
 # -- what is left of the budget -------------------------------------------------------------------------
 
 
-async def test_nothing_is_run_once_the_budget_is_spent(store_url: Url, tools: list[Any], ran: list[Any]) -> None:
+async def test_nothing_is_run_once_the_budget_is_spent(
+    store_url: Url, tools: list[Any], ran: list[Any]
+) -> None:
     """The model is told which cap it is."""
     registry = Registry(tools)
     async with opened(store_url) as (_, session):

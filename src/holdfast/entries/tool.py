@@ -103,6 +103,8 @@ class ToolInDoubt(Body, frozen=True):
     issued: int
     why: str
     told: bool = False
+    left_behind: bool = False
+    """Its body cannot be stopped and ran on: only the end of its process is proof that it is over."""
 
 
 @kind("tool.discarded")

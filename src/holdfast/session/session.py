@@ -108,9 +108,11 @@ class Session(SessionView):
             create=self._create,
         )
         self._state, self._channel = taken.state, taken.channel
+        self._state.decoder = self._engine.values
         self.taken_s = boot_s()
         try:
-            await self.take_in()
+            if self._channel.posted > self._state.facts.head.taken:
+                await self.take_in()
         except BaseException:
             await self._leave()
             raise
@@ -182,6 +184,11 @@ class Session(SessionView):
         if self._channel.posted > self._state.facts.head.taken:
             await self.take_in()
 
+    @property
+    def state(self) -> SessionState:
+        """The fold over the journal. Read it; only this session changes it."""
+        return self._state
+
     # -- for the layers above ------------------------------------------------------------------------
 
     @property
@@ -227,16 +234,7 @@ class Session(SessionView):
     def get(self, key: str, type: type[T]) -> T: ...
     def get(self, key: str, type: type[T] | None = None) -> Any:
         """The value under a key, converted to `type` if one is given; `NotFound` if there is none."""
-        raw = self._state.facts.values.get(key)
-        if raw is None:
-            keys = ", ".join(sorted(self._state.facts.values)) or "none"
-            raise NotFound(f"session {self.id!r} has no state under {key!r}; it has: {keys}")
-        return self._engine.values.decode(raw) if type is None else self._engine.values.decode(raw, type)
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """Under which keys there is state."""
-        return tuple(self._state.facts.values)
+        return self._state.get(key) if type is None else self._state.get(key, type)
 
     async def unset(self, key: str) -> None:
         """Remove the value under a key, if there is one."""
@@ -338,11 +336,6 @@ class Session(SessionView):
         await self._return_to(target)
         return target.version
 
-    def left_behind(self, version: int | None = None) -> list[Effect]:
-        """Effects in the world that came after a version, and that going back to it does not take back."""
-        seq = self._state.get_checkpoint(version).seq if version is not None else 0
-        return self._state.facts.effects.since(seq)
-
     async def settle(
         self, registry: Settler, *, deps: object = None, policy: str | None = None
     ) -> list[Effect]:
@@ -394,6 +387,7 @@ class Session(SessionView):
     async def reload(self) -> None:
         """Fold the journal anew, after its bytes were changed underneath."""
         self._state = await self._engine.call(_fold, self._engine, self.id, None)
+        self._state.decoder = self._engine.values
 
     def mark_deleted(self) -> None:
         """There is nothing left to write to."""
@@ -411,7 +405,7 @@ class Session(SessionView):
     async def take_in(self) -> int:
         """Take in what others sent to the inbox; how many items. Checkpoints and `flush` do it, too."""
         taken = 0
-        while self._channel.posted > self._state.facts.head.taken:
+        while True:
             after = self._state.facts.head.taken
             rows = await self._engine.call(self._engine.driver.read_inbox, self.id, after, PAGE_ROWS)
             for row in rows:

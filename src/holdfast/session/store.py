@@ -119,9 +119,10 @@ class Store:
     def _load(self, session: SessionId, version: int | None) -> SessionState:
         journal = Journal(self._engine.driver, session)
         state = journal.fold()
-        if version is None:
-            return state
-        return journal.fold(state.get_checkpoint(version).seq)
+        if version is not None:
+            state = journal.fold(state.get_checkpoint(version).seq)
+        state.decoder = self._engine.values
+        return state
 
     async def overview(self, session: str) -> Overview:
         """A session at a glance, without reading its whole transcript."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..budget import BudgetState
@@ -15,78 +16,86 @@ from ..transcript import Messages
 from ..validity import Problem
 
 
-class SessionView:
+class SessionView(ABC):
     """The fold over the journal, in the words of the application."""
 
-    _state: SessionState
-
     @property
+    @abstractmethod
     def state(self) -> SessionState:
         """The fold over the journal. Read it; only this session changes it."""
-        return self._state
 
     @property
     def transcript(self) -> Messages:
         """The messages, oldest first."""
-        return self._state.transcript
+        return self.state.transcript
 
     @property
     def plan(self) -> Plan | None:
         """The plan, if there is one."""
-        return self._state.facts.plan
+        return self.state.facts.plan
 
     @property
     def summary(self) -> str:
         """The running summary."""
-        return self._state.facts.summary
+        return self.state.facts.summary
 
     @property
     def budget(self) -> BudgetState:
         """Caps, and what was spent."""
-        return self._state.budget
+        return self.state.budget
 
     @property
     def in_doubt(self) -> list[Effect]:
         """Calls that were issued and whose outcome nobody knows."""
-        return self._state.in_doubt
+        return self.state.in_doubt
 
     @property
     def version(self) -> int:
         """The version that the present state was built on; 0 before the first checkpoint."""
-        return self._state.version
+        return self.state.version
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
         """The versions that can be loaded, forked from and rewound to, oldest first."""
-        return self._state.checkpoints
+        return self.state.checkpoints
 
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Why a provider would refuse the transcript; empty if it would not."""
-        return self._state.problems
+        return self.state.problems
 
     @property
     def continuable(self) -> bool:
         """Whether the model can be asked to go on from here."""
-        return self._state.continuable
+        return self.state.continuable
 
     @property
     def status(self) -> SessionStatus:
         """What became of the last run."""
-        return self._state.facts.head.status
+        return self.state.facts.head.status
 
     @property
     def labels(self) -> Mapping[str, str]:
         """What the session is filed under."""
-        return dict(self._state.facts.head.labels)
+        return dict(self.state.facts.head.labels)
 
     @property
     def scratchpad(self) -> Path | None:
         """Where the session keeps its files."""
-        root = self._state.facts.scratchpad
+        root = self.state.facts.scratchpad
         return Path(root) if root else None
 
     @property
     def cancel_requested(self) -> str | None:
         """Why somebody asked the session to stop, if somebody did."""
-        return self._state.facts.cancel
+        return self.state.facts.cancel
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Under which keys there is state."""
+        return tuple(self.state.facts.values)
+
+    def left_behind(self, version: int | None = None) -> list[Effect]:
+        """Effects in the world that came after a version, and that going back to it does not take back."""
+        seq = self.state.get_checkpoint(version).seq if version is not None else 0
+        return self.state.facts.effects.since(seq)

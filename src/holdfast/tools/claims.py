@@ -93,15 +93,17 @@ class Claims:
         if claim.session is not None:
             if claim.session == head.session and claim.uid == head.uid:
                 return Mine(claim.generation)
-            verdict = await self._look(claim, operation)
-            if verdict is not None:
-                return verdict
-        mine_now = Claim(generation=claim.generation, session=head.session, uid=head.uid, call=call)
-        outcome = await self._change(operation, record, _encode(mine_now))
-        return Mine(claim.generation) if outcome else Busy("somebody else was quicker", passing=True)
+            return await self._look(claim, record, operation, call)
+        return await self._swap(claim, record, operation, call)
 
-    async def _look(self, claim: Claim, operation: str) -> Taking | None:
-        """What became of somebody else's claim; None if it can be taken over."""
+    async def _swap(self, claim: Claim, record: str | None, operation: str, call: str) -> Taking:
+        head = self._session.state.facts.head
+        mine = Claim(generation=claim.generation, session=head.session, uid=head.uid, call=call)
+        swapped = await self._change(operation, record, _encode(mine))
+        return Mine(claim.generation) if swapped else Busy("somebody else was quicker", passing=True)
+
+    async def _look(self, claim: Claim, record: str | None, operation: str, call: str) -> Taking:
+        """What became of somebody else's claim; ours now, if it can be taken over."""
         assert claim.session is not None
         found = await self._engine.call(_find, self._engine, claim, operation)
         if isinstance(found, Taking):
@@ -112,11 +114,16 @@ class Claims:
                 if owner.state.facts.head.uid != claim.uid:
                     return _gone(claim)
                 row = owner.state.facts.effects.find_last(operation)
+                # While we hold the owner's lease: given back, it might begin in the same moment.
+                return (
+                    await self._swap(claim, record, operation, call)
+                    if _is_free(row)
+                    else _unknown(claim, row)
+                )
         except LeaseHeld as held:
             return Busy(f"session {claim.session!r} has it ({held.holder})", passing=True)
         except NotFound:
             return _gone(claim)
-        return None if _is_free(row) else _unknown(claim, row)
 
     async def finish(self, operation: str, text: str, value: Json) -> None:
         """Keep the result with the claim."""

@@ -105,6 +105,8 @@ class Ledger:
     def __init__(self, session: Session) -> None:
         engine = session.engine
         self._session, self._at_it = session, _at_it.setdefault(session, {})
+        self._sure_until_s: dict[int, float] = {}
+        """For each intent: nobody can have taken the lease before this, if the intent got through."""
         engine.is_busy = lambda: any(one is engine for one in list(_under_way.values()))
 
     # -- deciding ------------------------------------------------------------------------------------
@@ -205,6 +207,8 @@ class Ledger:
         life = await self._session.engine.call(presence.judge, HolderId(row.holder))
         if life.ended:
             return 0.0
+        if row.left_behind:
+            return math.inf  # No timeout stops it: only the end of its process does.
         limit_s = TOOL_TIMEOUT_S if row.timeout_s is None else row.timeout_s
         # Our lease began after the old one had ended.
         return max(0.0, self._session.taken_s + limit_s - boot_s())
@@ -241,6 +245,7 @@ class Ledger:
             )
         )
         row = session.state.facts.effects.rows[session.state.seq]
+        self._sure_until_s[row.issued] = boot_s() + session.engine.presence.left_s
         self._at_it.setdefault(row.key, anyio.Event())
         return row
 
@@ -283,9 +288,10 @@ class Ledger:
             content=encode_content(text),
         )
 
-    def doubt(self, row: Effect, why: str, text: str | None = None) -> None:
+    def doubt(self, row: Effect, why: str, text: str | None = None, *, left_behind: bool = False) -> None:
         """Record that nobody knows; with `text`, the model is told so."""
-        body = ToolInDoubt(call=row.call, issued=row.issued, why=why, told=text is not None)
+        told = text is not None
+        body = ToolInDoubt(call=row.call, issued=row.issued, why=why, told=told, left_behind=left_behind)
         self._session.record(body, content=None if text is None else encode_content(text))
 
     def settle(
@@ -369,7 +375,7 @@ class Ledger:
         if not row.changes_the_world:
             return await run_plain(hook, ctx, values, row.timeout_s)
         try:
-            await self._check_lease()
+            await self._check_lease(row)
         except BaseException:
             self.discard(row)
             raise
@@ -388,13 +394,18 @@ class Ledger:
             on_end=ended,
         )
 
-    async def _check_lease(self) -> None:
-        """Just before a body: if we were silent for a whole term, make sure that nobody took over."""
+    async def _check_lease(self, row: Effect) -> None:
+        """Just before a body: if we may have been silent for a whole term, make sure that nobody took over.
+
+        Who wakes up after a long sleep may beat before it comes here, so the last beat says nothing.
+        """
         presence = self._session.engine.presence
+        if boot_s() < self._sure_until_s.pop(row.issued) and presence.left_s > 0:
+            return
         if presence.left_s <= 0:
             await self._session.engine.call(presence.renew)
-            self._session.record(LeaseRenewed())
-            await self._session.flush()
+        self._session.record(LeaseRenewed())
+        await self._session.flush()
 
     def _learn_late(self, tool: AnyTool, row: Effect, ran: Ran) -> None:
         """A body that was left behind has ended after all; called in its thread."""

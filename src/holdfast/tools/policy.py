@@ -80,7 +80,8 @@ def ask(
 def paths_inside(root: str | Path, *arguments: str, tool: str = "*") -> Rule:
     """Refuse calls in which one of these arguments is a path outside `root`.
 
-    Symbolic links and `..` are followed first. What changes between this check and the tool's own use of the
+    Symbolic links and `..` are followed first, and a relative path begins in the working directory, as it
+    will when the tool opens it. What changes between this check and the tool's own use of the
     path is the tool's business.
     """
     if not arguments:
@@ -100,7 +101,8 @@ def _paths(value: Json) -> list[Any]:
 def _is_inside(base: str, path: object) -> bool:
     if not isinstance(path, str) or "\0" in path:
         return False
-    real = os.path.realpath(os.path.join(base, os.path.expanduser(path)))
+    # As the tool will open it: relative to the working directory.
+    real = os.path.realpath(os.path.expanduser(path))
     return real == base or real.startswith(base.rstrip(os.sep) + os.sep)
 
 

@@ -106,7 +106,7 @@ class Runner:
         elif definite:
             self.ledger.fail(row, describe_failure(tool, ran), why_of(ran), final=final)
         else:
-            self.ledger.doubt(row, why_of(ran))
+            self.ledger.doubt(row, why_of(ran), left_behind=ran.left_behind)
         if row.changes_the_world or self._session.waits_for_calls:
             await self._session.flush()
         if row.scope == "global":
@@ -122,13 +122,20 @@ class Runner:
         """In doubt, and we are still here: settle it where the tool says how."""
         tool = ready.tool
         answer = await self.verify(tool, row, ready.values)
+        told = f"{describe_failure(tool, ran)}. It was checked: nothing was done."
+        if row.status == "not_landed":
+            # A person was quicker, or the body itself: it ended after all.
+            if more:
+                return Issue.again(row)
+            self.ledger.fail(row, told, row.why, final=True)
+            await self._session.flush()
+            return result_of(row, told, "failed")
         if row.status != "in_doubt":
             return None
         if isinstance(answer, Landed):
             text, value = await self.record_landed(row, answer)
             return result_of(row, text, "completed", value)
         if isinstance(answer, NotLanded):
-            told = f"{describe_failure(tool, ran)}. It was checked: nothing was done."
             await self.record_not_landed(row, answer, text=None if more else told)
             if more:
                 following = Issue(generation=row.generation + 1, attempt=row.attempt + 1)

@@ -36,7 +36,7 @@ async def ask_verify(
         if not isinstance(answer, NotLanded) or answer.final or over_in_s <= 0:
             return answer
         if math.isinf(over_in_s):
-            return Unsure("its body still runs in this process")
+            return Unsure("its body may still run: its process has not ended")
         await anyio.sleep(over_in_s)
 
 

@@ -38,24 +38,23 @@ CREATE TABLE sessions (
     posted INTEGER NOT NULL DEFAULT 0,
     origin_uid TEXT,
     head TEXT NOT NULL
-);
+) WITHOUT ROWID;
 
 CREATE INDEX sessions_open ON sessions (session) WHERE open_run IS NOT NULL;
 CREATE INDEX sessions_in_doubt ON sessions (session) WHERE in_doubt > 0;
 CREATE INDEX sessions_parent ON sessions (parent, session) WHERE parent IS NOT NULL;
-CREATE INDEX sessions_uid ON sessions (uid);
 
 CREATE TABLE keyframes (
     session TEXT NOT NULL PRIMARY KEY,
     body TEXT NOT NULL
-);
+) WITHOUT ROWID;
 
 CREATE TABLE inbox (
     session TEXT NOT NULL,
     number INTEGER NOT NULL,
     item TEXT NOT NULL,
     PRIMARY KEY (session, number)
-);
+) WITHOUT ROWID;
 
 -- A fork needs the entries of its origin up to `seq`.
 CREATE TABLE pins (
@@ -85,7 +84,7 @@ CREATE TABLE blob_parts (
     part INTEGER NOT NULL,
     data BLOB NOT NULL,
     PRIMARY KEY (digest, part)
-);
+) WITHOUT ROWID;
 
 CREATE TABLE store (
     id TEXT NOT NULL

@@ -1,0 +1,174 @@
+"""The store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from anyio.from_thread import start_blocking_portal
+
+from ..diff import Diff
+from ..entries import Entry, Parent, SessionStatus, Verdict
+from ..facts import Checkpoint, RunInfo
+from ..fold import Overview, SessionState
+from ..head import Head
+from ..ids import SessionId
+from ..limits import LEASE_TERM_S, LINGER_S
+from ..messages import ForeignMessage, Json, Message
+from ..session import store as async_store
+from ..session.answers import Answered, Doubt
+from ..session.cadence import Cadence
+from ..store.driver import Driver
+from ..values import Codec
+from .loop import Loop
+from .session import Session
+
+
+@contextmanager
+def open_store(
+    url: str | Path | Driver | None = None,
+    *,
+    create: bool = True,
+    lease_s: float = LEASE_TERM_S,
+    linger_s: float = LINGER_S,
+    codecs: Iterable[Codec] = (),
+) -> Iterator[Store]:
+    """The store that `url` names, as in `holdfast.open_store`: `with blocking.open_store(…) as store`."""
+    opening = async_store.open_store(url, create=create, lease_s=lease_s, linger_s=linger_s, codecs=codecs)
+    with start_blocking_portal() as portal:
+        loop = Loop(portal)
+        with loop.inside(opening) as store:
+            yield Store(loop, store)
+
+
+class Store:
+    """`holdfast.Store` without an event loop. Threads may share it."""
+
+    def __init__(self, loop: Loop, store: async_store.Store) -> None:
+        self._loop, self._store = loop, store
+
+    @contextmanager
+    def session(
+        self,
+        id: str,
+        *,
+        wait_s: float = 0,
+        cadence: Cadence = "step",
+        labels: Mapping[str, str] | None = None,
+        parent: Parent | None = None,
+        create: bool = True,
+    ) -> Iterator[Session]:
+        """Open a session, or make it: `with store.session("order-42") as session`."""
+        opening = self._store.session(
+            id, wait_s=wait_s, cadence=cadence, labels=labels, parent=parent, create=create
+        )
+        with self._loop.inside(opening) as session:
+            yield Session(self._loop, session)
+
+    def load(self, session: str, version: int | None = None) -> SessionState:
+        """The state of a session now, or at a version."""
+        return self._loop.wait(self._store.load(session, version))
+
+    def overview(self, session: str) -> Overview:
+        """A session at a glance."""
+        return self._loop.wait(self._store.overview(session))
+
+    def checkpoints(self, session: str) -> Iterator[Checkpoint]:
+        """The versions of a session, oldest first."""
+        return self._loop.iterate(self._store.checkpoints(session))
+
+    def drop(self, session: str, version: int, *, wait_s: float = 0) -> None:
+        """No longer offer a version."""
+        self._loop.wait(self._store.drop(session, version, wait_s=wait_s))
+
+    def diff(self, session: str, a: int, b: int) -> Diff:
+        """What changed from version `a` to version `b`."""
+        return self._loop.wait(self._store.diff(session, a, b))
+
+    def fork(
+        self,
+        session: str,
+        *,
+        version: int | None = None,
+        into: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> SessionId:
+        """A new session that starts from a version of another; its id."""
+        return self._loop.wait(self._store.fork(session, version=version, into=into, labels=labels))
+
+    def submit(
+        self,
+        session: str,
+        message: str | Message | ForeignMessage | Json,
+        *,
+        format: str | None = None,
+        key: str | None = None,
+    ) -> int:
+        """Send a message to a session, whoever holds it; its number in the inbox."""
+        return self._loop.wait(self._store.submit(session, message, format=format, key=key))
+
+    def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:
+        """Ask whoever drives the session to stop."""
+        return self._loop.wait(self._store.cancel(session, by=by, reason=reason))
+
+    def in_doubt(self) -> Iterator[Doubt]:
+        """Calls of all sessions that were issued and of which nobody knows the outcome."""
+        return self._loop.iterate(self._store.in_doubt())
+
+    def resolve(
+        self,
+        session: str,
+        call: str | int,
+        verdict: Verdict,
+        *,
+        by: str,
+        note: str = "",
+        result: Json = None,
+    ) -> Answered:
+        """Say what became of a call in doubt: `landed` (with its result), `not_landed` or `gave_up`."""
+        return self._loop.wait(self._store.resolve(session, call, verdict, by=by, note=note, result=result))
+
+    def approve(
+        self, session: str, call: str | int, *, by: str, args: Json = None, note: str = ""
+    ) -> Answered:
+        """Agree to a call that waits, perhaps with corrected arguments."""
+        return self._loop.wait(self._store.approve(session, call, by=by, args=args, note=note))
+
+    def refuse(self, session: str, call: str | int, *, by: str, reason: str = "") -> Answered:
+        """Do not agree to a call that waits; the model is told why."""
+        return self._loop.wait(self._store.refuse(session, call, by=by, reason=reason))
+
+    def tail(self, session: str, *, after: int = 0, follow: bool = True) -> Iterator[Entry]:
+        """The entries of a session as they become durable."""
+        return self._loop.iterate(self._store.tail(session, after=after, follow=follow))
+
+    def sessions(
+        self,
+        *,
+        status: SessionStatus | None = None,
+        parent: str | None = None,
+        label: Mapping[str, str] | None = None,
+        interrupted: bool | None = None,
+    ) -> Iterator[Head]:
+        """Sessions in the order of their ids."""
+        return self._loop.iterate(
+            self._store.sessions(status=status, parent=parent, label=label, interrupted=interrupted)
+        )
+
+    def runs(self, *, session: str | None = None, parent: str | None = None) -> Iterator[RunInfo]:
+        """Runs, oldest first."""
+        return self._loop.iterate(self._store.runs(session=session, parent=parent))
+
+    def clean(
+        self, session: str, *, transcript: bool = True, checkpoints: bool = True, wait_s: float = 0
+    ) -> Literal["deleted", "cleaned"]:
+        """Erase what was said, drop all versions, or (both) delete the session."""
+        return self._loop.wait(
+            self._store.clean(session, transcript=transcript, checkpoints=checkpoints, wait_s=wait_s)
+        )
+
+    def delete(self, session: str, *, wait_s: float = 0) -> None:
+        """Remove a session."""
+        self._loop.wait(self._store.delete(session, wait_s=wait_s))
