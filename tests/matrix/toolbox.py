@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from holdfast import Landed, NotDone, NotLanded, Retry, Tool, ToolContext, tool
 
+from ..crash.warm import Line
 from .boundaries import at
 from .world import UNDO, World
 
@@ -17,6 +19,7 @@ AnyTool = Tool[..., Any]
 Ctx = ToolContext[Any]
 
 _worlds: list[World] = []
+_lines: list[Line] = []
 
 
 def enter(path: Path) -> World:
@@ -28,6 +31,17 @@ def enter(path: Path) -> World:
 def world() -> World:
     """The world."""
     return _worlds[0]
+
+
+def listen(line: Line) -> None:
+    """From now on, tools that wait do so until the test speaks to this child."""
+    _lines[:] = [line]
+
+
+async def _wait(what: str) -> None:
+    """Tell the test, and wait for its word."""
+    _lines[0].say(what)
+    await to_thread.run_sync(_lines[0].hear)
 
 
 _QUICK: Final = Retry(attempts=2, backoff_s=0.001)
@@ -136,6 +150,7 @@ _add("broken", refuses=lambda ctx: NotDone("never"), retry=_QUICK)
 _add("shaky", raises=_broken_off, verify=True)
 _add("shaky_send", raises=_broken_off)
 _add("shaky_bill", raises=_at_first(ConnectionError("broke")), idempotent=True, retry=_QUICK)
+_add("lost_send", refuses=_at_first(ConnectionError("broke")))
 _add("lost_charge", refuses=_at_first(ConnectionError("broke")), verify=True, retry=_QUICK)
 
 _add("wipe", needs_approval=True)
@@ -185,7 +200,39 @@ async def plain(ctx: Ctx, what: str) -> str:
     return deed.result
 
 
-TOOLS |= {"mail": _mail, "order": _order, "plain": plain}
+@tool(name="gate", side_effects={"mutate"})
+async def _gate(ctx: Ctx, what: str) -> str:
+    """Ends when the test says so."""
+    await _wait("the gate is reached")
+    at("gate: open")
+    return world().land(ctx, "gate", what).result
+
+
+async def _ask_slowly(ctx: Ctx, what: str) -> NotLanded:
+    """Looks at once, and is believed much later."""
+    await _wait("verify is asked")
+    at("doubted: verify answers")
+    return NotLanded()
+
+
+@tool(name="doubted", side_effects={"mutate"}, verify=_ask_slowly, retry=_QUICK)
+async def _doubted(ctx: Ctx, what: str) -> str:
+    world().land(ctx, "doubted", what)
+    raise _broken_off(ctx)
+
+
+@tool(name="picky", side_effects={"mutate"}, scope="global")
+async def _picky(ctx: Ctx, what: str) -> str:
+    """Does nothing for one session, surely, and its duty for all others."""
+    if ctx.session.id == "s":
+        world().land(ctx, "picky", what, what="ran")
+        raise NotDone("not for you")
+    return world().land(ctx, "picky", what).result
+
+
+TOOLS |= {
+    "mail": _mail, "order": _order, "plain": plain, "gate": _gate, "doubted": _doubted, "picky": _picky,
+}  # fmt: skip
 
 IDEMPOTENT: Final = frozenset(name for name, one in TOOLS.items() if one.idempotent_s is not None)
 """May land several times, each time with the same key."""

@@ -240,6 +240,17 @@ async def test_a_relative_path_begins_where_the_tool_begins(
     assert not (await registry.dispatch("read_file", {"path": "root/file"})).is_error
 
 
+async def test_a_relative_path_begins_where_the_tool_will_open_it(
+    root: Path, tools: list[Any], ran: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the working directory, wherever the root is."""
+    registry = Registry(tools, policy=Policy(paths_inside(root, "path")))
+    monkeypatch.chdir(root.parent)
+    assert (await registry.dispatch("read_file", {"path": "file"})).is_error
+    assert not (await registry.dispatch("read_file", {"path": "root/file"})).is_error
+    assert ran == ["root/file"]
+
+
 async def test_lists_of_paths_are_checked_each(root: Path) -> None:
     """One bad one is enough; what is no path at all is bad, and what was not given is not."""
     ran: list[Any] = []

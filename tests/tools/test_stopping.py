@@ -33,7 +33,7 @@ class Stuck:
         self.error: Exception | None = None
         self.world = world
 
-        @tool(**{"side_effects": {"mutate"}, "timeout_s": 0.01, **options})
+        @tool(**{"side_effects": {"mutate"}, **options})
         def act(ctx: ToolContext[Any], what: str = "it") -> str:
             self.entered.set()
             assert self.release.wait(60)
@@ -42,6 +42,18 @@ class Stuck:
             return world.do(what, ctx.key)
 
         self.registry = Registry([act], max_repeats=100, grace_s=0.01)
+
+    async def leave(self, session: Session, *, call_id: str = "c1") -> None:
+        """Dispatch it, and go away while it runs."""
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+
+                async def cancel() -> None:
+                    await anyio.to_thread.run_sync(self.entered.wait)
+                    scope.cancel()
+
+                tasks.start_soon(cancel)
+                await self.registry.dispatch("act", {}, call_id=call_id, session=session)
 
     async def let_go(self, until: Callable[[], bool]) -> None:
         """Let it go on, and wait for something to come true."""
@@ -294,7 +306,7 @@ async def test_a_body_that_cancels_itself_does_not_take_the_loop_along(
 
 async def test_a_sync_body_does_not_block_the_event_loop(store_url: Url, world: World) -> None:
     """The loop lets it go: if it were blocked, nobody could."""
-    stuck = Stuck(world, timeout_s=60)
+    stuck = Stuck(world)
     async with opened(store_url) as (_, session), anyio.create_task_group() as tasks:
         tasks.start_soon(anyio.to_thread.run_sync, lambda: stuck.entered.wait(60) and stuck.release.set())
         found = await stuck.registry.dispatch("act", {}, session=session)
@@ -304,10 +316,9 @@ async def test_a_sync_body_does_not_block_the_event_loop(store_url: Url, world: 
 async def test_a_sync_body_that_cannot_be_stopped_is_left_behind(stuck: Stuck, store_url: Url) -> None:
     """In doubt, and never run again beside itself; its late outcome settles it."""
     async with opened(store_url) as (store, session):
-        found = await stuck.registry.dispatch("act", {}, call_id="c1", session=session)
-        assert found.status == "in_doubt"
+        await stuck.leave(session)
         (row,) = session.in_doubt
-        assert row.why == "it timed out; its body cannot be stopped and still runs"
+        assert row.why == "it was cancelled; its body cannot be stopped and still runs"
         for id in ("c1", "c2"):
             again = await stuck.registry.dispatch("act", {}, call_id=id, session=session)
             assert again.status == "in_doubt"
@@ -323,8 +334,15 @@ async def test_the_late_outcome_is_the_result_in_the_transcript(stuck: Stuck, st
     """The call has waited for it."""
     async with opened(store_url) as (_, session):
         await reply(session, call("act"))
-        (found,) = await stuck.registry.dispatch_step(session)
-        assert found.status == "in_doubt"
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+
+                async def cancel() -> None:
+                    await anyio.to_thread.run_sync(stuck.entered.wait)
+                    scope.cancel()
+
+                tasks.start_soon(cancel)
+                await stuck.registry.dispatch_step(session)
         assert not session.continuable
         await stuck.let_go(lambda: session.continuable)
         assert [block.content for block in results(session)] == ["did it"]
@@ -337,7 +355,7 @@ async def test_a_late_exception_says_what_it_says(
     """`NotDone` frees the operation; anything else leaves it in doubt."""
     stuck.error = error
     async with opened(store_url) as (_, session):
-        await stuck.registry.dispatch("act", {}, call_id="c1", session=session)
+        await stuck.leave(session)
         (row,) = session.in_doubt
         await stuck.let_go(lambda: row.key not in ledger._under_way and row.status == status)
         stuck.error = None
@@ -348,7 +366,7 @@ async def test_a_late_exception_says_what_it_says(
 async def test_nobody_can_have_it_run_beside_itself(stuck: Stuck, store_url: Url) -> None:
     """Neither a person's "not landed" nor a hook's nor its being idempotent."""
     async with opened(store_url) as (store, session):
-        await stuck.registry.dispatch("act", {}, call_id="c1", session=session)
+        await stuck.leave(session)
         await store.resolve("s", "c1", "not_landed", by="ann")
         await hear(session)
         assert session.in_doubt == []
@@ -367,6 +385,7 @@ async def test_no_hook_and_no_promise_has_it_run_beside_itself(
     """`NotLanded` is not believed while the body still runs; an idempotent one is not run again yet."""
     stuck = Stuck(world, retry=Retry(attempts=3, backoff_s=0), **options)
     async with opened(store_url) as (_, session):
+        await stuck.leave(session)
         found = await stuck.registry.dispatch("act", {}, session=session)
         assert found.status == "in_doubt"
         assert len(await session.settle(stuck.registry)) == 1
@@ -378,7 +397,7 @@ async def test_a_body_that_outlives_its_session_tells_the_next_one(stuck: Stuck,
     """The outcome goes to the inbox; whoever holds the session takes it in."""
     async with holdfast.open_store(store_url) as store:
         async with store.session("s") as session:
-            await stuck.registry.dispatch("act", {}, call_id="c1", session=session)
+            await stuck.leave(session)
         async with store.session("s") as session:
             assert len(session.in_doubt) == 1
             assert len(await session.settle(stuck.registry)) == 1
@@ -399,7 +418,7 @@ async def test_a_store_that_closes_over_a_running_body_does_not_say_that_it_ende
 ) -> None:
     """Another process must not believe that nothing can land any more."""
     async with opened(store_url) as (store, session):
-        await stuck.registry.dispatch("act", {}, session=session)
+        await stuck.leave(session)
         holder = store._engine.presence.holder
         assert store._engine.is_busy()
     async with holdfast.open_store(store_url) as store:
@@ -411,7 +430,7 @@ async def test_a_cancelled_sync_body_learns_of_it(store_url: Url, world: World) 
     """If it looks: `ctx.cancelled`."""
     seen: list[bool] = []
 
-    @tool(side_effects={"mutate"}, timeout_s=0.01)
+    @tool(side_effects={"mutate"}, timeout_s=0.2)
     def act(ctx: ToolContext[Any]) -> str:
         for _ in range(60_000):
             if ctx.cancelled:
@@ -432,7 +451,7 @@ async def test_tool_threads_have_a_limit_of_their_own(
     store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stuck bodies never stop a commit; one that waits for a thread until its time is up has not begun."""
-    stuck = Stuck(world, timeout_s=60)
+    stuck = Stuck(world)
     release: list[Result] = []
 
     @tool(side_effects={"mutate"}, timeout_s=0.01)

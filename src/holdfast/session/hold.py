@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -64,8 +65,13 @@ async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> 
     try:
         yield found
     finally:
-        with anyio.CancelScope(shield=True):
-            await engine.call(_release, engine, found)
+        try:
+            with anyio.CancelScope(shield=True):
+                await engine.call(_release, engine, found)
+        except anyio.get_cancelled_exc_class():
+            # The thread may never have begun. Doing it twice is harmless.
+            threading.Thread(target=_release, args=(engine, found)).start()
+            raise
 
 
 def _release(engine: Engine, held: Hold | Life) -> None:
@@ -75,9 +81,9 @@ def _release(engine: Engine, held: Hold | Life) -> None:
     change = ClaimChange(key=_key(held.name), expect=held._record, record=free)
     try:
         if isinstance(engine.driver.claim(change), Claimed):
-            log.warning("%r was taken over while it was held here", held.name)
+            log.info("%r was taken over while it was held here, or was released already", held.name)
     finally:
-        del engine.holds[held.name]
+        engine.holds.pop(held.name, None)
 
 
 def _try(engine: Engine, session: SessionId, name: str) -> Hold | Life:

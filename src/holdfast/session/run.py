@@ -185,6 +185,8 @@ class Run:
         Raises `BudgetSpent` instead of going over a cap. What is reserved counts as spent until the
         outcome is known, also if the process dies meanwhile.
         """
+        if not (0 <= reserve_usd < float("inf") and reserve_tokens >= 0):
+            raise BadInput(f"nothing can be reserved with usd={reserve_usd!r} and tokens={reserve_tokens!r}")
         return Request(self._session, model or self._model, Reservation(reserve_usd, reserve_tokens))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -17,6 +19,7 @@ from msgspec.structs import replace
 from ..clock import boot_s
 from ..limits import TOOL_THREADS
 from .context import AnyContext
+from .outcome import NotDone
 from .tool import Hook
 
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("holdfast_tool_threads")
@@ -57,7 +60,8 @@ async def call(hook: Hook, ctx: AnyContext, values: dict[str, Any]) -> Any:
     """Call a tool's function or hook; a sync one in a thread, which is left behind if the caller goes."""
     first = (ctx,) if hook.takes_context else ()
     if hook.is_async:
-        return await hook.function(*first, **values)
+        given = hook.function(*first, **values)
+        return await given if inspect.isawaitable(given) else given
     ctx._in_thread = True
     return await anyio.to_thread.run_sync(
         functools.partial(hook.function, *first, **values), abandon_on_cancel=True, limiter=tool_threads()
@@ -115,12 +119,15 @@ async def run_guarded(
                 return
             begun = True
         try:
-            ran = Ran(value=hook.function(*args, **kwargs), latency_ms=_since(began_s))
+            value = hook.function(*args, **kwargs)
+            if inspect.iscoroutine(value):
+                value.close()
+                raise NotDone("it is an async function in disguise, and was not run: declare it async")
+            ran = Ran(value=value, latency_ms=_since(began_s))
         except Exception as error:
             ran = Ran(error=error, latency_ms=_since(began_s))
-        except BaseException:
-            on_end()
-            raise
+        except BaseException as error:  # `sys.exit()` in a tool must not end the agent.
+            ran = Ran(error=_as_error(error), latency_ms=_since(began_s))
         note(ran)
         if given_up.is_set():
             on_late(ran)
@@ -134,6 +141,8 @@ async def run_guarded(
                     note(Ran(value=await call(hook, ctx, values), latency_ms=_since(began_s)))
         except Exception as error:
             note(Ran(error=error, latency_ms=_since(began_s)))
+        except SystemExit as error:
+            note(Ran(error=_as_error(error), latency_ms=_since(began_s)))
         finally:
             ended.set()
 
@@ -146,7 +155,8 @@ async def run_guarded(
                     await ended.wait()
             except anyio.get_cancelled_exc_class() as error:
                 interrupt = error
-                with anyio.move_on_after(grace_s, shield=True):
+                # Cancelled once more, it gets no further grace.
+                with suppress(anyio.get_cancelled_exc_class()), anyio.move_on_after(grace_s, shield=True):
                     await ended.wait()
             if not ended.is_set():
                 with gate:
@@ -169,6 +179,10 @@ async def run_guarded(
         interrupt=interrupt,
         latency_ms=_since(began_s),
     )
+
+
+def _as_error(error: BaseException) -> Exception:
+    return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _since(began_s: float) -> float:

@@ -7,7 +7,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from msgspec import Struct
 
@@ -57,7 +57,8 @@ class Hook(Struct, frozen=True):
     def of(cls, function: Callable[..., Any]) -> Hook:
         """Look at the function."""
         call = getattr(function, "__call__", None)  # noqa: B004
-        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(cast(Any, call))
+        # An async function behind a sync decorator is still an async one.
+        is_async = any(inspect.iscoroutinefunction(one) for one in (function, call, inspect.unwrap(function)))
         return cls(function, is_async, wants_context(function))
 
 

@@ -1,0 +1,97 @@
+"""In children: processes that want the same thing done, once ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from signal import Signals
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from holdfast import Result
+from holdfast.tools.claims import Busy, Claims
+
+from ..crash.warm import Line
+from . import boundaries
+from .boundaries import Point
+from .life import Life, Report, open_life
+
+
+def race(line: Line, folder: str, scheme: str, name: str) -> None:
+    """Again and again: open a session, and do what the test says when it says so."""
+
+    async def act(life: Life) -> None:
+        while (what := await anyio.to_thread.run_sync(line.hear)) is not None:
+            async with life.store.session(f"{name}-{what}") as session:
+                line.say("ready")
+                tool = await anyio.to_thread.run_sync(line.hear)
+                result = await life.registry.dispatch(tool, {"what": what}, call_id="c", session=session)
+                line.say(_shown(result))
+
+    open_life(folder, scheme, act)
+
+
+def want(line: Line, folder: str, scheme: str, tool: str, session: str, *, watch: bool = False) -> Report:
+    """Want it done in this session. With `watch`, says when somebody else is found at it, or it is done."""
+    say = _say_once(line) if watch else lambda what: None
+
+    async def act(life: Life) -> Report:
+        async with life.store.session(session, wait_s=5) as opened:
+            await opened.settle(life.registry)
+            args = {"what": "1"}
+            result = await life.registry.dispatch(tool, args, call_id="c", session=opened)
+            say("done")
+            await opened.flush()
+            return _shown(result)
+
+    return open_life(folder, scheme, act)
+
+
+def want_and_stop(
+    line: Line, folder: str, scheme: str, tool: str, target: Sequence[Any] | None, signal_: int
+) -> list[Point]:
+    """Want it done in the session `s`, and get a signal on the way; the boundaries, if not."""
+    boundaries.path.arm(Point(*target) if target else None, Signals(signal_))
+    want(line, folder, scheme, tool, "s")
+    return boundaries.path.passed
+
+
+def delete(line: Line, folder: str, scheme: str, session: str) -> None:
+    """Delete a session."""
+
+    async def act(life: Life) -> None:
+        await life.store.delete(session, wait_s=5)
+
+    open_life(folder, scheme, act)
+
+
+def _shown(result: Result) -> Report:
+    return {
+        "status": result.status,
+        "content": result.content,
+        "value": result.value,
+        "replay_of": result.replay_of,
+    }
+
+
+def _say_once(line: Line) -> Callable[[str], None]:
+    """Say the first thing only; that is what is busy, if anything is."""
+    here: Any = Claims
+    real = here._try
+    said = False
+
+    def say(what: str) -> None:
+        nonlocal said
+        if not said:
+            line.say(what)
+        said = True
+
+    async def try_(self: Claims, operation: str, call: str) -> Any:
+        found = await real(self, operation, call)
+        if isinstance(found, Busy):
+            say("busy")
+        return found
+
+    here._try = try_
+    return say
