@@ -11,7 +11,8 @@ An event loop in a thread of its own does the work. Every method here hands over
 one does is said where the async one is.
 """
 
+from .registry import Registry
 from .session import Hold, Request, Run, Session
 from .store import Store, open_store
 
-__all__ = ["Hold", "Request", "Run", "Session", "Store", "open_store"]
+__all__ = ["Hold", "Registry", "Request", "Run", "Session", "Store", "open_store"]

@@ -83,7 +83,9 @@ def _release(engine: Engine, held: Hold | Life) -> None:
         if isinstance(engine.driver.claim(change), Claimed):
             log.info("%r was taken over while it was held here, or was released already", held.name)
     finally:
-        engine.holds.pop(held.name, None)
+        mine = engine.holds.get(held.name)
+        if isinstance(mine, _Record) and mine.fence == held.fence:
+            engine.holds.pop(held.name, None)
 
 
 def _try(engine: Engine, session: SessionId, name: str) -> Hold | Life:
