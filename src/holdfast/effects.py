@@ -179,6 +179,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         """The rows of this very call, oldest first."""
         return [self.rows[issued] for issued in self.by_call.get(call_name(call), ())]
 
+    def is_answered(self, call: CallRef) -> bool:
+        """Whether this very call, a caller's own, got an earlier outcome before."""
+        return call_name(call) in self.replayed
+
     def find_question(self, call: CallRef) -> Question | None:
         """What a person was asked about this very call, answered or not."""
         name = call_name(call)
@@ -242,7 +246,8 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def _complete(self, entry: Entry, body: ToolCompleted) -> None:
         if body.issued is None:
-            self.repeats.note_call(body.fingerprint)
+            if not self.is_answered(body.call):
+                self.repeats.note_call(body.fingerprint)
             if body.call.reply is None:
                 self.replayed[call_name(body.call)] = body.fingerprint
             return

@@ -47,6 +47,7 @@ from .messages import (
     decode_message,
     encode_message,
 )
+from .spans import Spans
 from .validity import Pairing
 
 
@@ -162,43 +163,11 @@ _REQUEST, _STEP_END, _FORK = "request", "step end", "fork"
 _Event: TypeAlias = Item | _Result | _Taken | _Compacted | str
 
 
-class _Spans:
-    """A set of entries as spans, growing at its end."""
-
-    __slots__ = ("_closed", "_first", "_last")
-
-    def __init__(self, spans: Iterable[Span] = ()) -> None:
-        self._closed = list(spans)
-        self._first, self._last = self._closed.pop() if self._closed else (1, 0)
-
-    def extend_to(self, seq: int) -> None:
-        if seq != self._last + 1:
-            self._closed = list(self)
-            self._first = seq
-        self._last = seq
-
-    def __iter__(self) -> Iterator[Span]:
-        yield from self._closed
-        if self._first <= self._last:
-            yield Span(self._first, self._last)
-
-    def covers(self, span: Span) -> bool:
-        return any(seen.first <= span.first and span.last <= seen.last for seen in self)
-
-    def joined_with(self, other: _Spans) -> _Spans:
-        joined: list[Span] = []
-        for span in sorted([*self, *other]):
-            if joined and span.first <= joined[-1].last + 1:
-                span = Span(joined[-1].first, max(joined.pop().last, span.last))
-            joined.append(span)
-        return _Spans(joined)
-
-
 class Transcript:
     """Folds speaking entries into messages, and knows which spans of the journal are alive."""
 
     def __init__(self) -> None:
-        self._live, self._seen = _Spans(), _Spans()
+        self._live, self._seen = Spans(), Spans()
         """The entries of this line of history, and all that were ever folded here."""
         self.complete = True
         """False when an entry of the spans was never seen here: fold the whole journal instead."""
@@ -272,7 +241,7 @@ class Transcript:
 
     def load(self, spans: Iterable[Span], lines: Iterable[Line], where: str) -> None:
         """Begin with the lines of these spans; those that do not speak are not even decoded."""
-        self._live, self._seen = _Spans(spans), _Spans(spans)
+        self._live, self._seen = Spans(spans), Spans(spans)
         step_end = KIND_OF[CheckpointTaken]
         for line in lines:
             if line.kind == step_end:
@@ -292,7 +261,7 @@ class Transcript:
 
     def rewind(self, spans: Iterable[Span]) -> None:
         """Become what these spans say."""
-        self._live = _Spans(spans)
+        self._live = Spans(spans)
         self._reset()
         for span in self.spans:
             if not self._seen.covers(span):

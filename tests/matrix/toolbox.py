@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from anyio import to_thread
+from anyio import sleep
 from anyio.lowlevel import checkpoint
 
 from holdfast import Landed, NotDone, NotLanded, Retry, Tool, ToolContext, tool
@@ -19,7 +19,7 @@ AnyTool = Tool[..., Any]
 Ctx = ToolContext[Any]
 
 _worlds: list[World] = []
-_lines: list[Line] = []
+_gates: list[tuple[Line, Path]] = []
 
 
 def enter(path: Path) -> World:
@@ -33,15 +33,16 @@ def world() -> World:
     return _worlds[0]
 
 
-def listen(line: Line) -> None:
-    """From now on, tools that wait do so until the test speaks to this child."""
-    _lines[:] = [line]
+def keep_gates(line: Line, folder: Path) -> None:
+    """From now on, tools that wait tell the test so, and do until there is a file of the gate's name."""
+    _gates[:] = [(line, folder)]
 
 
-async def _wait(what: str) -> None:
-    """Tell the test, and wait for its word."""
-    _lines[0].say(what)
-    await to_thread.run_sync(_lines[0].hear)
+async def _wait_at(gate: str) -> None:
+    line, folder = _gates[0]
+    line.say(gate)
+    while not (folder / gate).exists():
+        await sleep(0.002)
 
 
 _QUICK: Final = Retry(attempts=2, backoff_s=0.001)
@@ -203,14 +204,14 @@ async def plain(ctx: Ctx, what: str) -> str:
 @tool(name="gate", side_effects={"mutate"})
 async def _gate(ctx: Ctx, what: str) -> str:
     """Ends when the test says so."""
-    await _wait("the gate is reached")
+    await _wait_at("gate")
     at("gate: open")
     return world().land(ctx, "gate", what).result
 
 
 async def _ask_slowly(ctx: Ctx, what: str) -> NotLanded:
     """Looks at once, and is believed much later."""
-    await _wait("verify is asked")
+    await _wait_at("verify")
     at("doubted: verify answers")
     return NotLanded()
 

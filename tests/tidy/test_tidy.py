@@ -23,7 +23,7 @@ LAYERS = (
     ("errors", "ids", "clock", "limits"),
     ("entries", "messages", "values", "plan", "budget"),
     ("codec",),
-    ("head", "validity", "transcript", "effects", "facts", "fold", "diff"),
+    ("head", "spans", "validity", "transcript", "effects", "facts", "fold", "diff"),
     ("store",),
     ("session",),
     ("tools",),

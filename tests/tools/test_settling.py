@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -22,8 +23,11 @@ def world() -> World:
     return World()
 
 
-def dying(world: World, *, lands: bool = True, **options: Any) -> Registry:
-    """A tool whose process dies the first time, after its effect has landed (or before)."""
+def dying(world: World, *, lands: bool = True, proof: bool = True, **options: Any) -> Registry:
+    """A tool whose process dies the first time, after its effect has landed (or before).
+
+    Without `proof` it may only have been cut off.
+    """
     dies = iter([True])
 
     @tool(**{"side_effects": {"mutate"}, **options})
@@ -32,15 +36,15 @@ def dying(world: World, *, lands: bool = True, **options: Any) -> Registry:
         if lands or not first:
             world.do(what, ctx.key)
         if first:
-            die(ctx.deps)
+            die(ctx.deps, proof=proof)
         return f"did {what}"
 
     return Registry([act], max_repeats=100)
 
 
-async def die_in(registry: Registry, url: Url, *, proof: bool = True, lease_s: float = 30) -> None:
+async def die_in(registry: Registry, url: Url) -> None:
     """A process dies in the middle of a reply's call."""
-    async with holdfast.open_store(url, lease_s=lease_s) as store, store.session("s") as session:
+    async with opened(url) as (store, session):
         await reply(session, call("act"))
         with pytest.raises(holdfast.Closed):
             await registry.dispatch_step(session, deps=store)
@@ -93,7 +97,9 @@ async def test_the_idempotent_is_run_again_with_the_same_key(
     assert len(set(world.keys)) == 1
 
 
-async def test_the_idempotent_is_not_run_again_once_its_key_is_forgotten(store_url: Url, world: World) -> None:
+async def test_the_idempotent_is_not_run_again_once_its_key_is_forgotten(
+    store_url: Url, world: World
+) -> None:
     """It would be a second effect: a person decides."""
     registry = dying(world, idempotent=60)
     await die_in(registry, store_url)
@@ -280,11 +286,10 @@ async def test_not_landed_is_not_believed_while_the_old_body_may_still_run(
         answers.append(what)
         return NotLanded() if len(answers) == 1 else Landed("it was under way")
 
-    registry = dying(world, lands=False, verify=check, timeout_s=120)
+    registry = dying(world, lands=False, proof=False, verify=check, timeout_s=120)
     old = holdfast.open_store(store_url, lease_s=0.05)
     async with old as store, store.session("s") as session:
         await reply(session, call("act"))
-        monkeypatch.setattr("tests.tools.test_settling.die", lambda store: die(store, proof=False))
         with pytest.raises(holdfast.Closed):
             await registry.dispatch_step(session, deps=store)
         async with opened(store_url, wait_s=10) as (_, taken):
@@ -306,11 +311,10 @@ async def test_not_landed_for_good_is_believed_at_once(
         voided.append(ctx.key)
         return NotLanded(final=True)
 
-    registry = dying(world, lands=False, verify=check)
+    registry = dying(world, lands=False, proof=False, verify=check)
     old = holdfast.open_store(store_url, lease_s=0.05)
     async with old as store, store.session("s") as session:
         await reply(session, call("act"))
-        monkeypatch.setattr("tests.tools.test_settling.die", lambda store: die(store, proof=False))
         with pytest.raises(holdfast.Closed):
             await registry.dispatch_step(session, deps=store)
         async with opened(store_url, wait_s=10) as (again, taken):
@@ -433,7 +437,8 @@ async def test_nothing_of_a_live_call_is_in_doubt(store_url: Url) -> None:
             async with anyio.create_task_group() as tasks:
 
                 async def dispatch() -> None:
-                    await Registry([act], grace_s=0).dispatch("act", {}, session=session)
+                    with suppress(holdfast.Closed):
+                        await Registry([act], grace_s=0).dispatch("act", {}, session=session)
 
                 tasks.start_soon(dispatch)
                 await entered.wait()

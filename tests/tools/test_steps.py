@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import holdfast
@@ -225,7 +227,7 @@ async def test_who_joins_a_call_that_failed_does_it_itself(store_url: Url, world
             raise holdfast.NotDone("no")
         return world.do("it")
 
-    registry = Registry([act])
+    registry = Registry([act], max_repeats=100)
     found: dict[str, str] = {}
     async with opened(store_url) as (_, session):
 
@@ -295,7 +297,7 @@ async def test_an_interrupted_batch_goes_on_with_what_is_missing(store_url: Url,
 
         async def watch() -> None:
             while sum(row.status == "completed" for row in session.state.facts.effects.rows.values()) < 2:
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             await session.flush()
             for event in finished:
                 event.set()
@@ -310,7 +312,7 @@ async def test_an_interrupted_batch_goes_on_with_what_is_missing(store_url: Url,
 
                 tasks.start_soon(step)
                 while not session.is_lost:
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
                 scope.cancel()
     async with opened(store_url) as (store, session):
         stores.append(store)
@@ -405,15 +407,14 @@ async def test_a_format_of_ones_own_says_where_its_calls_are(store_url: Url, wor
         return Shape(role="assistant", parts=(CallPart("c1", message["do"]),))
 
     message = {"do": "act", "with": {"what": "a"}}
-    register_format("tools-test", read)
+    name = f"own-{uuid.uuid4()}"
+    register_format(name, read)
     async with opened(store_url) as (_, session):
-        await session.add(message, format="tools-test")
+        await session.add(message, format=name)
         assert isinstance(session.transcript[0], ForeignMessage)
-        with pytest.raises(BadInput, match="no reader for the calls of 'tools-test' messages"):
+        with pytest.raises(BadInput, match=f"no reader for the calls of '{name}' messages"):
             await acting(world).dispatch_step(session)
-        register_format(
-            "tools-test", read, calls=lambda one: [ToolCall(id="c1", name=one["do"], args=one["with"])]
-        )
+        register_format(name, read, calls=lambda one: [ToolCall(id="c1", name=one["do"], args=one["with"])])
         (found,) = await acting(world).dispatch_step(session)
         assert found.content == "did a"
     assert world.done == ["a"]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast import SessionState
 from holdfast.codec import Chain, open_line, parse
-from holdfast.entries import UnknownBody
+from holdfast.entries import InboxCancel, InboxMessage, InboxTaken, SessionClosed, UnknownBody
 from holdfast.fold import read_keyframe
 from tests.unit import handmade
 from tests.unit.journals import Plot, Script, fold, perform, picture, plots, spoken
@@ -176,3 +176,16 @@ def test_the_first_unknown_kind_that_must_be_understood_is_remembered() -> None:
         line, sum = handmade.line(head.seq + 1, kind, {}, after=head.sum, must=True)
         script.state.apply(open_line(Chain("here", head.seq, head.sum).check(line), "here"), sum)
     assert script.state.facts.unknown == ("future.rule", 3)
+
+
+def test_an_inbox_item_that_was_taken_in_before_changes_nothing() -> None:
+    """A holder that lost its way may take one in again; the number tells."""
+    script = Script()
+    script.write(InboxTaken(number=1, item=InboxCancel(reason="stop")))
+    script.write(SessionClosed(status="active"))
+    assert script.state.facts.cancel is None
+    script.write(InboxTaken(number=1, item=InboxCancel(reason="stop")))
+    script.write(InboxTaken(number=1, item=InboxMessage(role="user", key="k")))
+    assert script.state.facts.cancel is None
+    assert script.state.facts.submitted == set()
+    assert script.state.facts.head.taken == 1

@@ -114,12 +114,10 @@ class Claims:
                 if owner.state.facts.head.uid != claim.uid:
                     return _gone(claim)
                 row = owner.state.facts.effects.find_last(operation)
+                if not _is_free(row):
+                    return Busy(f"session {claim.session!r} was at it just now", passing=True)
                 # While we hold the owner's lease: given back, it might begin in the same moment.
-                return (
-                    await self._swap(claim, record, operation, call)
-                    if _is_free(row)
-                    else _unknown(claim, row)
-                )
+                return await self._swap(_after(claim, row), record, operation, call)
         except LeaseHeld as held:
             return Busy(f"session {claim.session!r} has it ({held.holder})", passing=True)
         except NotFound:
@@ -180,9 +178,17 @@ def _is_free(row: Effect | None) -> bool:
     return row is None or row.status in ("failed", "not_landed", "discarded", "undone")
 
 
-def _unknown(claim: Claim, row: Effect | None) -> Busy:
-    at = f" at {row.at:%Y-%m-%d %H:%M:%S} UTC" if row is not None else ""
-    return Busy(f"session {claim.session!r} issued it{at}, and nobody knows what became of it")
+def _after(claim: Claim, row: Effect | None) -> Claim:
+    """The claim as its owner would have given it back, had it not been interrupted."""
+    if row is None:
+        return claim
+    used = row.status in ("failed", "undone")
+    return replace(claim, generation=max(claim.generation, row.generation + used))
+
+
+def _unknown(claim: Claim, row: Effect) -> Busy:
+    at = f"{row.at:%Y-%m-%d %H:%M:%S} UTC"
+    return Busy(f"session {claim.session!r} issued it at {at}, and nobody knows what became of it")
 
 
 def _gone(claim: Claim) -> Busy:

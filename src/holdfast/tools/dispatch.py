@@ -124,7 +124,7 @@ class Dispatch:
         gated = self._gates.check(
             call.name,
             call.args,
-            repeats=effects.repeats if last is None else _NO_REPEATS,
+            repeats=_NO_REPEATS if last is not None or effects.is_answered(call.ref) else effects.repeats,
             tried=tried,
             answer=question,
             budget=self._session.budget,

@@ -400,7 +400,8 @@ class Ledger:
         Who wakes up after a long sleep may beat before it comes here, so the last beat says nothing.
         """
         presence = self._session.engine.presence
-        if boot_s() < self._sure_until_s.pop(row.issued) and presence.left_s > 0:
+        sure = boot_s() < self._sure_until_s.pop(row.issued)
+        if sure and presence.left_s > 0 and not self._session.is_lost:
             return
         if presence.left_s <= 0:
             await self._session.engine.call(presence.renew)
