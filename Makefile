@@ -32,6 +32,7 @@ check: $(DEV) ## format, lint, types and tidiness
 bench: $(CORE) ## measure growth and concurrency
 	@$(VENV)/bin/python bench/growth.py
 	@$(VENV)/bin/python bench/concurrency.py
+	@$(VENV)/bin/python bench/dispatch.py
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs

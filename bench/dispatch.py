@@ -2,8 +2,9 @@
 
     python bench/dispatch.py [--quick]
 
-Async bodies that do nothing. Pure and read tools are measured against calling the function bare and against
-pydantic's validation of the same arguments; a mutating tool on SQLite against the two raw commits that it needs.
+Async bodies that do nothing. Pure and read tools are measured against calling the function bare and
+against pydantic's validation of the same arguments; a mutating tool on SQLite against the two raw commits that
+it needs.
 Rounds are interleaved, so that noise hits all alike; the median round is shown.
 """
 

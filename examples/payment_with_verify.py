@@ -2,7 +2,8 @@
 
     python examples/payment_with_verify.py
 
-The bank is a file that knows keys. The child process dies by SIGKILL inside the tool, right after the money moved.
+The bank is a file that knows keys. The child process dies by SIGKILL inside the tool, right after the money
+moved.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ..crash.warm import Warm
 from .boundaries import Point
-from .life import answer
+from .person import answer
 from .scenarios import live
 
 TRIAL_S = 30.0

@@ -1,7 +1,6 @@
 """One process's part of the work: it goes on from wherever others were killed, as far as it can.
 
-`live` drives a scenario until it is done, or until a person must say something; `answer` is that person, who
-knows the world and tells the truth. Both run in children, and die at the boundary that was chosen.
+It runs in a child, and may die at a boundary that was chosen.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from holdfast.store.directory import DirectoryDriver
 from holdfast.store.driver import Driver
 from holdfast.store.sqlite import SqliteDriver
 
-from ..crash.warm import Line
 from . import boundaries, toolbox
 from .boundaries import Point
 from .world import World
@@ -95,15 +93,17 @@ class Life:
         return not any(result.status in ("waiting", "in_doubt") for result in results)
 
     def expect_result(self, call: Call, result: Result) -> None:
-        """What the tool returned, now or when it was run; or that another call of the same operation was in
-        doubt when this one came."""
-        said = f"{call.tool} {call.what.partition('#')[0]}"
+        """What the tool returned, now or when it was run; or what is known of it instead."""
+        said = call.tool if call.tool == "wipe" else f"{call.tool} {call.what.partition('#')[0]}"
         if call.tool == "broken":
             self.expect(result.status == "failed", f"{call}: {result}")
         elif result.is_error:
-            self.expect("know" in result.content, f"{call}: {result}")
+            self.expect(any(word in result.content for word in _WHY), f"{call}: {result}")
         else:
             self.expect(said in result.content and said in str(result.value), f"{call}: {result}")
+
+
+_WHY = ("is not known", "nobody knows", "refused by bob", "given up by ann")
 
 
 def _reply(calls: Sequence[Call]) -> Message:
@@ -147,30 +147,3 @@ def run(folder: str, scheme: str, target: Sequence[Any] | None, act: Callable[[L
         return {"state": state, "points": boundaries.path.passed, "problems": life.problems}
 
     return open_life(folder, scheme, watched)
-
-
-def answer(
-    line: Line, folder: str, scheme: str, scenario: str, target: Sequence[Any] | None = None
-) -> Report:
-    """Say what became of every call in doubt, and agree to every call that waits."""
-
-    async def act(life: Life) -> str:
-        async for doubt in life.store.in_doubt():
-            row = doubt.effect
-            deed = life.world.find(row.key)
-            verdict = "not_landed" if deed is None else "landed"
-            await life.store.resolve(
-                doubt.session,
-                row.issued,
-                "not_landed" if deed is None else "landed",
-                by="ann",
-                note=f"I looked: {verdict}",
-                result=None if deed is None else deed.result,
-            )
-        async for head in life.store.sessions():
-            state = await life.store.load(head.session)
-            for asked in list(state.facts.effects.questions):
-                await life.store.approve(head.session, asked, by="bob")
-        return "answered"
-
-    return run(folder, scheme, target, act)

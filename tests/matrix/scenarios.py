@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from holdfast import NotFound
+from holdfast import NotFound, Registry
 
 from ..crash.warm import Line
 from .life import Call, Life, Report, run
 from .oracle import count_problems, find_bad_transcripts, find_losses, find_neglected, find_repeats, look
+from .toolbox import TOOLS
 
 Play: TypeAlias = Callable[[Life], Awaitable[bool]]
+Persona: TypeAlias = Literal["truthful", "gives up", "refuses", "corrects"]
+"""What a person does who is asked."""
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """`play` goes on until it is done (True) or a person must say something. `effects` is how often each thing
-    is meant to happen in the world, `final` what registers hold in the end."""
+    """What is done, and what the world looks like afterwards."""
 
     play: Play
+    """Goes on until it is done (True) or a person must say something."""
     effects: Mapping[str, int]
+    """How often each thing is meant to happen."""
+    perhaps: frozenset[str] = frozenset()
+    """Those of them that may happen less often, because nobody finds out what became of them."""
     final: Mapping[str, str] = {}
+    """What registers hold in the end."""
+    persona: Persona = "truthful"
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -44,8 +52,8 @@ def live(
         life.problems += find_repeats(completed, deeds, life.world.deeds("landed"))
         life.problems += find_neglected(after)
         if done:
-            life.problems += count_problems(life.world, chosen.effects, chosen.final)
-            life.problems += await find_bad_transcripts(life.store)
+            life.problems += count_problems(life.world, chosen.effects, chosen.final, chosen.perhaps)
+            life.problems += await find_bad_transcripts(life.store, may_doubt=bool(chosen.perhaps))
         return "done" if done else "open"
 
     return run(folder, scheme, target, act)
@@ -70,7 +78,7 @@ def _steps(*steps: Sequence[Call], session: str = "s") -> Play:
 ALONE: Final = (
     "put", "put_once", "charge", "send", "bill", "mail", "order", "plain",
     "remind", "remind_checked", "append", "append_checked", "invoice", "welcome", "greet", "grant",
-    "flaky", "flaky_global", "busy", "shaky", "shaky_send", "shaky_bill", "lost_charge",
+    "flaky", "flaky_global", "busy", "shaky", "shaky_send", "shaky_bill", "lost_send", "lost_charge",
     "wipe", "wipe_checked",
 )  # fmt: skip
 for _tool in ALONE:
@@ -126,6 +134,32 @@ SCENARIOS["approval among others"] = Scenario(
     play=_steps(calls("wipe 1", "charge 1", "wipe_checked 1", "send 1")),
     effects={"wipe 1": 1, "charge 1": 1, "wipe_checked 1": 1, "send 1": 1},
 )
+SCENARIOS["approval with a correction"] = Scenario(
+    play=_steps(calls("wipe 1", "send 1")), effects={"wipe 2": 1, "send 1": 1}, persona="corrects"
+)
+SCENARIOS["refusal"] = Scenario(
+    play=_steps(calls("wipe 1", "send 1"), calls("send 1")), effects={"send 1": 1}, persona="refuses"
+)
+SCENARIOS["giving up"] = Scenario(
+    play=_steps(calls("send 1", "charge 1", "mail 1"), calls("send 1", "look 1", "charge 1")),
+    effects={"send 1": 1, "charge 1": 1, "mail 1": 1},
+    perhaps=frozenset({"send 1", "mail 1"}),
+    persona="gives up",
+)
+
+
+async def _tell(life: Life) -> bool:
+    """The model is told what is in doubt, and goes on."""
+    life.registry = Registry(TOOLS.values(), in_doubt="tell")
+    steps = calls("send 1", "charge 1", "shaky_send 1"), calls("send 1", "bill 1"), calls("shaky_send 1")
+    return await _steps(*steps)(life)
+
+
+SCENARIOS["telling the model"] = Scenario(
+    play=_tell,
+    effects={"send 1": 1, "charge 1": 1, "shaky_send 1": 1, "bill 1": 1},
+    perhaps=frozenset({"send 1"}),
+)
 
 
 # -- without a transcript -----------------------------------------------------------------------------
@@ -176,9 +210,15 @@ def _everybody(*order: str) -> Play:
     return play
 
 
-SCENARIOS["once over all sessions"] = Scenario(
-    play=_everybody("s", "t"), effects={"welcome 1": 1, "greet 1": 1, "grant 1": 1, "flaky_global 1": 1}
-)
+async def _other_first(life: Life) -> bool:
+    """Whoever comes after a crash begins with the other session."""
+    begun = [head.session async for head in life.store.sessions()]
+    return await _everybody(*(("t", "s") if begun else ("s", "t")))(life)
+
+
+_ONCE: Final = {"welcome 1": 1, "greet 1": 1, "grant 1": 1, "flaky_global 1": 1}
+SCENARIOS["once over all sessions"] = Scenario(play=_everybody("s", "t"), effects=_ONCE)
+SCENARIOS["once over all sessions, the other first"] = Scenario(play=_other_first, effects=_ONCE)
 
 
 async def _fork(life: Life) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from ..crash.warm import Warm
 from .boundaries import Point
-from .life import answer
+from .person import answer
 from .racers import delete, race, want, want_and_stop
 from .toolbox import IDEMPOTENT
 from .world import World

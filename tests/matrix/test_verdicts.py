@@ -11,7 +11,7 @@ import pytest
 
 from ..crash.warm import Warm, poll
 from .boundaries import Point
-from .life import answer
+from .person import answer
 from .verdicts import count, say, step
 from .world import World
 

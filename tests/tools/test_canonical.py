@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Registry, tool
+from holdfast import tool
 from holdfast.tools.canonical import NotCanonical, canonical, digest, fingerprint, normalise
 
 scalars = (
@@ -166,22 +166,19 @@ def test_the_tool_is_part_of_the_operation() -> None:
     assert fingerprint("a", {"x": 1}) != fingerprint("b", {"x": 1})
 
 
-async def test_defaults_and_coercion_come_first() -> None:
+def test_defaults_and_coercion_come_first() -> None:
     """Given or left out, a default is the same call; so is a date, however many digits its seconds have."""
-    seen: list[Any] = []
-
     @tool(side_effects={"mutate"})
     async def book(at: datetime, seats: int = 1) -> None:
         """Book it."""
 
-    for args in (
+    spellings: list[dict[str, Any]] = [
         {"at": "2026-01-02T03:04:05Z"},
         {"at": "2026-01-02T03:04:05.000000+00:00", "seats": 1},
         {"seats": 1.0, "at": "2026-01-02T03:04:05Z"},
-    ):
-        seen.append(book.arguments.check(args)[1])
-    assert seen[0] == seen[1] == seen[2] == {"at": "2026-01-02T03:04:05Z", "seats": 1}
-    assert Registry([book]).tools["book"] is book
+    ]
+    for args in spellings:
+        assert book.arguments.check(args)[1] == {"at": "2026-01-02T03:04:05Z", "seats": 1}
 
 
 PRINT_A_SET = """

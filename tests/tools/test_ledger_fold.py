@@ -33,7 +33,8 @@ from holdfast.fold import read_keyframe
 from holdfast.ids import SessionId
 from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest
-from holdfast.tools.ledger import Blocked, Decision, Issue, Ledger, Replay, encode_content
+from holdfast.tools.decision import Blocked, Decision, Issue, Replay
+from holdfast.tools.ledger import Ledger, encode_content
 from tests.tools.stage import Url, opened
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

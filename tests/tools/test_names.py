@@ -11,7 +11,7 @@ import pytest
 from holdfast import Registry, tool
 from holdfast.tools.names import closest
 
-VERBS = ["get", "set", "list", "find", "search", "read", "write", "delete", "create", "update", "send", "fetch", "open", "close", "move", "copy"]
+VERBS = """get set list find search read write delete create update send fetch open close move copy""".split()
 NOUNS = ["file", "files", "user", "users", "order", "invoice", "email", "message", "weather", "calendar", "event", "page", "table", "row", "ticket", "customer", "payment", "image", "document", "branch", "commit", "issue", "report", "account"]
 
 

@@ -56,7 +56,7 @@ def failing(world: World, error: BaseException, *, lands: bool = True, **options
     return Registry([act], max_repeats=100)
 
 
-# -- an exception is not "nothing happened" -----------------------------------------------------------------
+# -- an exception is not "nothing happened" ------------------------------------------------------------
 
 
 async def test_an_exception_out_of_a_body_with_side_effects_is_a_doubt(store_url: Url, world: World) -> None:
@@ -159,7 +159,7 @@ async def test_whatever_an_exception_says_it_can_be_recorded(
         assert session.in_doubt[0].why == f"it raised {shown}"
 
 
-# -- verify --------------------------------------------------------------------------------------------------
+# -- verify --------------------------------------------------------------------------------------------
 
 
 def verified(world: World, answer: Callable[..., Any], **options: Any) -> Registry:
@@ -332,7 +332,7 @@ async def test_a_hook_that_needs_time_is_asked_later(
     assert 20 < waiting.slept[0] <= 30
 
 
-# -- idempotent -----------------------------------------------------------------------------------------------
+# -- idempotent ----------------------------------------------------------------------------------------
 
 
 async def test_an_idempotent_tool_is_tried_again_with_the_same_key(store_url: Url, world: World) -> None:
@@ -406,7 +406,7 @@ async def test_a_write_in_doubt_that_was_overwritten_is_not_repeated(store_url: 
     assert len(set(world.keys)) == 3
 
 
-# -- results --------------------------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------------------
 
 
 class Receipt(BaseModel):
@@ -499,7 +499,7 @@ async def test_a_step_result_is_data_in_the_transcript_too(store_url: Url) -> No
         assert (block.value, block.content) == ({"id": 3, "tags": ["a"]}, '{"id":3,"tags":["a"]}')
 
 
-# -- dying ------------------------------------------------------------------------------------------------------
+# -- dying ---------------------------------------------------------------------------------------------
 
 
 async def test_what_was_being_run_when_the_process_died_is_in_doubt(store_url: Url, world: World) -> None:

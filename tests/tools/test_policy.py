@@ -146,7 +146,7 @@ def test_a_policy_needs_a_default_that_exists() -> None:
         Policy(default="maybe")  # type: ignore[arg-type]
 
 
-# -- a path inside a root -------------------------------------------------------------------------------
+# -- a path inside a root ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ async def test_the_rule_can_be_for_some_tools_only(root: Path, tools: list[Any])
         paths_inside(root)
 
 
-# -- what is left of the budget -------------------------------------------------------------------------
+# -- what is left of the budget ------------------------------------------------------------------------
 
 
 async def test_nothing_is_run_once_the_budget_is_spent(

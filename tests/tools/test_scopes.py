@@ -201,7 +201,7 @@ async def test_a_refused_call_may_be_made_again_under_its_id(store_url: Url, wor
     assert (bad.status, good.status) == ("refused", "completed")
 
 
-# -- keys ---------------------------------------------------------------------------------------------------
+# -- keys ----------------------------------------------------------------------------------------------
 
 
 async def test_the_key_that_is_handed_over_is_the_one_on_record(store_url: Url, world: World) -> None:

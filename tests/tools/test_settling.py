@@ -272,7 +272,7 @@ async def test_a_person_may_be_quicker_than_the_call_itself(store_url: Url, worl
     assert world.done == ["it"]
 
 
-# -- when "not landed" can be believed -------------------------------------------------------------------------
+# -- when "not landed" can be believed -----------------------------------------------------------------
 
 
 async def test_not_landed_is_not_believed_while_the_old_body_may_still_run(
@@ -398,7 +398,7 @@ async def test_a_term_that_ran_out_but_that_nobody_took_is_renewed(store_url: Ur
         assert kinds[-3:] == ["tool.issued", "lease.renewed", "tool.completed"]
 
 
-# -- a whole store ----------------------------------------------------------------------------------------------
+# -- a whole store -------------------------------------------------------------------------------------
 
 
 async def test_a_whole_store_is_settled(store_url: Url, world: World) -> None:

@@ -359,7 +359,7 @@ async def test_without_calls_there_is_nothing_to_do(store_url: Url, world: World
         assert await acting(world).dispatch_step(session) == []
 
 
-# -- other formats -----------------------------------------------------------------------------------------------
+# -- other formats -------------------------------------------------------------------------------------
 
 
 async def test_openai_messages_are_dispatched(store_url: Url, world: World) -> None:

@@ -71,7 +71,7 @@ def stuck(world: World) -> Iterator[Stuck]:
     found.release.set()
 
 
-# -- timeouts -----------------------------------------------------------------------------------------------
+# -- timeouts ------------------------------------------------------------------------------------------
 
 
 async def test_a_body_with_side_effects_that_times_out_is_in_doubt(store_url: Url, world: World) -> None:
@@ -117,7 +117,7 @@ async def test_a_timeout_is_settled_by_the_tool_itself(store_url: Url, world: Wo
         assert (found.status, found.value) == ("completed", "found it")
 
 
-# -- cancellation --------------------------------------------------------------------------------------------
+# -- cancellation --------------------------------------------------------------------------------------
 
 
 async def cancelled(
@@ -301,7 +301,7 @@ async def test_a_body_that_cancels_itself_does_not_take_the_loop_along(
         assert [row.why for row in session.in_doubt] == ["it was cancelled"]
 
 
-# -- sync bodies -------------------------------------------------------------------------------------------------
+# -- sync bodies ---------------------------------------------------------------------------------------
 
 
 async def test_a_sync_body_does_not_block_the_event_loop(store_url: Url, world: World) -> None:

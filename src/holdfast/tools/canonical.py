@@ -10,6 +10,8 @@ import json
 import math
 from hashlib import sha256
 
+import msgspec
+
 from ..limits import INT_BITS_MAX, JSON_DEPTH_MAX
 from ..messages import Json
 
@@ -60,6 +62,17 @@ def _refuse_surrogates(text: str, path: str) -> None:
         raise NotCanonical(path, "holds a lone surrogate, which is not text") from None
 
 
+_encode = msgspec.json.Encoder().encode
+
+
+def to_json(value: Json) -> bytes:
+    """A normalised value as JSON, integers of any size included."""
+    try:
+        return _encode(value)
+    except OverflowError:  # Beyond 64 bits.
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+
+
 def canonical(value: Json) -> str:
     """The text that stands for a normalised value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -67,7 +80,7 @@ def canonical(value: Json) -> str:
 
 def digest(*parts: str) -> str:
     """A digest in which no two different lists of parts look alike."""
-    return sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
+    return sha256(_encode(parts)).hexdigest()
 
 
 def fingerprint(tool: str, args: Json) -> str:

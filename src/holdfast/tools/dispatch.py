@@ -14,8 +14,9 @@ from ..limits import CLAIM_WAIT_S
 from ..messages import Json
 from ..session.session import Session
 from .claims import Busy, Theirs
+from .decision import Blocked, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
-from .ledger import Blocked, Issue, Join, Replay, encode_content
+from .ledger import encode_content
 from .outcome import Result, ResultStatus, describe_error
 from .running import Runner, describe_doubt, run_chains
 from .tool import AnyTool

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.from_thread
 import msgspec
-from msgspec import Struct
 
 from ..clock import boot_s
 from ..effects import Effect, call_name
@@ -42,6 +41,7 @@ from ..store.journal import Journal
 from .body import Ran, run_guarded, run_plain
 from .canonical import digest
 from .context import AnyContext, ToolContext
+from .decision import Blocked, Decision, Issue, Join, Replay
 from .gates import Ready
 from .outcome import NotDone, as_json, as_text
 from .tool import AnyTool, Hook
@@ -51,40 +51,6 @@ _under_way: dict[str, Engine] = {}
 """Keys of the effects whose bodies run in this process, also those that nobody waits for any more."""
 _at_it: WeakKeyDictionary[Session, dict[str, anyio.Event]] = WeakKeyDictionary()
 """For each open session, the keys that a dispatch is at, from the intent to the last word about it."""
-
-
-class Replay(Struct, frozen=True):
-    """It was done: give the outcome of that row again."""
-
-    row: Effect
-
-
-class Join(Struct, frozen=True):
-    """It is being done right now: wait for that row."""
-
-    row: Effect
-
-
-class Blocked(Struct, frozen=True):
-    """Nobody knows whether it was done: it must not be run."""
-
-    row: Effect
-
-
-class Issue(Struct, frozen=True, kw_only=True):
-    """Run it. A row that is tried again keeps its generation and key."""
-
-    generation: int = 0
-    attempt: int = 1
-    key: str | None = None
-
-    @classmethod
-    def again(cls, row: Effect) -> Issue:
-        """One more attempt at the same effect."""
-        return cls(generation=row.generation, attempt=row.attempt + 1, key=row.key)
-
-
-Decision: TypeAlias = Replay | Join | Blocked | Issue
 
 
 def encode_content(text: str, value: Json = None) -> bytes:

@@ -15,8 +15,9 @@ from ..messages import Json
 from ..session.session import Session
 from .body import Ran
 from .claims import Claims
+from .decision import Issue
 from .gates import Ready
-from .ledger import Issue, Ledger, is_definite
+from .ledger import Ledger, is_definite
 from .outcome import Landed, NotLanded, Result, ResultStatus, Verification, as_json, as_text, describe_error
 from .tool import AnyTool
 from .verifying import ask_verify

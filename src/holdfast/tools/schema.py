@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_args, get_origin
 
 from ..errors import BadInput
 from ..messages import Json
-from .canonical import NotCanonical, canonical, normalise
+from .canonical import NotCanonical, canonical, normalise, to_json
 from .context import ToolContext
 from .names import closest
 
@@ -102,7 +102,7 @@ class FunctionArguments:
 
         plain = _as_object(args)
         try:
-            model = self._validate(json.dumps(plain, allow_nan=False), strict=True)
+            model = self._validate(to_json(plain), strict=True)
         except ValidationError as error:
             raise BadArguments(
                 [self._problem(one, plain) for one in error.errors(include_url=False)]

@@ -7,8 +7,8 @@ from functools import partial
 
 from ..effects import Effect
 from ..session.session import Session
+from .decision import Issue
 from .gates import Gates
-from .ledger import Issue
 from .outcome import Landed, NotLanded
 from .running import Runner, run_chains
 from .tool import AnyTool

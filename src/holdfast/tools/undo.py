@@ -16,8 +16,9 @@ from ..session.session import Session
 from ..store.journal import Journal
 from .body import Ran
 from .canonical import digest
+from .decision import Issue
 from .gates import Gates, Ready
-from .ledger import Issue, is_definite
+from .ledger import is_definite
 from .running import Runner, why_of
 from .tool import AnyTool, Hook
 
