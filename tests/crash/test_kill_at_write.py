@@ -81,7 +81,6 @@ class Campaign:
 
     def __init__(self, warm: Warm, scheme: str, folder: Path) -> None:
         self._warm, self._scheme, self._folder = warm, scheme, folder
-        self._trials = 0
         self.killed = 0
 
     def split(self, *ends: int) -> list[Part]:

@@ -1,5 +1,6 @@
 """Who may take over from a holder, when, and how many."""
 
+import fcntl
 import os
 import sys
 import time
@@ -82,6 +83,18 @@ def test_a_killed_holder_is_recognised_at_once(warm: Warm, url: str, quick_path:
         assert taker.hear()["fence"] > fence
         taker.say("leave")
         assert taker.result() < AT_ONCE_S
+
+
+def test_who_looks_at_a_lock_is_not_taken_for_its_holder(warm: Warm, url: str, quick_path: Path) -> None:
+    """Several look at a dead holder's lock at the same moment: all of them have proof."""
+    temporary = quick_path / "temporary"
+    options = {"lease_s": LONG_TERM_S, "temporary": str(temporary)}
+    with warm.child(hold, url, str(quick_path / "acks"), **options) as holder:
+        holder.hear()
+    (lock,) = (temporary / f"holdfast-{os.getuid()}").iterdir()
+    with open(lock) as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not warm.call(find_life, url)["alive"]
 
 
 def test_a_forked_child_does_not_keep_its_dead_parent_alive(warm: Warm, url: str, quick_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -246,7 +247,10 @@ def _serve(requests: socket.socket) -> None:
             return
         found = json.loads(order)
         # Imported here, not in each child.
+        importlib.import_module("anyio._backends._asyncio")
         importlib.import_module(found["call"].partition(":")[0])
+        # What no child collects stays shared.
+        gc.freeze()
         assert threading.active_count() == 1
         pid = os.fork()
         if pid == 0:

@@ -43,6 +43,8 @@ class Life:
     def __init__(self, store: Store, world: World, folder: Path) -> None:
         self.store, self.world = store, world
         self.registry = Registry(toolbox.TOOLS.values())
+        self.waits = True
+        """Whether a call in doubt keeps the step open."""
         self.problems: list[str] = []
         self.acks = folder / "acks"
         self._acks = os.open(self.acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -90,7 +92,8 @@ class Life:
     def take(self, session: Session, results: Sequence[Result]) -> bool:
         """Note what was handed on; whether no result is still to come."""
         self.acknowledge(session)
-        return not any(result.status in ("waiting", "in_doubt") for result in results)
+        waiting = ("waiting", "in_doubt") if self.waits else ("waiting",)
+        return not any(result.status in waiting for result in results)
 
     def expect_result(self, call: Call, result: Result) -> None:
         """What the tool returned, now or when it was run; or what is known of it instead."""

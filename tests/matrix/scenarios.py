@@ -150,7 +150,7 @@ SCENARIOS["giving up"] = Scenario(
 
 async def _tell(life: Life) -> bool:
     """The model is told what is in doubt, and goes on."""
-    life.registry = Registry(TOOLS.values(), in_doubt="tell")
+    life.registry, life.waits = Registry(TOOLS.values(), in_doubt="tell"), False
     steps = calls("send 1", "charge 1", "shaky_send 1"), calls("send 1", "bill 1"), calls("shaky_send 1")
     return await _steps(*steps)(life)
 
@@ -158,7 +158,7 @@ async def _tell(life: Life) -> bool:
 SCENARIOS["telling the model"] = Scenario(
     play=_tell,
     effects={"send 1": 1, "charge 1": 1, "shaky_send 1": 1, "bill 1": 1},
-    perhaps=frozenset({"send 1"}),
+    perhaps=frozenset({"send 1", "shaky_send 1"}),
 )
 
 

@@ -12,9 +12,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Drivers run in threads and know nothing of event loops: the other combinations would show nothing new.
     """
-    left, kept = [], []
+    left: list[pytest.Item] = []
+    kept: list[pytest.Item] = []
     for item in items:
-        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        params = (
+            item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        )
         needless = params.get("anyio_backend") == "trio" and params.get("store_url", "memory") != "memory"
         (left if needless and item.path.is_relative_to(HERE) else kept).append(item)
     config.hook.pytest_deselected(items=left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import ModuleType
@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import Message, Result, Session, Store, Text, ToolCall, ToolResult
+from holdfast import Message, Session, Store, Text, ToolCall, ToolResult
 from holdfast.entries import Body
 from holdfast.errors import Closed
 from holdfast.messages import Json
@@ -60,7 +60,7 @@ def die(store: Store, *, proof: bool = True) -> None:
     engine = store._engine
     for channel in engine.channels.values():
         channel.lost = Closed("the process died")
-    engine.call = _dead  # type: ignore[method-assign]
+    engine.call = _dead  # type: ignore[method-assign,assignment]
     engine.presence._stop.set()
     lock = engine.presence._kernel_lock
     if proof and lock is not None:
@@ -108,9 +108,11 @@ async def hear(session: Session) -> None:
     await session.flush()
 
 
-def text_of(found: Result | Sequence[Result]) -> list[str]:
-    """What the model is shown."""
-    return [one.content for one in ([found] if isinstance(found, Result) else found)]
+async def come_true(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread brings about."""
+    with anyio.fail_after(60):
+        while not condition():  # noqa: ASYNC110
+            await anyio.sleep(0.001)
 
 
 def later(session: Session, seconds: float) -> None:

@@ -51,7 +51,7 @@ async def test_the_call_waits_for_a_person(store_url: Url, world: World) -> None
         (asked,) = await bodies(store, session, ApprovalAsked)
         assert (asked.tool, asked.args, asked.why) == ("pay", ANN, "pay needs approval")
         assert session.state.facts.head.waiting == 1
-        assert not session.continuable
+        assert session.problems
     assert world.done == []
 
 

@@ -279,7 +279,8 @@ async def test_a_missing_argument_may_be_left_to_its_default() -> None:
     """Also one that is given as JSON text without anything in it."""
     entered: list[Any] = []
     registry = Registry([tool(side_effects=(), name="put")(lambda x=3: entered.append(x))])
-    for args in ({}, "", "{}", " "):
+    nothing: list[Any] = [{}, "", "{}", " "]
+    for args in nothing:
         await registry.dispatch("put", args)
         await registry.dispatch("put", {"x": 4})
     assert entered == [3, 4] * 4

@@ -168,6 +168,7 @@ def test_the_tool_is_part_of_the_operation() -> None:
 
 def test_defaults_and_coercion_come_first() -> None:
     """Given or left out, a default is the same call; so is a date, however many digits its seconds have."""
+
     @tool(side_effects={"mutate"})
     async def book(at: datetime, seats: int = 1) -> None:
         """Book it."""

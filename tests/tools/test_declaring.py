@@ -63,17 +63,17 @@ def test_a_name_and_a_description_can_be_given() -> None:
 def test_the_schema_comes_from_the_hints() -> None:
     """Constraints, defaults, choices and nested models are in it, and nothing else may be given."""
 
-    @tool(side_effects={"write"})
-    def order(
+    def order(  # type: ignore[no-untyped-def]
         items: list[Item],
         size: Size,
         how: Literal["fast", "cheap"] = "fast",
         share: Annotated[float, Field(gt=0, le=1, description="of the cake")] = 0.5,
         note: str | None = None,
-        plain=3,  # type: ignore[no-untyped-def]
+        plain=3,
     ) -> None: ...
 
-    found = properties(order)
+    declared = tool(side_effects={"write"})(order)
+    found = properties(declared)
     assert found["share"] == {
         "default": 0.5,
         "description": "of the cake",
@@ -85,10 +85,10 @@ def test_the_schema_comes_from_the_hints() -> None:
     assert found["how"]["enum"] == ["fast", "cheap"]
     assert found["note"]["default"] is None
     assert found["plain"]["default"] == 3
-    assert order.schema["required"] == ["items", "size"]
-    assert order.schema["additionalProperties"] is False
-    assert order.schema["$defs"]["Size"]["enum"] == ["small", "large"]
-    assert order.schema["$defs"]["Item"]["properties"]["count"]["minimum"] == 1
+    assert declared.schema["required"] == ["items", "size"]
+    assert declared.schema["additionalProperties"] is False
+    assert declared.schema["$defs"]["Size"]["enum"] == ["small", "large"]
+    assert declared.schema["$defs"]["Item"]["properties"]["count"]["minimum"] == 1
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,50 @@ import pytest
 from holdfast import Registry, tool
 from holdfast.tools.names import closest
 
-VERBS = """get set list find search read write delete create update send fetch open close move copy""".split()
-NOUNS = ["file", "files", "user", "users", "order", "invoice", "email", "message", "weather", "calendar", "event", "page", "table", "row", "ticket", "customer", "payment", "image", "document", "branch", "commit", "issue", "report", "account"]
+VERBS = [
+    "get",
+    "set",
+    "list",
+    "find",
+    "search",
+    "read",
+    "write",
+    "delete",
+    "create",
+    "update",
+    "send",
+    "fetch",
+    "open",
+    "close",
+    "move",
+    "copy",
+]
+NOUNS = [
+    "file",
+    "files",
+    "user",
+    "users",
+    "order",
+    "invoice",
+    "email",
+    "message",
+    "weather",
+    "calendar",
+    "event",
+    "page",
+    "table",
+    "row",
+    "ticket",
+    "customer",
+    "payment",
+    "image",
+    "document",
+    "branch",
+    "commit",
+    "issue",
+    "report",
+    "account",
+]
 
 
 def registry_of(*names: str) -> Registry:
@@ -133,7 +175,7 @@ def test_the_right_name_comes_first_for_random_misspellings(misspell: Callable[.
 def test_random_unrelated_names_get_no_suggestion() -> None:
     """But for one in a hundred, which resembles some tool by accident."""
     chance = random.Random("unrelated")
-    words = ["zebra", "quantum", "violin", "orbit", "plumber", "helmet", "mosaic", "tundra", "falcon", "velvet"]
+    words = ["zebra", "quantum", "violin", "orbit", "plumber", "helmet", "mosaic", "tundra", "falcon"]
     suggested = 0
     for _ in range(500):
         names = [f"{chance.choice(VERBS)}_{chance.choice(NOUNS)}" for _ in range(12)]

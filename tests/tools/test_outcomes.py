@@ -534,9 +534,9 @@ async def test_a_scope_of_the_run_does_not_forget_the_run_that_died(store_url: U
 
     registry = Registry([act])
     async with opened(store_url) as (store, session):
-        with pytest.raises(holdfast.Closed):
-            async with session.run():
-                await reply(session, call("act"))
+        async with session.run():
+            await reply(session, call("act"))
+            with pytest.raises(holdfast.Closed):
                 await registry.dispatch_step(session, deps=store)
     async with opened(store_url) as (store, session):
         async with session.run():

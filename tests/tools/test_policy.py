@@ -136,7 +136,7 @@ async def test_what_asks_for_a_person_is_refused_without_a_session(tools: list[A
 @pytest.mark.parametrize("wrong", [{"destroy"}, "write"])
 def test_a_rule_for_a_side_effect_that_does_not_exist_is_refused(wrong: Any) -> None:
     """It would never match, and nobody would notice."""
-    with pytest.raises(BadInput, match="side.effects"):
+    with pytest.raises(BadInput, match=r"side.effects"):
         deny(side_effects=wrong)
 
 
@@ -163,7 +163,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "loop").symlink_to(root / "loop")
     (root / "chain").symlink_to("sub/../out")
     monkeypatch.chdir(root)
-    return root
+    return root.resolve()
 
 
 INSIDE = [
@@ -215,7 +215,7 @@ async def test_a_path_outside_the_root_is_denied(
     """Neither `..` nor a link nor a home directory is a way out."""
     registry = Registry(tools, policy=Policy(paths_inside(root, "path")))
     result = await registry.dispatch("write_file", {"path": path.format(root=root)})
-    assert result.content == f"write_file: denied. only paths inside {root.resolve()} are allowed"
+    assert result.content == f"write_file: denied. only paths inside {root} are allowed"
     assert ran == []
 
 

@@ -271,12 +271,12 @@ async def test_a_fork_knows_what_was_done_before_it(store_url: Url, world: World
 async def test_a_rewound_session_keeps_its_ledger(store_url: Url, world: World) -> None:
     """Doing again what was done gives the recorded result, and the transcript gets it, too."""
     registry = making(world)
-    async with opened(store_url) as (store, session):
+    async with opened(store_url) as (_, session):
         await reply(session, call("act", {"what": "a"}))
         await session.checkpoint()
         (first,) = await registry.dispatch_step(session)
         await session.rewind(version=1)
-        assert not session.continuable
+        assert session.problems
         (again,) = await registry.dispatch_step(session)
         assert session.continuable
         assert results(session)[0].value == {"what": "a", "times": 1}
@@ -327,7 +327,7 @@ async def test_a_harmless_call_is_on_record_but_waits_for_no_disk(store_url: Url
     for cadence, durable in cadences:
         async with (
             holdfast.open_store(store_url, linger_s=60) as store,
-            store.session(cadence, cadence=cadence) as session,
+            store.session(f"{cadence}", cadence=cadence) as session,
         ):
             before = session._channel.durable_seq
             await Registry([calc]).dispatch("calc", {}, session=session)

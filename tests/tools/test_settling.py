@@ -14,7 +14,19 @@ import holdfast.tools.ledger
 import holdfast.tools.verifying
 from holdfast import BadInput, Landed, NotLanded, Registry, Retry, Session, Store, ToolContext, Unsure, tool
 from holdfast.entries import ToolIssued, ToolSettled
-from tests.tools.stage import NoWaiting, Url, World, bodies, call, die, later, opened, reply, results
+from tests.tools.stage import (
+    NoWaiting,
+    Url,
+    World,
+    bodies,
+    call,
+    come_true,
+    die,
+    later,
+    opened,
+    reply,
+    results,
+)
 
 
 @pytest.fixture
@@ -55,7 +67,7 @@ async def test_verify_is_asked_first(store_url: Url, world: World) -> None:
     registry = dying(world, verify=lambda ctx, what: Landed({"key": ctx.key}), idempotent=True)
     await die_in(registry, store_url)
     async with opened(store_url) as (store, session):
-        assert not session.continuable
+        assert session.problems
         assert len(session.in_doubt) == 1
         assert await session.settle(registry) == []
         assert session.continuable
@@ -72,7 +84,7 @@ async def test_what_did_not_land_is_carried_on(store_url: Url, world: World) -> 
     await die_in(registry, store_url)
     async with opened(store_url) as (store, session):
         assert await session.settle(registry) == []
-        assert not session.continuable
+        assert session.problems
         assert world.done == []
         (found,) = await registry.dispatch_step(session, deps=store)
         assert found.content == "did it"
@@ -116,7 +128,7 @@ async def test_the_rest_waits_for_a_person(store_url: Url, world: World) -> None
     async with opened(store_url) as (_, session):
         (row,) = await session.settle(registry)
         assert (row.tool, row.call.id, row.args) == ("act", "call_0", {"what": "it"})
-        assert not session.continuable
+        assert session.problems
         (found,) = await registry.dispatch_step(session)
         assert found.status == "in_doubt"
     assert world.done == ["it"]
@@ -145,9 +157,7 @@ async def test_or_the_model_is_told(by_registry: bool, store_url: Url, world: Wo
         await session.flush()
         message = session.transcript[1]
         assert isinstance(message, holdfast.Message)
-        block = message.blocks[0]
-        assert isinstance(block, holdfast.ToolResult)
-        assert (block.content, block.is_error) == ("it did", False)
+        assert message.blocks == (holdfast.ToolResult(call_id="call_0", content="it did", value="it did"),)
     assert world.done == ["it"]
 
 
@@ -390,8 +400,7 @@ async def test_a_term_that_ran_out_but_that_nobody_took_is_renewed(store_url: Ur
     async with holdfast.open_store(store_url, lease_s=0.05) as store, store.session("s") as session:
         presence = store._engine.presence
         presence._stop.set()
-        while presence.left_s > 0:
-            await anyio.sleep(0.01)
+        await come_true(lambda: presence.left_s <= 0)
         found = await Registry([act]).dispatch("act", {}, session=session)
         assert found.status == "completed"
         kinds = [entry.kind async for entry in store.tail("s", follow=False)]

@@ -22,7 +22,8 @@ async def settle(
     Side by side, but what one tool writes one after another, in the order of the calls.
     """
     chains: dict[object, list[Callable[[], Awaitable[None]]]] = {}
-    for row in session.in_doubt:
+    attempts = session.state.facts.effects.attempts
+    for row in sorted(session.in_doubt, key=lambda row: attempts(row)[0].issued):
         place = row.tool if "write" in row.side_effects else row.issued
         chains.setdefault(place, []).append(
             partial(_settle_one, session, tools.get(row.tool), gates, runner, row)
