@@ -70,13 +70,16 @@ def install(driver: Driver) -> None:
 def _watch_driver(driver: Driver) -> None:
     def commit(batch: Sequence[Append], real: Any = driver.commit) -> Sequence[Outcome]:
         kinds = "+".join(kind for item in batch for kind in item.kinds)
-        return _around(f"commit {kinds}", lambda: real(batch))
+        done: Sequence[Outcome] = _around(f"commit {kinds}", lambda: real(batch))
+        return done
 
     def claim(change: ClaimChange, real: Any = driver.claim) -> Outcome:
-        return _around("claim", lambda: real(change))
+        done: Outcome = _around("claim", lambda: real(change))
+        return done
 
     def post(session: str, item: bytes, real: Any = driver.post) -> int:
-        return _around("post", lambda: real(session, item))
+        number: int = _around("post", lambda: real(session, item))
+        return number
 
     def beat(*args: Any, real: Any = driver.beat) -> Any:
         with path.beating:

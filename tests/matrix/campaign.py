@@ -55,7 +55,8 @@ class Campaign:
 
     def rehearse(self, scenario: str) -> list[Death]:
         """Play it undisturbed; every death that can be died on the way."""
-        folder, phases = self._new_folder(), []
+        folder = self._new_folder()
+        phases: list[Any] = []
         for who in self._turns():
             start = folder.with_name(f"{folder.name}-{len(phases)}")
             shutil.copytree(folder, start)
@@ -126,9 +127,7 @@ class Campaign:
         with self._lock:
             self.problems.append(f"{self._scheme}, {death.scenario}, killed at {where}:\n    {why}")
 
-    def _play(
-        self, folder: Path, scenario: str, who: Callable[..., Any], target: Point | None
-    ) -> object:
+    def _play(self, folder: Path, scenario: str, who: Callable[..., Any], target: Point | None) -> object:
         with self._warm.child(who, str(folder), self._scheme, scenario, target) as child:
             try:
                 return child.outcome(TRIAL_S)

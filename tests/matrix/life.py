@@ -119,6 +119,7 @@ def _reply(calls: Sequence[Call]) -> Message:
 T = TypeVar("T")
 Report: TypeAlias = dict[str, Any]
 
+
 def open_driver(scheme: str, folder: Path) -> Driver:
     """The driver of a trial's store."""
     return DirectoryDriver(folder / "store") if scheme == "dir" else SqliteDriver(folder / "store")
@@ -141,7 +142,9 @@ def open_life(folder: str, scheme: str, act: Callable[[Life], Awaitable[T]], **o
     return anyio.run(main)
 
 
-def run(folder: str, scheme: str, target: Sequence[Any] | None, act: Callable[[Life], Awaitable[str]]) -> Report:
+def run(
+    folder: str, scheme: str, target: Sequence[Any] | None, act: Callable[[Life], Awaitable[str]]
+) -> Report:
     """Act, or die on the way; what came of it, and the boundaries that were passed."""
     boundaries.path.arm(Point(*target) if target else None)
 

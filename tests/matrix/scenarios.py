@@ -36,9 +36,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def live(
-    line: Line, folder: str, scheme: str, scenario: str, target: Sequence[Any] | None = None
-) -> Report:
+def live(line: Line, folder: str, scheme: str, scenario: str, target: Sequence[Any] | None = None) -> Report:
     """In a child: look at what others left, go on as far as possible, and look again."""
     chosen = SCENARIOS[scenario]
 
@@ -107,7 +105,9 @@ SCENARIOS["every scope twice"] = Scenario(
     },
 )  # fmt: skip
 SCENARIOS["one thing twice in one reply"] = Scenario(
-    play=_steps(calls("send 1", "send 1", "charge 1", "charge 1", "bill 1", "bill 1", "welcome 1", "welcome 1")),
+    play=_steps(
+        calls("send 1", "send 1", "charge 1", "charge 1", "bill 1", "bill 1", "welcome 1", "welcome 1")
+    ),
     effects={"send 1": 1, "charge 1": 1, "bill 1": 1, "welcome 1": 1},
 )
 SCENARIOS["writes in order"] = Scenario(

@@ -89,7 +89,7 @@ class Graveyard:
         return case
 
     def _expect_silence(self, case: Case, before: list[dict[str, Any]]) -> None:
-        """Holds for every zombie: it is told so whatever it tries, writes nothing, and begins nothing more."""
+        """Holds for every zombie: it is told so whatever it tries, writes nothing and begins no more."""
         assert case.zombie_said == ["Fenced"] * 3, case
         own = {line["run"] for line in before if line["seq"] < case.taker["fence"]} - {None}
         assert not [line for line in case.late if line["run"] in own], case
@@ -144,8 +144,8 @@ def test_a_late_effect_is_refused_by_a_service_that_knows_fences_or_void_keys(gr
 
 
 def test_a_late_effect_can_land_where_nobody_refuses_it(graveyard: Graveyard) -> None:
-    """This is what can still happen: a body that was stopped for longer than its `timeout_s` goes on and lands
-    a second time, with the same key, in a service that looks at neither fence nor key. Nothing but that."""
+    """This is what can still happen: a body that was stopped for longer than its `timeout_s` goes on and
+    lands a second time, with the same key, in a service that looks at neither fence nor key. Nothing else."""
     for case in graveyard.raise_all("careless", stop=_before):
         assert [deed.pid == case.zombie_pid for deed in case.landed] == [False, True], case
         assert len({deed.key for deed in case.landed}) == 1, case

@@ -41,7 +41,7 @@ def keep_gates(line: Line, folder: Path) -> None:
 async def _wait_at(gate: str) -> None:
     line, folder = _gates[0]
     line.say(gate)
-    while not (folder / gate).exists():
+    while not (folder / gate).exists():  # noqa: ASYNC110
         await sleep(0.002)
 
 

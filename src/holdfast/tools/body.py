@@ -56,19 +56,22 @@ def tool_threads() -> anyio.CapacityLimiter:
         return limiter
 
 
-async def call(hook: Hook, ctx: AnyContext, values: dict[str, Any]) -> Any:
+async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> Any:
     """Call a tool's function or hook; a sync one in a thread, which is left behind if the caller goes."""
     first = (ctx,) if hook.takes_context else ()
     if hook.is_async:
         given = hook.function(*first, **values)
         return await given if inspect.isawaitable(given) else given
-    ctx._in_thread = True
+    if ctx is not None:
+        ctx._in_thread = True
     return await anyio.to_thread.run_sync(
         functools.partial(hook.function, *first, **values), abandon_on_cancel=True, limiter=tool_threads()
     )
 
 
-async def run_plain(hook: Hook, ctx: AnyContext, values: dict[str, Any], timeout_s: float | None) -> Ran:
+async def run_plain(
+    hook: Hook, ctx: AnyContext | None, values: dict[str, Any], timeout_s: float | None
+) -> Ran:
     """Run a body that changes nothing: cancelling it is harmless."""
     began_s = boot_s()
     try:
@@ -85,7 +88,7 @@ async def run_plain(hook: Hook, ctx: AnyContext, values: dict[str, Any], timeout
 
 async def run_guarded(
     hook: Hook,
-    ctx: AnyContext,
+    ctx: AnyContext | None,
     values: dict[str, Any],
     *,
     timeout_s: float | None,
@@ -161,7 +164,8 @@ async def run_guarded(
             if not ended.is_set():
                 with gate:
                     given_up.set()
-                ctx.cancelled = True
+                if ctx is not None:
+                    ctx.cancelled = True
                 scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await ended.wait()

@@ -15,72 +15,100 @@ import msgspec
 from ..limits import INT_BITS_MAX, JSON_DEPTH_MAX
 from ..messages import Json
 
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
 
 class NotCanonical(ValueError):
     """A value that JSON cannot hold faithfully; `path` says where."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path}: {why}")
-        self.path, self.why = path, why
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why, self.path = why, ""
+
+    def __str__(self) -> str:
+        path = self.path if len(self.path) < 80 else f"{self.path[:40]}…"
+        return f"args{path}: {self.why}"
 
 
-def normalise(value: Json, path: str = "args", depth: int = 0) -> Json:
+def normalise(value: Json, depth: int = 0) -> Json:
     """The same value with one spelling for each meaning."""
-    if isinstance(value, str):
-        if not value.isascii():
-            _refuse_surrogates(value, path)
-        return value
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
+    cls = value.__class__
+    if cls is str:
+        return value if value.isascii() else _check_text(value)
+    if cls is int:
         if value.bit_length() >= INT_BITS_MAX:
-            raise NotCanonical(path, "is an integer of more digits than anybody needs")
+            raise NotCanonical("is an integer of more digits than anybody needs")
+        return value
+    if value is None or cls is bool:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise NotCanonical(path, f"{value} is not a JSON number")
+            raise NotCanonical(f"{value} is not a JSON number")
         return int(value) if value.is_integer() else value
     if depth >= JSON_DEPTH_MAX:
-        raise NotCanonical(path[:40] + "…", f"is nested more than {JSON_DEPTH_MAX} levels deep")
-    if isinstance(value, list | tuple):
-        return [normalise(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+        raise NotCanonical(f"is nested more than {JSON_DEPTH_MAX} levels deep")
     if isinstance(value, dict):
-        found: dict[str, Json] = {}
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise NotCanonical(path, f"the key {key!r} is not a string")
-            _refuse_surrogates(key, path)
-            found[key] = normalise(item, f"{path}.{key}", depth + 1)
-        return found
-    raise NotCanonical(path, f"a {type(value).__name__} is not JSON")
+        return _normalise_object(value, depth + 1)
+    if isinstance(value, list | tuple):
+        return _normalise_list(value, depth + 1)
+    if isinstance(value, str):
+        return _check_text(str(value))
+    if isinstance(value, int):
+        return normalise(int(value))
+    raise NotCanonical(f"a {cls.__name__} is not JSON")
 
 
-def _refuse_surrogates(text: str, path: str) -> None:
+def _normalise_object(value: dict[object, Json], depth: int) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise NotCanonical(f"the key {key!r} is not a string")
+        if not key.isascii():
+            _check_text(key)
+        try:
+            found[key] = normalise(item, depth)
+        except NotCanonical as error:
+            error.path = f".{key}{error.path}"
+            raise
+    return found
+
+
+def _normalise_list(value: list[Json] | tuple[Json, ...], depth: int) -> list[Json]:
+    found: list[Json] = []
+    for index, item in enumerate(value):
+        try:
+            found.append(normalise(item, depth))
+        except NotCanonical as error:
+            error.path = f"[{index}]{error.path}"
+            raise
+    return found
+
+
+def _check_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise NotCanonical(path, "holds a lone surrogate, which is not text") from None
-
-
-_encode = msgspec.json.Encoder().encode
+        raise NotCanonical("holds a lone surrogate, which is not text") from None
+    return text
 
 
 def to_json(value: Json) -> bytes:
-    """A normalised value as JSON, integers of any size included."""
+    """A normalised value as JSON, keys sorted, integers of any size included."""
     try:
         return _encode(value)
     except OverflowError:  # Beyond 64 bits.
-        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def canonical(value: Json) -> str:
     """The text that stands for a normalised value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return to_json(value).decode()
 
 
 def digest(*parts: str) -> str:
     """A digest in which no two different lists of parts look alike."""
-    return sha256(_encode(parts)).hexdigest()
+    text = "".join([f"{len(part)}:{part}" for part in parts])
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fingerprint(tool: str, args: Json) -> str:

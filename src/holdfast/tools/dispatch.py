@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from ..budget import Budget
 from ..effects import Effect, Question, Repeats, call_name
 from ..entries import ApprovalAsked, CallRef, ToolCompleted
 from ..errors import BadInput
@@ -21,6 +22,7 @@ from .outcome import Result, ResultStatus, describe_error
 from .running import Runner, describe_doubt, run_chains
 from .tool import AnyTool
 
+_NO_CAPS = Budget()
 _NO_REPEATS = Repeats()
 """A call that was tried before is not made a second time: it goes on."""
 
@@ -128,7 +130,7 @@ class Dispatch:
             repeats=_NO_REPEATS if last is not None or effects.is_answered(call.ref) else effects.repeats,
             tried=tried,
             answer=question,
-            budget=self._session.budget,
+            budget=self._session.budget if self._session.state.facts.budget != _NO_CAPS else None,
         )
         if isinstance(gated, Refused):
             return self._refuse(call, gated, last)

@@ -82,11 +82,12 @@ class Ledger:
         tool, scope = ready.tool, ready.tool.scope
         if callable(scope):
             return "custom", digest("custom", tool.name, str(scope(**ready.values)))
-        parts = {
-            "run": [self._find_drive()],
-            "call": [self._session.state.facts.head.uid, call_name(call)],
-        }
-        return scope, digest(scope, tool.name, ready.fingerprint, *parts.get(scope, ()))
+        parts = [scope, tool.name, ready.fingerprint]
+        if scope == "run":
+            parts.append(self._find_drive())
+        elif scope == "call":
+            parts += (self._session.state.facts.head.uid, call_name(call))
+        return scope, digest(*parts)
 
     def _find_drive(self) -> str:
         """The run around us. One that goes on where a crash ended another is the same drive of the loop."""
@@ -202,7 +203,7 @@ class Ledger:
                 fingerprint=ready.fingerprint,
                 operation=operation,
                 scope=scope,
-                side_effects=tuple(sorted(tool.side_effects)),
+                side_effects=tool.sorted_effects,
                 key=how.key or digest(realm, operation, str(how.generation)),
                 generation=how.generation,
                 attempt=how.attempt,
@@ -332,7 +333,7 @@ class Ledger:
         tool: AnyTool,
         row: Effect,
         hook: Hook,
-        ctx: AnyContext,
+        ctx: AnyContext | None,
         values: dict[str, Any],
         *,
         grace_s: float,

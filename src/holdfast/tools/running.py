@@ -40,7 +40,7 @@ class Runner:
         tool, rows = ready.tool, [row]
         try:
             while True:
-                ctx = self.ledger.context(row, self.deps)
+                ctx = self.ledger.context(row, self.deps) if tool.body.takes_context else None
                 ran = await self.ledger.run(tool, row, tool.body, ctx, ready.values, grace_s=self.grace_s)
                 outcome = await self._conclude(ready, row, ran)
                 if not isinstance(outcome, Issue):

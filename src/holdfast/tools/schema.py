@@ -83,9 +83,11 @@ class FunctionArguments:
     """Arguments of a plain function, checked by pydantic in the strict JSON sense."""
 
     def __init__(self, name: str, function: Callable[..., Any], described: Mapping[str, str]) -> None:
+        from pydantic_core import ValidationError  # only where there are tools: it takes a while
+
         self._model = _model_of(name, function, described)
         self.names = tuple(self._model.model_fields)
-        self._validate = self._model.__pydantic_validator__.validate_json
+        self._validate, self._invalid = self._model.__pydantic_validator__.validate_json, ValidationError
         self._dump = self._model.__pydantic_serializer__.to_python
         self.schema = self._model.model_json_schema()
         self.schema.pop("title", None)
@@ -98,12 +100,10 @@ class FunctionArguments:
         self._has_sets = '"uniqueItems": true' in text
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
-        from pydantic_core import ValidationError
-
         plain = _as_object(args)
         try:
             model = self._validate(to_json(plain), strict=True)
-        except ValidationError as error:
+        except self._invalid as error:
             raise BadArguments(
                 [self._problem(one, plain) for one in error.errors(include_url=False)]
             ) from None

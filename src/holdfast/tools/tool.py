@@ -88,6 +88,7 @@ class Tool(Generic[P, R]):
         self.body = Hook.of(function)
         self.arguments = arguments
         self.side_effects, self.scope = side_effects, scope
+        self.sorted_effects = tuple(sorted(side_effects))
         self.changes_the_world = bool(side_effects & {"write", "mutate"})
         """Whether running it twice could do something twice."""
         self.verify, self.verify_after_s, self.undo = verify, verify_after_s, undo
