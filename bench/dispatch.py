@@ -2,9 +2,9 @@
 
     python bench/dispatch.py [--quick] [--rounds N] [--directory DIR]
 
-Bodies that do nothing, on SQLite. Pure and read tools are measured against calling the function bare and against
-pydantic's validation of the same arguments; a mutating tool against the two raw commits that it needs; a sync
-body against one bare hop into a thread. Rounds are interleaved, so that noise hits all alike.
+Bodies that do nothing, on SQLite. Pure and read tools are measured against calling the function bare and
+against pydantic's validation of the same arguments; a mutating tool against the two raw commits it needs; a
+sync body against one bare hop into a thread. Rounds are interleaved, so that noise hits all alike.
 `bench/README.md` says how to read the table.
 """
 
@@ -104,8 +104,9 @@ async def measure(work: Work, first: int, count: int) -> tuple[list[float], floa
 
 async def bench(directory: Path, rounds: int, count: int) -> dict[str, Figures]:
     """Each kind of call, in turns."""
-    tools = [pure, read, read_in_thread, mutate, mutate_in_thread]
-    registry = holdfast.Registry(tools)
+    registry = holdfast.Registry()
+    for tool in (pure, read, read_in_thread, mutate, mutate_in_thread):
+        registry.add(tool)
     passed: dict[str, list[float]] = {}
     worked: dict[str, list[float]] = {}
     async with holdfast.open_store(directory / "agents.db") as store, store.session("bench") as session:
@@ -129,7 +130,7 @@ async def bench(directory: Path, rounds: int, count: int) -> dict[str, Figures]:
             "pydantic alone": (validate, count),
             "pure": (dispatch("pure"), count),
             "read": (dispatch("read"), count),
-            "a hop into a thread": (hop, count // 4),
+            "thread hop": (hop, count // 4),
             "read, sync body": (dispatch("read_in_thread"), count // 4),
             "two raw commits": (RawCommits(directory / "raw.db"), count // 10),
             "mutate": (dispatch("mutate"), count // 10),
@@ -147,7 +148,7 @@ async def bench(directory: Path, rounds: int, count: int) -> dict[str, Figures]:
 def print_table(console: Console, found: dict[str, Figures]) -> None:
     """The one table."""
     table = Table(title="dispatch on SQLite: µs a call (medians)")
-    for heading in ("call", "passed", "processors", "beyond pydantic", "of two raw commits"):
+    for heading in ("call", "passed", "processors", "beyond pydantic", "of raw commits"):
         table.add_column(heading, justify="left" if heading == "call" else "right")
     for name, figures in found.items():
         beyond = figures.passed - found["pydantic alone"].passed
@@ -175,7 +176,7 @@ def print_verdicts(console: Console, found: dict[str, Figures]) -> None:
     ratio = found["mutate"].passed / found["two raw commits"].passed
     verdict(ratio <= 2, f"mutate: {ratio:.2f} times its two raw commits (at most 2)")
     extra = found["read, sync body"].passed - found["read"].passed
-    hop = found["a hop into a thread"].passed
+    hop = found["thread hop"].passed
     verdict(extra <= 2 * hop, f"a sync body adds {extra:.0f} µs; a bare hop into a thread takes {hop:.0f}")
 
 

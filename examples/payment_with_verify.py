@@ -1,9 +1,9 @@
 """A payment lands, the process is killed before it is recorded, and the next one finds out.
 
-    python examples/payment_with_verify.py
+    python examples/payment_with_verify.py [STORE]
 
-The bank is a file that knows keys. The child process dies by SIGKILL inside the tool, right after the money
-moved.
+The bank is a file that knows keys. The first process dies by SIGKILL inside the tool, right after the money
+moved. The second one finds the call in doubt, asks the bank, and pays nothing.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class Bank:
     """Remembers every payment by its key, as a good bank does."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self._path = path
 
     def pay(self, key: str, cents: int) -> None:
         """Move the money, for good."""
-        with self.path.open("a") as ledger:
-            ledger.write(f"{key} {cents}\n")
-            ledger.flush()
-            os.fsync(ledger.fileno())
+        with self._path.open("a") as book:
+            book.write(f"{key} {cents}\n")
+            book.flush()
+            os.fsync(book.fileno())
 
     def find(self, key: str) -> bool:
         """Whether a payment with this key arrived."""
-        return any(line.startswith(key) for line in self.lines())
+        return any(line.startswith(key) for line in self.payments())
 
-    def lines(self) -> list[str]:
-        """All payments."""
-        return self.path.read_text().splitlines() if self.path.exists() else []
+    def payments(self) -> list[str]:
+        """All of them."""
+        return self._path.read_text().splitlines() if self._path.exists() else []
 
 
 async def was_charged(
@@ -53,41 +53,39 @@ async def was_charged(
 async def charge(ctx: holdfast.ToolContext[Bank], order: str, cents: int) -> str:
     """Charge the card on file."""
     ctx.deps.pay(ctx.key, cents)
-    if os.environ.get("DIE_IN_CHARGE"):
+    if "DIE_IN_CHARGE" in os.environ:
         os.kill(os.getpid(), signal.SIGKILL)  # The money has moved, and nobody wrote it down.
     return f"paid {order}"
 
 
-async def work(home: Path) -> None:
+async def work(url: str, bank: Bank) -> None:
     """One step of an agent: settle what is in doubt, then make the call of this step."""
-    bank = Bank(home / "bank.txt")
     registry = holdfast.Registry([charge])
-    async with holdfast.open_store(home / "agents.db") as store, store.session("order-42") as session:
-        left = [effect.call.id for effect in session.in_doubt]
-        if left:
-            print(f"in doubt: {left}; asking the bank …")
+    async with holdfast.open_store(url) as store, store.session("order-42") as session:
+        if session.in_doubt:
+            print(f"in doubt: {[effect.call.id for effect in session.in_doubt]}; asking the bank …")
             await session.settle(registry, deps=bank)
         result = await registry.dispatch(
             "charge", {"order": "42", "cents": 500}, call_id="c1", session=session, deps=bank
         )
-        print(f"result: {result.content}")
+        print(f"result: {result.content}", flush=True)
         await session.checkpoint()
 
 
-def main() -> None:
+def main(url: str | None) -> None:
     """Die once, carry on once, and count the payments."""
-    if len(sys.argv) > 1:
-        anyio.run(work, Path(sys.argv[1]))
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, __file__, directory]
+    with tempfile.TemporaryDirectory() as folder:
+        if url in (None, "memory:"):  # A store in memory would die with the first process.
+            url = f"sqlite:{folder}/agents.db"
+        command = [sys.executable, __file__, "--work", str(url), f"{folder}/bank.txt"]
         killed = subprocess.run(command, env={**os.environ, "DIE_IN_CHARGE": "1"}, check=False)
-        print(f"the first process ended with {signal.Signals(-killed.returncode).name}")
+        print(f"the first process ended with {signal.Signals(-killed.returncode).name}", flush=True)
         subprocess.run(command, check=True)
-        payments = Bank(Path(directory) / "bank.txt").lines()
-        print(f"payments at the bank: {len(payments)}")
-        assert len(payments) == 1
+        print(f"payments at the bank: {len(Bank(Path(folder) / 'bank.txt').payments())}")
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--work"]:
+        anyio.run(work, sys.argv[2], Bank(Path(sys.argv[3])))
+    else:
+        main(sys.argv[1] if len(sys.argv) > 1 else None)

@@ -103,11 +103,11 @@ class Repeats(Struct, kw_only=True, omit_defaults=True):
         self.count += 1
 
     def note_result(self, fingerprint: str, content: bytes | None) -> None:
-        """A result that differs from the one before is progress."""
+        """A result that differs from the one before is progress, and so is one that was erased."""
         if fingerprint != self.fingerprint:
             return
         result = "" if content is None else sha256(content).hexdigest()[:16]
-        if result != self.result:
+        if content is None or result != self.result:
             self.count, self.result = min(self.count, 1), result
 
 

@@ -19,6 +19,11 @@ from tests.docs.blocks import ROOT
             ["--quick", "--seconds", "0.1", "--sessions", "1", "100", "--processes", "2"],
             ["raw SQLite", "sqlite", "dir", "sqlite, 100 sessions / one"],
         ),
+        (
+            "dispatch.py",
+            ["--quick", "--rounds", "1"],
+            ["pydantic alone", "two raw commits", "a sync body adds"],
+        ),
     ],
 )
 def test_a_benchmark_prints_its_table(

@@ -98,19 +98,19 @@ def _around(label: str, act: Callable[[], Any]) -> Any:
 
 def _watch_sessions() -> None:
     here: Any = Session
-    if hasattr(here.record, "watched"):
+    if hasattr(here.flush, "watched"):
         return
-    real_record, real_flush = Session.record, Session.flush
+    real_record, real_flush = Session.record_all, Session.flush
 
-    def record(self: Session, *bodies: Body, content: bytes | None = None) -> None:
-        kinds = [KIND_OF[type(body)] for body in bodies]
+    def record_all(self: Session, entries: Sequence[tuple[Body, bytes | None]]) -> None:
+        kinds = [KIND_OF[type(body)] for body, _ in entries]
         if any(kind.startswith(_LEDGER) for kind in kinds):
             at(f"record {'+'.join(kinds)}")
-        real_record(self, *bodies, content=content)
+        real_record(self, entries)
 
     async def flush(self: Session) -> None:
         await real_flush(self)
         at("flushed")
 
-    record.watched = True  # type: ignore[attr-defined]
-    here.record, here.flush = record, flush
+    flush.watched = True  # type: ignore[attr-defined]
+    here.record_all, here.flush = record_all, flush

@@ -16,6 +16,7 @@ import anyio
 import anyio._backends._asyncio  # Here, not anew in each child.
 import anyio.to_thread
 
+import holdfast.session.session
 from holdfast import Message, Registry, Result, Run, Session, Store, ToolCall, open_store
 from holdfast.store.directory import DirectoryDriver
 from holdfast.store.driver import Driver
@@ -24,6 +25,9 @@ from holdfast.store.sqlite import SqliteDriver
 from . import boundaries, toolbox
 from .boundaries import Point
 from .world import World
+
+KEYFRAME_LINES = 8
+"""So that whoever comes after a crash begins with a keyframe, as in a long session."""
 
 LINGER_S = 60.0
 """Lines leave with barriers only, so that the same boundaries are passed each time."""
@@ -132,6 +136,7 @@ def open_life(folder: str, scheme: str, act: Callable[[Life], Awaitable[T]], **o
     tempfile.tempdir = str(place / "tmp")
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     world = toolbox.enter(place / "world")
+    setattr(holdfast.session.session, "KEYFRAME_LINES_MIN", KEYFRAME_LINES)  # noqa: B010
 
     async def main() -> T:
         driver = await anyio.to_thread.run_sync(open_driver, scheme, place)

@@ -101,3 +101,17 @@ async def test_a_session_that_is_not_there_cannot_be_followed(store_url: StoreUr
     async with open_store(store_url) as store, aclosing(store.tail("nobody")) as tail:
         with pytest.raises(NotFound, match="nobody"):
             await anext(tail)
+
+
+async def test_following_ends_with_the_session(store_url: StoreUrl) -> None:
+    """Who follows a session that is deleted is not left waiting."""
+    async with open_store(store_url) as store:
+        async with store.session("s") as session:
+            await session.add("short lived")
+        entries = store.tail("s")
+        async with aclosing(entries):
+            assert (await anext(entries)).kind == "session.opened"
+            await store.delete("s")
+            with anyio.fail_after(20):
+                async for _ in entries:
+                    pass

@@ -219,7 +219,8 @@ class Store:
     async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncGenerator[Entry, None]:
         """The entries of a session as they become durable, from any process.
 
-        Without `follow` it ends after those that are there. Who stops earlier closes it (`aclosing`).
+        Without `follow` it ends after those that are there; with it, when the session is deleted. Who stops
+        earlier closes it (`aclosing`).
         """
         id = session_id(session)
         journal = await self._engine.call(Journal, self._engine.driver, id)
@@ -231,7 +232,7 @@ class Store:
                 yield entry
             if entries:
                 pause_s = TAIL_POLL_S
-            elif not follow:
+            elif not follow or await self._engine.call(self._engine.driver.find_tip, id) is None:
                 return
             else:
                 await anyio.sleep(pause_s)
