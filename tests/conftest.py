@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -7,6 +8,9 @@ import pytest
 
 from holdfast.store.driver import Driver
 from holdfast.store.memory import MemoryDriver
+
+# Whoever starts the tests in the background has Ctrl-C ignored, and so would every process they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)

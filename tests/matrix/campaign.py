@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle, pairwise
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,7 @@ class Campaign:
         self.boundaries = 0
         self.kills = 0
         self.pairs = 0
+        self.children = 0
 
     def rehearse(self, scenario: str) -> list[Death]:
         """Play it undisturbed; every death that can be died on the way."""
@@ -91,7 +92,8 @@ class Campaign:
             shutil.rmtree(folder)
             shutil.copytree(left, folder)
             if self._die(folder, death, live, point):
-                self.pairs += 1
+                with self._lock:
+                    self.pairs += 1
                 self._finish(folder, death, [death.point, point])
         shutil.rmtree(folder)
         shutil.rmtree(left)
@@ -128,6 +130,8 @@ class Campaign:
             self.problems.append(f"{self._scheme}, {death.scenario}, killed at {where}:\n    {why}")
 
     def _play(self, folder: Path, scenario: str, who: Callable[..., Any], target: Point | None) -> object:
+        with self._lock:
+            self.children += 1
         with self._warm.child(who, str(folder), self._scheme, scenario, target) as child:
             try:
                 return child.outcome(TRIAL_S)
@@ -146,12 +150,6 @@ class Campaign:
 
     def __str__(self) -> str:
         return (
-            f"{self._scheme}: {self.scenarios} scenarios × {self.boundaries} boundaries, "
-            f"{self.kills} kills, {self.pairs} of them the second in a row"
+            f"{self._scheme}: {self.scenarios} scenarios with {self.boundaries} boundaries, "
+            f"{self.kills} kills, {self.pairs} of them the second in a row, by {self.children} processes"
         )
-
-
-def spread(count: int, points: Sequence[Point]) -> list[Point]:
-    """So many of them, evenly."""
-    ends = [round(index * len(points) / count) for index in range(count + 1)] if count else []
-    return [points[first] for first, last in pairwise(ends) if first < last]

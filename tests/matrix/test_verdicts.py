@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -200,13 +201,24 @@ class Deaths:
         assert stage.counts()["late"] == 0, f"{tool}, {point}: {stage.counts()}"
 
 
+@pytest.fixture
+def deaths(warm: Warm, scheme: str, quick_path: Path) -> Deaths:
+    return Deaths(warm, scheme, quick_path)
+
+
 @pytest.mark.parametrize("tool", VERDICTS)
-def test_a_verdict_is_taken_in_once_wherever_the_holder_dies(
-    warm: Warm, scheme: str, quick_path: Path, tool: str
-) -> None:
-    """At every boundary from the posting on: before it is taken in, while it is, and while the step is
+def test_a_verdict_is_taken_in_once_wherever_the_holder_dies(deaths: Deaths, tool: str, seed: int) -> None:
+    """At some boundaries from the posting on: before it is taken in, while it is, and while the step is
     finished. Whoever comes next finds it in the inbox or in the journal, and never twice."""
-    deaths = Deaths(warm, scheme, quick_path)
+    points = deaths.rehearse(tool)
+    deaths.run(tool, random.Random(seed).sample(points, 5))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("tool", VERDICTS)
+def test_a_verdict_is_taken_in_once_wherever_any_holder_dies(deaths: Deaths, tool: str, scheme: str) -> None:
+    """At every boundary from the posting on."""
     points = deaths.rehearse(tool)
     deaths.run(tool, points)
     print(f"{scheme}, {tool}: {len(points)} deaths after a verdict")
