@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..crash.warm import Warm
 from .boundaries import Point
@@ -38,6 +38,10 @@ class Death(NamedTuple):
     scenario: str
     phase: Phase
     point: Point
+
+
+Again: TypeAlias = Callable[[Death, Sequence[Point]], Sequence[Point]]
+"""Chooses where a recovery from this death dies, of the boundaries on its way."""
 
 
 class Campaign:
@@ -72,14 +76,14 @@ class Campaign:
         self.boundaries += len(deaths)
         return deaths
 
-    def run(self, deaths: Iterable[Death], *, again: Callable[[Sequence[Point]], Sequence[Point]]) -> None:
-        """Die each of the deaths and finish the work, then do so again and die once more on the way: at those
-        boundaries of the recovery that `again` chooses. All problems are gathered."""
+    def run(self, deaths: Iterable[Death], *, again: Again) -> None:
+        """Die each of the deaths and finish the work, then do so again and die once more on the way, wherever
+        `again` says. All problems are gathered."""
         with ThreadPoolExecutor(os.cpu_count()) as lanes:
             for trial in [lanes.submit(self._try, death, again) for death in deaths]:
                 trial.result()
 
-    def _try(self, death: Death, again: Callable[[Sequence[Point]], Sequence[Point]]) -> None:
+    def _try(self, death: Death, again: Again) -> None:
         folder = self._new_folder()
         left = folder.with_name(f"{folder.name}-left")
         shutil.copytree(death.phase.start, folder, dirs_exist_ok=True)
@@ -87,7 +91,7 @@ class Campaign:
             return
         shutil.copytree(folder, left)
         recovery = self._finish(folder, death, [death.point])
-        for point in again(recovery):
+        for point in again(death, recovery):
             # In the same place: the store remembers where the lock of the dead is.
             shutil.rmtree(folder)
             shutil.copytree(left, folder)

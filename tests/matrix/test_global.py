@@ -101,8 +101,7 @@ class Deaths:
                 first = other.result()
         before = world.deeds("landed")
         # Whoever was killed is gone on with, by others and by a person who looks at the world.
-        for _ in range(3):
-            ours = self._warm.call(want, *where, tool, "s")
+        while (ours := self._warm.call(want, *where, tool, "s"))["status"] == "in_doubt":
             self._warm.call(answer, *where, "")
         theirs = self._warm.call(want, *where, tool, "t")
         deeds = world.deeds("landed")
