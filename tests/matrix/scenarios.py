@@ -77,7 +77,7 @@ ALONE: Final = (
     "put", "put_once", "charge", "send", "bill", "mail", "order", "plain",
     "remind", "remind_checked", "append", "append_checked", "invoice", "welcome", "greet", "grant",
     "flaky", "flaky_global", "busy", "shaky", "shaky_send", "shaky_bill", "lost_send", "lost_charge",
-    "wipe", "wipe_checked",
+    "tardy", "tardy_send", "wipe", "wipe_checked",
 )  # fmt: skip
 for _tool in ALONE:
     SCENARIOS[f"{_tool} alone"] = Scenario(play=_steps(calls(f"{_tool} a=1")), effects={f"{_tool} a=1": 1})
@@ -117,6 +117,11 @@ SCENARIOS["writes in order"] = Scenario(
     ),
     effects={"put a=1": 2, "put a=2": 2, "put b=1": 2, "send 1": 1},
     final={"a": "2", "b": "1"},
+)
+SCENARIOS["a slow write and a quick one"] = Scenario(
+    play=_steps(calls("put slow=1", "put slow=2")),
+    effects={"put slow=1": 1, "put slow=2": 1},
+    final={"slow": "2"},
 )
 SCENARIOS["writes in order, none of them idempotent"] = Scenario(
     play=_steps(calls("put_once a=1", "put_once a=2", "put_once a=1", "put_once a=1")),
@@ -274,4 +279,15 @@ SCENARIOS["rewind"] = Scenario(
 SCENARIOS["rewind and undo"] = Scenario(
     play=_back(calls("book 1", "reserve 1", "send 1"), calls("book 1", "send 1"), undo=True),
     effects={"book 1": 2, "undo book 1": 1, "reserve 1": 1, "undo reserve 1": 1, "send 1": 1},
+)
+
+
+async def _once_more(life: Life) -> bool:
+    """What was done once ever is taken back: then another session may do it."""
+    taken_back = _back(calls("enrol 1"), calls("look 1"), undo=True)
+    return await taken_back(life) and await _steps(calls("enrol 1"), session="t")(life)
+
+
+SCENARIOS["undo of what was done once ever"] = Scenario(
+    play=_once_more, effects={"enrol 1": 2, "undo enrol 1": 1}
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from anyio import sleep
+from anyio import sleep, sleep_forever
 from anyio.lowlevel import checkpoint
 
 from holdfast import Landed, NotDone, NotLanded, Retry, Tool, ToolContext, tool
@@ -45,6 +45,9 @@ async def _wait_at(gate: str) -> None:
         await sleep(0.002)
 
 
+SLOW: Final = "slow=1"
+"""What takes so long that anything beside it would be done first."""
+
 _QUICK: Final = Retry(attempts=2, backoff_s=0.001)
 TOOLS: dict[str, AnyTool] = {}
 
@@ -81,18 +84,23 @@ def _add(
     undo: bool = False,
     final: bool = False,
     guarded: bool = False,
+    hangs: bool = False,
     **options: Any,
 ) -> None:
-    """A tool that lands in the world. It raises what `refuses` says before, and what `raises` says after."""
+    """A tool that lands in the world. It raises what `refuses` says before, and what `raises` says after, or
+    never comes back (`hangs`)."""
 
     async def body(ctx: Ctx, what: str) -> str:
         at(f"{name}: before")
-        await checkpoint()
+        for _ in range(20 if what == SLOW else 1):
+            await checkpoint()
         if (error := refuses(ctx)) is not None:
             raise error
         deed = world().land(ctx, name, what, guarded=guarded)
         await checkpoint()
         at(f"{name}: after")
+        if hangs:
+            await sleep_forever()
         if (error := raises(ctx)) is not None:
             raise error
         return deed.result
@@ -154,10 +162,14 @@ _add("shaky_bill", raises=_at_first(ConnectionError("broke")), idempotent=True, 
 _add("lost_send", refuses=_at_first(ConnectionError("broke")))
 _add("lost_charge", refuses=_at_first(ConnectionError("broke")), verify=True, retry=_QUICK)
 
+_add("tardy", hangs=True, verify=True, timeout_s=0.03)
+_add("tardy_send", hangs=True, timeout_s=0.03)
+
 _add("wipe", needs_approval=True)
 _add("wipe_checked", needs_approval=True, verify=True)
 _add("book", undo=True, verify=True)
 _add("reserve", undo=True)
+_add("enrol", undo=True, verify=True, scope="global")
 
 _add("guarded", verify=True, guarded=True, timeout_s=1.5)
 _add("careless", verify=True, timeout_s=1.5)

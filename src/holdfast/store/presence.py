@@ -129,8 +129,12 @@ class Presence:
             self._thread.join()
             if busy:
                 return  # The kernel lock stays until the process ends.
-            with suppress(HoldfastError):  # Who cannot say goodbye is found dead instead.
+            try:
                 self._driver.retire(self.holder)
+            except HoldfastError as error:
+                # Who cannot say goodbye is found dead instead, by its lock.
+                log.warning("the store cannot be told that this process is done with it: %s", error)
+                return
             if self._kernel_lock:
                 self._kernel_lock.release()
 
