@@ -210,6 +210,27 @@ def test_dying_with_a_bad_disk_loses_nothing(warm: Warm, url: str, quick_path: P
         assert said in (["before"], ["before", "during"])
 
 
+def leave_in_trouble(line: Line, url: str) -> list[str]:
+    """The disk is bad when session and store are closed; the errors."""
+    return anyio.run(_leave_in_trouble, url, faults.install())
+
+
+async def _leave_in_trouble(url: str, disk: faults.Disk) -> list[str]:
+    driver = await anyio.to_thread.run_sync(open_driver, url)
+    async with open_store(driver, lease_s=60) as store:
+        session = await store.session("a").__aenter__()
+        await session.add("before")
+        await session.flush()
+        disk.fail(errno.EIO, "write", "sync", "rename", "unlink", path="store")
+        return await _complain(lambda: session.__aexit__(None, None, None))
+
+
+def test_who_could_not_say_goodbye_is_found_dead_at_once(warm: Warm, url: str) -> None:
+    """Neither the lease nor the heartbeat could be taken back: the lock tells, as after a kill."""
+    assert warm.call(leave_in_trouble, url)
+    assert warm.call(read_texts, url) == {"a": ["before"]}
+
+
 def test_a_limit_on_file_sizes_is_one_clear_error_and_then_over(
     warm: Warm, url: str, quick_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ def test_contention_is_never_an_error(warm: Warm, scheme: str, quick_path: Path)
 @pytest.mark.timeout(300)
 def test_contention_is_never_an_error_for_long(warm: Warm, scheme: str, tmp_path: Path) -> None:
     """The same for longer, on a real disk."""
-    _hammer(warm, scheme, tmp_path, times=60)
+    _hammer(warm, scheme, tmp_path, times=40)
 
 
 def _open_at_once(warm: Warm, scheme: str, folder: Path, rounds: int) -> None:
@@ -73,4 +73,4 @@ def test_eight_processes_make_one_store(warm: Warm, scheme: str, quick_path: Pat
 @pytest.mark.timeout(300)
 def test_eight_processes_make_one_store_many_times(warm: Warm, scheme: str, tmp_path: Path) -> None:
     """The same more often, on a real disk."""
-    _open_at_once(warm, scheme, tmp_path, rounds=200)
+    _open_at_once(warm, scheme, tmp_path, rounds=100)

@@ -58,4 +58,4 @@ def test_many_kills_at_random_times_lose_nothing(
     warm: Warm, scheme: str, quick_path: Path, seed: int
 ) -> None:
     """The same for longer."""
-    _run(warm, scheme, quick_path, seed, kills=500)
+    _run(warm, scheme, quick_path, seed, kills=400)
