@@ -127,6 +127,10 @@ class Claims:
         """Keep the result with the claim."""
         await self._replace(operation, done=True, text=text, value=value)
 
+    async def reopen(self, operation: str) -> None:
+        """It is about to be undone: from now on the owner's journal says whether it is done."""
+        await self._replace(operation, done=False, text="", value=None)
+
     async def free(self, row: Effect) -> None:
         """Surely nothing happened, or it was undone: anybody may do it, with another key."""
         await self._replace(

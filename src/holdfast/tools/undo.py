@@ -61,6 +61,8 @@ async def _undo_one(
     if last is not None and last.status in ("running", "in_doubt", "gave_up"):
         return "in_doubt", last.why
     said = await runner.ledger.recall(row)
+    if row.scope == "global":
+        await runner.claims.reopen(row.operation)
     issued = runner.ledger.issue(
         ready, CallRef(id=f"undo-{row.issued}"), "call", operation, _how(last), undoes=row.issued
     )
