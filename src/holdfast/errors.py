@@ -14,6 +14,7 @@ HoldfastError
 ├── NewerFormat                        the store was written by a newer holdfast: upgrade
 ├── Corrupt                            stored bytes are damaged; nothing was changed
 ├── BudgetSpent                        a cap of the session's budget is reached
+├── ModelError                         a model gave no reply; `retryable` says whether trying again can help
 ├── Closed                             the session or store was closed
 └── StoreFailed                        the disk or server failed: try again once the cause is gone
     └── StoreBusy                      another process kept the store locked for too long
@@ -126,6 +127,27 @@ class BudgetSpent(HoldfastError):
         more = f" and {wanted:g} more would be reserved" if wanted else ""
         super().__init__(f"session {session!r} has spent {spent:g} of {limit:g} {cap}{more}")
         self.session, self.cap, self.limit, self.spent, self.wanted = session, cap, limit, spent, wanted
+
+
+class ModelError(HoldfastError):
+    """A model gave no reply.
+
+    `retryable`: the same request may succeed later, after `retry_after_s` if the provider said so.
+    `charged`: the provider may have worked for it all the same (a connection cut in the middle of a reply).
+    """
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+        charged: bool = False,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(why)
+        self.retryable, self.retry_after_s, self.charged = retryable, retry_after_s, charged
+        self.status = status
 
 
 class Closed(HoldfastError):

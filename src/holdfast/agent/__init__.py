@@ -1,0 +1,1 @@
+"""The agent: a small loop over a session, the models it asks, and the tools it hands to them."""
