@@ -43,12 +43,23 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
         )
 
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens - other.input_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens - other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens - other.cache_write_tokens,
+        )
+
 
 class Reservation(Struct, frozen=True, omit_defaults=True):
     """What a request may cost at most; counts as spent until the request's outcome is known."""
 
     usd: float = 0.0
     tokens: int = 0
+
+    def __add__(self, other: Reservation) -> Reservation:
+        return Reservation(self.usd + other.usd, self.tokens + other.tokens)
 
 
 class BudgetState(Struct, frozen=True, kw_only=True):

@@ -263,6 +263,8 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
             self.repeats.note_call(body.fingerprint)
 
     def _fail(self, entry: Entry, body: ToolFailed) -> None:
+        if body.issued is None:
+            return
         self._end(body.issued, "failed", entry.seq, body.error)
         if body.final:
             self._note_result(entry, body.issued)

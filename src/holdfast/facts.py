@@ -7,14 +7,17 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Raw, Struct, field
+from msgspec.structs import replace
 
-from .budget import Budget, Reservation
+from .budget import Budget, Reservation, Usage
 from .effects import Effects
 from .entries import (
     Body,
     BudgetChanged,
     CheckpointDropped,
     CheckpointTaken,
+    DelegateEnded,
+    DelegateStarted,
     Entry,
     InboxCancel,
     InboxMessage,
@@ -103,6 +106,16 @@ class ToolCounters(Struct, kw_only=True):
         return sum(self.per_tool_in_step.values())
 
 
+class Delegation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a delegate has spent up to its last end, and what is held for it while it works."""
+
+    usage: Usage = Usage()
+    usd: float = 0.0
+    steps: int = 0
+    held: Reservation | None = None
+    held_steps: int = 0
+
+
 class Facts(Struct, kw_only=True, omit_defaults=True):
     """What the fold knows, message bodies aside."""
 
@@ -110,6 +123,8 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     runs: dict[str, RunInfo] = {}
     requests: dict[int, Reservation] = {}
     """Requests without an outcome, by the `seq` of their line."""
+    delegates: dict[str, Delegation] = {}
+    """By their sessions."""
     seconds: float = 0.0
     last_run: str | None = None
     counters: ToolCounters = field(default_factory=ToolCounters)
@@ -176,6 +191,7 @@ def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
         waiting=old.waiting,
     )
     facts.runs, facts.requests, facts.seconds, facts.last_run = {}, {}, 0.0, None
+    facts.delegates = {}
     facts.counters = ToolCounters()
     facts.submitted, facts.cancel, facts.late = set(), None, set()
     facts.left_behind = body.left_behind
@@ -260,6 +276,18 @@ def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> N
     facts.head.usd += body.cost_usd
 
 
+def _delegate_started(facts: Facts, entry: Entry, body: DelegateStarted) -> None:
+    before = facts.delegates.get(body.session, Delegation())
+    facts.delegates[body.session] = replace(before, held=body.reserved, held_steps=body.steps)
+
+
+def _delegate_ended(facts: Facts, entry: Entry, body: DelegateEnded) -> None:
+    before = facts.delegates.get(body.session, Delegation())
+    facts.head.usage += body.usage - before.usage
+    facts.head.usd += body.cost_usd - before.usd
+    facts.delegates[body.session] = Delegation(usage=body.usage, usd=body.cost_usd, steps=body.steps)
+
+
 def _issued(facts: Facts, entry: Entry, body: ToolIssued) -> None:
     if body.call.reply is None and body.attempt == 1:
         count_call(facts, body.tool)
@@ -328,6 +356,8 @@ HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
     ModelRequested: _requested,
     ModelReplied: _answered,
     ModelFailed: _answered,
+    DelegateStarted: _delegate_started,
+    DelegateEnded: _delegate_ended,
     ToolIssued: _issued,
     StateSet: _set,
     StateUnset: _unset,

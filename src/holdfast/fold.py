@@ -217,14 +217,15 @@ class SessionState:
     def budget(self) -> BudgetState:
         """The caps, and what was spent."""
         facts = self.facts
-        held = facts.requests.values()
+        delegates = facts.delegates.values()
+        held = [*facts.requests.values(), *(one.held for one in delegates if one.held is not None)]
         return BudgetState(
             caps=facts.budget,
             usd=facts.head.usd,
             tokens=facts.head.usage.tokens,
-            steps=facts.head.step,
+            steps=facts.head.step + sum(one.steps + one.held_steps for one in delegates),
             seconds=facts.seconds,
-            reserved=Reservation(sum(one.usd for one in held), sum(one.tokens for one in held)),
+            reserved=sum(held, Reservation()),
         )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -162,11 +162,18 @@ class Session(SessionView):
         parent: str | Parent | None = None,
         model: str | None = None,
         instructions: str | None = None,
+        tools: Mapping[str, str] | None = None,
         config: Json = None,
     ) -> Iterator[Run]:
         """One drive of the loop: `with session.run(agent="planner") as run`."""
         run = self._session.run(
-            agent=agent, run_id=run_id, parent=parent, model=model, instructions=instructions, config=config
+            agent=agent,
+            run_id=run_id,
+            parent=parent,
+            model=model,
+            instructions=instructions,
+            tools=tools,
+            config=config,
         )
         self._loop.wait(run.__aenter__())
         # It began in a copy of this thread's context; what follows here happens in the run as well.

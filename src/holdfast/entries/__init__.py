@@ -32,6 +32,8 @@ from .inbox import (
     InboxVerdict,
 )
 from .run import (
+    DelegateEnded,
+    DelegateStarted,
     MessageAdded,
     ModelFailed,
     ModelReplied,
@@ -97,6 +99,8 @@ __all__ = [
     "CallRef",
     "CheckpointDropped",
     "CheckpointTaken",
+    "DelegateEnded",
+    "DelegateStarted",
     "Entry",
     "InboxApproval",
     "InboxCancel",

@@ -50,6 +50,25 @@ class RunPaused(Body, frozen=True):
     reason: str = ""
 
 
+@kind("delegate.started")
+class DelegateStarted(Body, frozen=True):
+    """Another session works for this one; what it may spend at most counts as spent until it has ended."""
+
+    session: str
+    reserved: Reservation = Reservation()
+    steps: int = 0
+
+
+@kind("delegate.ended")
+class DelegateEnded(Body, frozen=True):
+    """It has ended, or waits. What it has spent in all, since it was first started."""
+
+    session: str
+    usage: Usage = Usage()
+    cost_usd: float = 0.0
+    steps: int = 0
+
+
 @kind("model.requested")
 class ModelRequested(Body, frozen=True):
     """A request is about to be made; what it may cost counts as spent until its outcome is known."""

@@ -76,10 +76,11 @@ class ToolCompleted(Body, frozen=True):
 
 @kind("tool.failed", must=True)
 class ToolFailed(Body, frozen=True):
-    """Surely nothing happened. `final` says that no retry follows, so this is the call's result."""
+    """Surely nothing happened. `final` says that no retry follows, so this is the call's result. In a
+    delegate, `issued` is None if the intent is in the root's journal."""
 
     call: CallRef
-    issued: int
+    issued: int | None
     error: str = ""
     final: bool = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +27,7 @@ from ..entries import (
     RunPaused,
     RunStarted,
 )
-from ..errors import BadInput, BudgetSpent, HoldfastError, RunExists
+from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
 from ..ids import RunId, SessionId, fresh_run_id, run_id
 from ..messages import ForeignMessage, Json, Message, as_message, encode_message, shape_of
 from ..store.driver import ClaimChange, Claimed
@@ -39,15 +40,18 @@ if TYPE_CHECKING:
 class _Current(NamedTuple):
     session: SessionId
     run: RunId
+    around: _Current | None
 
 
 _current: ContextVar[_Current | None] = ContextVar("holdfast_run", default=None)
 
 
 def current_run(session: SessionId) -> RunId | None:
-    """The run around the caller, if it is one of this session."""
+    """The innermost run of this session around the caller; there may be others, of delegates, between."""
     current = _current.get()
-    return current.run if current is not None and current.session == session else None
+    while current is not None and current.session != session:
+        current = current.around
+    return None if current is None else current.run
 
 
 class Run:
@@ -63,13 +67,14 @@ class Run:
         parent: str | Parent | None,
         model: str | None,
         instructions: str | None,
+        tools: Mapping[str, str],
         config: Json,
     ) -> None:
         self._engine, self._session = engine, session
         self._explicit = run_id
         self._parent = parent
         self._agent, self._model, self._config = agent, model, config
-        self._instructions = instructions
+        self._instructions, self._tools = instructions, tools
         self._around: _Current | None = None
         self._end: Body | None = None
 
@@ -94,6 +99,7 @@ class Run:
             agent=self._agent,
             model=self._model,
             instructions=_digest(self._instructions),
+            tools=dict(self._tools),
             parent=parent,
             continues=None if nested else open_run,
             config=self._config,
@@ -110,7 +116,7 @@ class Run:
     def enter_context(self) -> None:
         """What the caller does from now on, it does in this run. Code without an event loop calls this in
         its own thread: calls into another one have a context of their own."""
-        _current.set(_Current(self._session.id, self._id))
+        _current.set(_Current(self._session.id, self._id, self._around))
 
     def leave_context(self) -> None:
         """The run around this one is the caller's again."""
@@ -252,8 +258,9 @@ class Request:
     ) -> None:
         if self._answered or self._session.is_lost:
             return
-        # An error came back instead of a reply. Who was cancelled does not know what it cost.
+        # An error came back instead of a reply. Who was cancelled, or cut off, does not know what it cost.
         unknown = error is not None and not isinstance(error, Exception)
+        unknown = unknown or (isinstance(error, ModelError) and error.charged)
         self._session.record(
             ModelFailed(
                 request=self._seq,

@@ -274,11 +274,13 @@ class Session(SessionView):
         parent: str | Parent | None = None,
         model: str | None = None,
         instructions: str | None = None,
+        tools: Mapping[str, str] | None = None,
         config: Json = None,
     ) -> Run:
         """One drive of the loop: `async with session.run(agent="planner") as run`.
 
-        Its parent is the run around it, in whatever session, unless another is named.
+        Its parent is the run around it, in whatever session, unless another is named. `tools` are digests of
+        what the model is told of each, kept beside that of the instructions.
         """
         return Run(
             self._engine,
@@ -288,6 +290,7 @@ class Session(SessionView):
             parent=parent,
             model=model,
             instructions=instructions,
+            tools=tools or {},
             config=config,
         )
 

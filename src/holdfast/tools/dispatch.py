@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from ..budget import Budget
 from ..effects import Effect, Question, Repeats, call_name
-from ..entries import ApprovalAsked, CallRef, ToolCompleted
+from ..entries import ApprovalAsked, Body, CallRef, ToolCompleted, ToolFailed, ToolRefused
 from ..errors import BadInput
 from ..limits import CLAIM_WAIT_S
 from ..messages import Json
@@ -18,10 +18,12 @@ from .claims import Busy, Theirs
 from .decision import Blocked, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
 from .ledger import encode_content
+from .lineage import ROOT_SCOPES, name_at_root
 from .outcome import Result, ResultStatus, describe_error
 from .running import Runner, describe_doubt, run_chains
 from .tool import AnyTool
 
+T = TypeVar("T")
 _NO_CAPS = Budget()
 _NO_REPEATS = Repeats()
 """A call that was tried before is not made a second time: it goes on."""
@@ -51,14 +53,26 @@ class Pending(Struct):
 
 
 Begun: TypeAlias = Result | Pending
+OnResult: TypeAlias = Callable[[Result], None]
+"""Told of each result as soon as it is there."""
 
 
 class Dispatch:
     """Dispatches calls of one session."""
 
-    def __init__(self, session: Session, tools: Mapping[str, AnyTool], gates: Gates, runner: Runner) -> None:
+    def __init__(
+        self,
+        session: Session,
+        tools: Mapping[str, AnyTool],
+        gates: Gates,
+        runner: Runner,
+        *,
+        root: Dispatch | None = None,
+        on_result: OnResult | None = None,
+    ) -> None:
         self._session, self._tools, self._gates = session, tools, gates
         self._runner, self._ledger = runner, runner.ledger
+        self._root, self._on_result = root, on_result
 
     async def all(self, calls: Sequence[Call]) -> list[Result]:
         """Begin the calls in order, make their intents durable together, and run them side by side.
@@ -69,7 +83,7 @@ class Dispatch:
         try:
             for call in calls:
                 # One by one: those that were begun are let go if a later one cannot be.
-                begun.append(await self._begin(call))  # noqa: PERF401
+                begun.append(self._note(await self._begin(call)))  # noqa: PERF401
             rows = [one.row for one in begun if isinstance(one, Pending) and one.row is not None]
             if any(map(self._must_be_durable, rows)):
                 await self._session.flush()
@@ -89,13 +103,13 @@ class Dispatch:
     async def _finish(self, begun: Sequence[Begun]) -> list[Result]:
         if len(begun) == 1:
             only = begun[0]
-            return [only if isinstance(only, Result) else await only.go()]
+            return [only if isinstance(only, Result) else self._note(await only.go())]
         results: dict[int, Result] = {}
         chains: dict[object, list[Callable[[], Awaitable[None]]]] = {}
 
         def add(place: int, one: Pending) -> None:
             async def go() -> None:
-                results[place] = await one.go()
+                results[place] = self._note(await one.go())
 
             chains.setdefault(one.name if one.in_order else place, []).append(go)
 
@@ -106,6 +120,11 @@ class Dispatch:
                 add(place, one)
         await run_chains(chains.values())
         return [results[place] for place in range(len(begun))]
+
+    def _note(self, one: T) -> T:
+        if self._on_result is not None and isinstance(one, Result):
+            self._on_result(one)
+        return one
 
     # -- up to the intent ----------------------------------------------------------------------------
 
@@ -199,7 +218,34 @@ class Dispatch:
         if scope == "global":
             # Taking the claim may take a while: the other calls of the step need not wait for it.
             return self._pend(ready, lambda: self._run_global(call, ready, last, operation))
+        if self._root is not None and scope in ROOT_SCOPES and ready.tool.changes_the_world:
+            root = self._root
+            return self._pend(ready, lambda: self._run_at_root(root, call, ready, scope, operation))
         return await self._decide(call, ready, last, scope, operation, Issue())
+
+    async def _run_at_root(
+        self, root: Dispatch, call: Call, ready: Ready, scope: str, operation: str
+    ) -> Result:
+        """Have it done under the root session's ledger, and keep the result here."""
+        known = Call(name_at_root(self._session, call.ref), call.name, call.args)
+        tried = root._session.state.facts.effects.find_call(known.ref)
+        last = tried[-1] if tried else None
+        if last is not None and last.status == "completed":
+            result = await root._give_again(known, last)
+        else:
+            result = await root._go_on(await root._decide(known, ready, last, scope, operation, Issue()))
+        if result.status == "completed":
+            body: Body = ToolCompleted(
+                call=call.ref, replay_of=result.replay_of, fingerprint=ready.fingerprint
+            )
+        elif result.status == "failed":
+            body = ToolFailed(call=call.ref, issued=None, error=result.content)
+        elif self._runner.tells:
+            body = ToolRefused(call=call.ref, tool=call.name, gate="in_doubt", fingerprint=ready.fingerprint)
+        else:
+            return _result(call, result.content, result.status)
+        self._session.record(body, content=encode_content(result.content, result.value))
+        return _result(call, result.content, result.status, result.value, result.replay_of)
 
     async def _run_global(self, call: Call, ready: Ready, last: Effect | None, operation: str) -> Result:
         taken = await self._runner.claims.take(operation, call.ref.id, CLAIM_WAIT_S)

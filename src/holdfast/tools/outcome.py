@@ -17,6 +17,11 @@ class NotDone(HoldfastError):
     """Raise it from a tool with side effects to say that surely nothing happened."""
 
 
+class Waits(HoldfastError):
+    """Raised by a harmless tool that cannot end yet: a person must say something first, then it is called
+    again."""
+
+
 class Landed(Struct, frozen=True):
     """The effect happened; `result` is what the tool would have returned."""
 

@@ -17,8 +17,9 @@ from ..session.session import Session
 from ..session.store import Store
 from .body import run_plain
 from .context import ToolContext
-from .dispatch import Call, Dispatch
+from .dispatch import Call, Dispatch, OnResult
 from .gates import Asks, Gates, Refused
+from .lineage import Lineage, prefix_at_root
 from .outcome import Result, ResultStatus, as_json, as_text
 from .policy import Policy
 from .running import InDoubtPolicy, Runner, describe_failure
@@ -107,11 +108,13 @@ class Registry:
             return await self._dispatch_bare(Call(ref, name, args), deps)
         return (await self._dispatch(session, deps).all([Call(ref, name, args)]))[0]
 
-    async def dispatch_step(self, session: Session, *, deps: Any = None) -> list[Result]:
+    async def dispatch_step(
+        self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
+    ) -> list[Result]:
         """The calls of the last reply, together; those that have a result keep it.
 
         One commit carries all intents. Calls of one tool that writes run in the reply's order, everything
-        else side by side.
+        else side by side. `on_result` is told of each as soon as it is there.
         """
         reply, calls, given = _last_calls(session)
         missing = [
@@ -119,7 +122,7 @@ class Registry:
             for index, call in enumerate(calls)
             if index not in given
         ]
-        results = await self._dispatch(session, deps).all(missing) if missing else []
+        results = await self._dispatch(session, deps, on_result).all(missing) if missing else []
         fresh = dict(zip((call.ref.index for call in missing), results, strict=True))
         return [
             fresh[index] if index in fresh else _as_result(call, given[index])
@@ -130,6 +133,10 @@ class Registry:
         """Settle what is in doubt; see `Session.settle`."""
         if policy not in (None, "wait", "tell"):
             raise BadInput(f"policy is 'wait' or 'tell', not {policy!r}")
+        lineage = Lineage.of(session)
+        if lineage is not None:
+            root = self._runner(lineage.root, deps, policy)
+            await settle(lineage.root, self._tools, self._gates, root, prefix=prefix_at_root(session))
         return await settle(session, self._tools, self._gates, self._runner(session, deps, policy))
 
     async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
@@ -147,8 +154,11 @@ class Registry:
         """Take effects back, the last first, each on record as an effect of its own."""
         return await undo(session, self._tools, self._gates, self._runner(session, deps), effects)
 
-    def _dispatch(self, session: Session, deps: Any) -> Dispatch:
-        return Dispatch(session, self._tools, self._gates, self._runner(session, deps))
+    def _dispatch(self, session: Session, deps: Any, on_result: OnResult | None = None) -> Dispatch:
+        lineage = Lineage.of(session)
+        root = None if lineage is None else self._dispatch(lineage.root, deps)
+        runner = self._runner(session, deps)
+        return Dispatch(session, self._tools, self._gates, runner, root=root, on_result=on_result)
 
     def _runner(self, session: Session, deps: Any, policy: str | None = None) -> Runner:
         chosen: InDoubtPolicy = "tell" if (policy or self._in_doubt) == "tell" else "wait"

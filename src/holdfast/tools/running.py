@@ -18,7 +18,17 @@ from .claims import Claims
 from .decision import Issue
 from .gates import Ready
 from .ledger import Ledger, is_definite
-from .outcome import Landed, NotLanded, Result, ResultStatus, Verification, as_json, as_text, describe_error
+from .outcome import (
+    Landed,
+    NotLanded,
+    Result,
+    ResultStatus,
+    Verification,
+    Waits,
+    as_json,
+    as_text,
+    describe_error,
+)
 from .tool import AnyTool
 from .verifying import ask_verify
 
@@ -30,7 +40,9 @@ class Runner:
 
     def __init__(self, session: Session, *, in_doubt: InDoubtPolicy, grace_s: float, deps: Any) -> None:
         self._session, self.ledger, self.claims = session, Ledger(session), Claims(session)
-        self._in_doubt, self.grace_s, self.deps = in_doubt, grace_s, deps
+        self.grace_s, self.deps = grace_s, deps
+        self.tells = in_doubt == "tell"
+        """Whether the model is told of what is in doubt; else it waits for a person."""
 
     async def run(self, ready: Ready, row: Effect) -> Result | None:
         """Run the body, as often as its retry policy and its outcome allow.
@@ -86,6 +98,9 @@ class Runner:
 
     async def _record_and_go_on(self, ready: Ready, row: Effect, ran: Ran) -> Result | Issue | None:
         tool = ready.tool
+        if isinstance(ran.error, Waits) and not row.changes_the_world:
+            self.ledger.discard(row)
+            return result_of(row, str(ran.error), "waiting")
         more = row.attempt < tool.retry.attempts
         definite = not ran.done and is_definite(tool, ran)
         retry = definite and more and (tool.changes_the_world or not ran.stopped)
@@ -171,7 +186,7 @@ class Runner:
     async def tell(self, row: Effect) -> str:
         """What is known of a row in doubt; the model is told, where the policy says so."""
         text = describe_doubt(row)
-        if self._in_doubt == "tell":
+        if self.tells:
             self.ledger.doubt(row, row.why, text)
             await self._session.flush()
         return text

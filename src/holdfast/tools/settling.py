@@ -15,15 +15,17 @@ from .tool import AnyTool
 
 
 async def settle(
-    session: Session, tools: Mapping[str, AnyTool], gates: Gates, runner: Runner
+    session: Session, tools: Mapping[str, AnyTool], gates: Gates, runner: Runner, *, prefix: str = ""
 ) -> list[Effect]:
     """Settle every call in doubt of the session; those that stay in doubt.
 
-    Side by side, but what one tool writes one after another, in the order of the calls.
+    Side by side, but what one tool writes one after another, in the order of the calls. A delegate settles
+    what it did itself: the calls whose ids begin with `prefix`.
     """
     chains: dict[object, list[Callable[[], Awaitable[None]]]] = {}
     attempts = session.state.facts.effects.attempts
-    for row in sorted(session.in_doubt, key=lambda row: attempts(row)[0].issued):
+    known = [row for row in session.in_doubt if row.call.id.startswith(prefix)]
+    for row in sorted(known, key=lambda row: attempts(row)[0].issued):
         place = row.tool if "write" in row.side_effects else row.issued
         chains.setdefault(place, []).append(
             partial(_settle_one, session, tools.get(row.tool), gates, runner, row)

@@ -1,0 +1,42 @@
+"""Who a session works for: what a delegate does once per session, it does once per root session."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ..effects import call_name
+from ..entries import CallRef
+from ..session.session import Session
+
+ROOT_SCOPES = frozenset({"session", "custom"})
+"""What is one operation of the root's, whichever of its delegates asks for it."""
+
+
+class Lineage(Struct, frozen=True):
+    """The session at the root of a delegate's, open in this process, and how many are between."""
+
+    root: Session
+    depth: int
+
+    @classmethod
+    def of(cls, session: Session) -> Lineage | None:
+        """The lineage of an open session; None if it works for nobody."""
+        found = session.extensions.get(cls)
+        assert found is None or isinstance(found, Lineage)
+        return found
+
+    @classmethod
+    def under(cls, parent: Session) -> Lineage:
+        """The lineage of a delegate of this session."""
+        above = cls.of(parent)
+        return cls(parent, 1) if above is None else cls(above.root, above.depth + 1)
+
+
+def name_at_root(session: Session, call: CallRef) -> CallRef:
+    """A delegate's call, as the root's ledger knows it."""
+    return CallRef(id=f"{prefix_at_root(session)}{call_name(call)}")
+
+
+def prefix_at_root(session: Session) -> str:
+    """How the calls of a delegate begin in the root's ledger."""
+    return f"{session.id}/"
