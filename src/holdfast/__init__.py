@@ -3,6 +3,12 @@
 A session is a journal; everything else is a fold over it. See `open_store`.
 """
 
+from .agent.agent import Agent
+from .agent.loop import Compaction
+from .agent.model import Model, Prompt, Reply, TextDelta, ToolSpec
+from .agent.outcome import Event, Outcome, Retrying, Waiting
+from .agent.prices import Price
+from .agent.scripted import ScriptedModel
 from .budget import Budget, BudgetState, Reservation, Usage
 from .diff import ABSENT, Change, Diff, Spending
 from .effects import Effect, Question
@@ -64,6 +70,7 @@ from .values import Codec, Opaque
 
 __all__ = [
     "ABSENT",
+    "Agent",
     "BadId",
     "BadInput",
     "BadMessage",
@@ -77,11 +84,13 @@ __all__ = [
     "Checkpoint",
     "Closed",
     "Codec",
+    "Compaction",
     "Corrupt",
     "Diff",
     "Doubt",
     "Effect",
     "Entry",
+    "Event",
     "Every",
     "Fenced",
     "ForeignMessage",
@@ -94,31 +103,38 @@ __all__ = [
     "Media",
     "Message",
     "MissingExtra",
+    "Model",
     "ModelError",
     "NewerFormat",
     "NotDone",
     "NotFound",
     "NotLanded",
     "Opaque",
+    "Outcome",
     "Overview",
     "Parent",
     "Plan",
     "PlanStep",
     "Policy",
+    "Price",
     "Problem",
+    "Prompt",
     "Question",
     "ReadOnly",
     "Reasoning",
     "Registry",
+    "Reply",
     "Request",
     "Reservation",
     "Result",
     "ResultPart",
     "Retry",
+    "Retrying",
     "Rule",
     "Run",
     "RunExists",
     "RunInfo",
+    "ScriptedModel",
     "Session",
     "SessionId",
     "SessionState",
@@ -128,15 +144,18 @@ __all__ = [
     "StoreBusy",
     "StoreFailed",
     "Text",
+    "TextDelta",
     "Tool",
     "ToolCall",
     "ToolContext",
     "ToolCounters",
     "ToolResult",
+    "ToolSpec",
     "Undone",
     "UnknownBlock",
     "Unsure",
     "Usage",
+    "Waiting",
     "allow",
     "ask",
     "deny",

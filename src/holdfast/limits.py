@@ -98,3 +98,18 @@ CRASHES_MAX = 3
 
 CLAIM_WAIT_S = 30.0
 """How long a global operation waits for whoever is at it before it is told who that is."""
+
+STEPS_MAX = 50
+"""Steps of one drive of the agent's loop, unless said otherwise: one that is not done by then is lost."""
+
+REPLY_TOKENS_MAX = 8192
+"""Tokens of a reply, unless said otherwise. What a request may cost at most follows from it."""
+
+REPLY_TOKENS_MIN = 64
+"""A shorter reply says nothing: rather end the run."""
+
+DELEGATE_DEPTH_MAX = 8
+"""Delegates of delegates. Agents that hand work to each other in a circle must hit a wall."""
+
+RESUME_CONCURRENCY = 8
+"""Sessions that `resume_all` drives at once, unless said otherwise."""

@@ -383,7 +383,8 @@ def _settled(entry: Entry, body: ToolSettled) -> _Result | None:
 
 
 def _compacted(entry: Entry, body: TranscriptCompacted) -> _Compacted:
-    return _Compacted(body.span, Item(entry.seq, entry.at, "user", (), entry.content))
+    # In the place of the last message that it replaces: items stay in the order of their entries.
+    return _Compacted(body.span, Item(body.span.last, entry.at, "user", (), entry.content))
 
 
 _READERS: dict[type[Body], Callable[[Entry, Any], _Event | None]] = {

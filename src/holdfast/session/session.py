@@ -43,10 +43,12 @@ from ..plan import Plan
 from ..store.engine import Engine
 from ..store.journal import Journal
 from .cadence import Cadence, Pace
+from .compact import compaction
 from .hold import Hold, hold
 from .inbox import open_item
 from .lease import append_to, take
 from .run import Run, current_run
+from .scratchpad import make_directory
 from .view import SessionView
 
 log = logging.getLogger("holdfast")
@@ -255,7 +257,7 @@ class Session(SessionView):
 
     async def set_scratchpad(self, root: str | Path) -> Path:
         """Make the directory, and record where it is."""
-        path = await self._engine.call(_make_directory, root)
+        path = await self._engine.call(make_directory, root)
         self.record(ScratchpadSet(root=str(path)))
         return path
 
@@ -263,6 +265,14 @@ class Session(SessionView):
         """File the session under labels; None removes one."""
         check_labels({key: value for key, value in labels.items() if value is not None})
         self.record(SessionLabelled(labels=labels))
+
+    async def compact(self, message: str | Message, *, keep: int) -> None:
+        """Replace all but the last `keep` messages by one of the user's; the journal keeps the original.
+
+        A reply and the results of its calls stay together, so one message more may go.
+        """
+        body, content = compaction(self._state, message, keep)
+        self.record(body, content=content)
 
     # -- runs ---------------------------------------------------------------------------------------
 
@@ -435,12 +445,3 @@ class Session(SessionView):
 
 def _fold(engine: Engine, session: SessionId, until: int | None) -> SessionState:
     return Journal(engine.driver, session).fold(until)
-
-
-def _make_directory(root: str | Path) -> Path:
-    path = Path(root).expanduser().absolute()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"the scratchpad {path} cannot be made: {error.strerror}") from error
-    return path

@@ -64,6 +64,13 @@ class Store:
         self._open_driver, self._make_engine = open_driver, make_engine
         self._opened: Engine | None = None
 
+    @classmethod
+    def of(cls, engine: Engine) -> Store:
+        """The store of an open session, for the layers above; closing it is not theirs."""
+        store = cls(lambda: engine.driver, lambda driver: engine)
+        store._opened = engine
+        return store
+
     async def __aenter__(self) -> Store:
         driver = await anyio.to_thread.run_sync(self._open_driver)
         self._opened = self._make_engine(driver)

@@ -1,0 +1,370 @@
+"""The agent: a model, its tools, and a loop that survives everything."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Any, Generic
+
+import anyio
+from typing_extensions import TypeVar
+
+from ..budget import Budget
+from ..entries import Parent
+from ..errors import BadInput, LeaseHeld, NotFound
+from ..ids import RunId, SessionId
+from ..limits import (
+    CRASHES_MAX,
+    LEASE_TERM_S,
+    REPEATS_MAX,
+    REPLY_TOKENS_MAX,
+    RESUME_CONCURRENCY,
+    STEPS_MAX,
+    TOOL_GRACE_S,
+)
+from ..messages import ForeignMessage, Json, Message
+from ..session.cadence import Cadence
+from ..session.run import current_run
+from ..session.session import Session
+from ..session.store import Store, open_store
+from ..tools.context import ToolContext
+from ..tools.lineage import Lineage
+from ..tools.outcome import Waits, as_json, describe_error
+from ..tools.policy import Policy
+from ..tools.registry import Registry
+from ..tools.running import InDoubtPolicy
+from ..tools.tool import AnyTool, Retry, tool
+from .asking import Asker
+from .delegate import DelegateFailed, check_depth, derive_id, is_held, working_for
+from .loop import Compact, Drive, Makeup, Tell, tell_nobody
+from .model import Model
+from .outcome import Event, Outcome, OutcomeStatus, OutputT
+from .output import Ended, Output
+from .prices import Price
+from .streaming import stream
+
+log = logging.getLogger("holdfast")
+DepsT = TypeVar("DepsT", default=Any)
+_MODEL_RETRY = Retry(attempts=5, backoff_s=1.0, backoff_max_s=60.0)
+_ENDS: Mapping[str, OutcomeStatus] = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}
+
+
+class Agent(Generic[DepsT, OutputT]):
+    """A model that may call tools, driven over a session.
+
+    `model`: by name (`anthropic:…`, extra `models`) or any `Model`. `budget`: caps on the session's spending;
+    one in USD needs a `price` where none is published. `max_steps`: of one drive of the loop. `output_type`:
+    what `Outcome.output` is; the model then ends by calling a tool. `retry`: of requests to the model.
+    `compact`: asked before each request whether to shorten the transcript. The rest is the `Registry`'s.
+    """
+
+    def __init__(
+        self,
+        model: Model | str,
+        *,
+        tools: Iterable[AnyTool | Callable[..., Any]] = (),
+        instructions: str = "",
+        budget: Budget | None = None,
+        policy: Policy | None = None,
+        name: str | None = None,
+        max_steps: int = STEPS_MAX,
+        output_type: type[OutputT] | None = None,
+        price: Price | None = None,
+        max_tokens: int = REPLY_TOKENS_MAX,
+        retry: Retry = _MODEL_RETRY,
+        compact: Compact | None = None,
+        in_doubt: InDoubtPolicy = "wait",
+        max_repeats: int = REPEATS_MAX,
+        max_crashes: int = CRASHES_MAX,
+        grace_s: float = TOOL_GRACE_S,
+    ) -> None:
+        if max_steps < 1 or max_tokens < 1:
+            raise BadInput(f"max_steps={max_steps} and max_tokens={max_tokens} are at least 1")
+        self.name = name
+        self._given, self._budget = model, budget
+        self._price, self._max_tokens, self._retry = price, max_tokens, retry
+        self._instructions, self._max_steps, self._compact = instructions, max_steps, compact
+        self._output: Output[OutputT] = Output(output_type)
+        self.registry = Registry(
+            tools,
+            policy=policy,
+            in_doubt=in_doubt,
+            max_repeats=max_repeats,
+            max_crashes=max_crashes,
+            grace_s=grace_s,
+        )
+        if self._output.tool is not None:
+            self.registry.add(self._output.tool)
+
+    @cached_property
+    def _makeup(self) -> Makeup[OutputT]:
+        """Made when it is first needed: the library behind a model's name is a heavy one."""
+        model = self._given
+        if isinstance(model, str):
+            from .providers import open_model
+
+            model = open_model(model)
+        return Makeup(
+            name=self.name,
+            asker=Asker(model=model, price=self._price, max_tokens=self._max_tokens, retry=self._retry),
+            registry=self.registry,
+            instructions=self._instructions,
+            output=self._output,
+            max_steps=self._max_steps,
+            compact=self._compact,
+        )
+
+    # -- driving a session ---------------------------------------------------------------------------
+
+    async def run(
+        self,
+        message: str | Message | ForeignMessage,
+        *,
+        session: str | None = None,
+        store: Store | None = None,
+        deps: DepsT | None = None,
+        run_id: str | None = None,
+        parent: str | Parent | None = None,
+        labels: Mapping[str, str] | None = None,
+        cadence: Cadence = "step",
+        wait_s: float = 0,
+    ) -> Outcome[OutputT]:
+        """Give the agent a message, and drive the session until there is an outcome.
+
+        A session that is there already goes on: what a dead process left unfinished is finished first.
+        Without a `session` there is a new one; without a `store`, `HOLDFAST_STORE` names it.
+        """
+        async with self._open(session, store, labels=labels, cadence=cadence, wait_s=wait_s) as opened:
+            return await self._drive(opened, message, deps=deps, run_id=run_id, parent=parent)
+
+    async def resume(
+        self,
+        session: str,
+        *,
+        store: Store | None = None,
+        deps: DepsT | None = None,
+        cadence: Cadence = "step",
+        wait_s: float = 0,
+    ) -> Outcome[OutputT]:
+        """Go on where the session stands: after a crash, a cancellation, or when a person has answered.
+
+        If it had come to its end, that outcome is given again, and nothing is run.
+        """
+        async with self._open(session, store, create=False, cadence=cadence, wait_s=wait_s) as opened:
+            return await self._resume(opened, deps, tell_nobody)
+
+    async def stream(
+        self,
+        message: str | Message | ForeignMessage | None = None,
+        *,
+        session: str | None = None,
+        store: Store | None = None,
+        deps: DepsT | None = None,
+        run_id: str | None = None,
+        parent: str | Parent | None = None,
+        labels: Mapping[str, str] | None = None,
+        cadence: Cadence = "step",
+        wait_s: float = 0,
+    ) -> AsyncGenerator[Event[OutputT], None]:
+        """The same as `run`, or without a message as `resume`, told as it happens; the outcome comes last.
+
+        Who stops listening cancels the run. Deltas are not kept: whoever comes later reads whole replies.
+        """
+        if message is None and session is None:
+            raise BadInput("stream() needs a message, or the session to go on with")
+
+        async def work(tell: Tell) -> None:
+            create = message is not None
+            async with self._open(
+                session, store, create=create, labels=labels, cadence=cadence, wait_s=wait_s
+            ) as opened:
+                if message is None:
+                    outcome = await self._resume(opened, deps, tell)
+                else:
+                    outcome = await self._drive(
+                        opened, message, deps=deps, run_id=run_id, parent=parent, tell=tell
+                    )
+            tell(outcome)
+
+        events: AsyncGenerator[Event[OutputT], None] = stream(work)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
+
+    async def resume_all(
+        self, store: Store, *, concurrency: int = RESUME_CONCURRENCY, deps: DepsT | None = None
+    ) -> list[Outcome[OutputT]]:
+        """Take up every session whose last run was this agent's, has no end, and is driven by nobody.
+
+        Delegates are left to those they work for. A session that fails stops none of the others.
+        """
+        if concurrency < 1:
+            raise BadInput(f"concurrency={concurrency} must be at least 1")
+        found = [
+            head.session
+            async for head in store.sessions(interrupted=True)
+            if head.agent == self.name and head.parent is None
+        ]
+        outcomes: dict[SessionId, Outcome[OutputT]] = {}
+        places = anyio.CapacityLimiter(concurrency)
+
+        async def take_up(id: SessionId) -> None:
+            async with places:
+                try:
+                    outcomes[id] = await self.resume(id, store=store, deps=deps)
+                except (LeaseHeld, NotFound) as gone:
+                    log.info("session %s is left to whoever has it: %s", id, gone)
+                except Exception as error:
+                    log.warning("session %s could not be resumed: %s", id, describe_error(error))
+                    outcomes[id] = Outcome(
+                        status="failed",
+                        session=id,
+                        run=RunId(""),
+                        reason="error",
+                        error=describe_error(error),
+                    )
+
+        async with anyio.create_task_group() as tasks:
+            for id in found:
+                tasks.start_soon(take_up, id)
+        return [outcomes[id] for id in found if id in outcomes]
+
+    # -- inside a session ----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        id: str | None,
+        store: Store | None,
+        *,
+        create: bool = True,
+        labels: Mapping[str, str] | None = None,
+        cadence: Cadence,
+        wait_s: float,
+    ) -> AsyncIterator[Session]:
+        _ = self._makeup  # A model that cannot be had is an error before anything is written.
+        chosen = id or f"{self.name or 'session'}-{secrets.token_hex(4)}"
+        if store is None:
+            async with open_store() as own:
+                async with self._open(
+                    chosen, own, create=create, labels=labels, cadence=cadence, wait_s=wait_s
+                ) as session:
+                    yield session
+            return
+        async with store.session(
+            chosen, create=create, labels=labels, cadence=cadence, wait_s=wait_s
+        ) as session:
+            yield session
+
+    async def _resume(self, session: Session, deps: DepsT | None, tell: Tell) -> Outcome[OutputT]:
+        return self._find_recorded(session, "completed") or await self._drive(
+            session, None, deps=deps, tell=tell
+        )
+
+    async def _drive(
+        self,
+        session: Session,
+        message: str | Message | ForeignMessage | None,
+        *,
+        deps: DepsT | None,
+        run_id: str | None = None,
+        parent: str | Parent | None = None,
+        tell: Tell = tell_nobody,
+    ) -> Outcome[OutputT]:
+        makeup = self._makeup
+        own = self._budget if Lineage.of(session) is None else None
+        if own is not None and session.budget.caps != own:
+            await session.set_budget(own)
+        makeup.asker.check(session.budget)
+        async with session.run(
+            agent=self.name,
+            run_id=run_id,
+            parent=parent,
+            model=makeup.asker.model.name,
+            instructions=makeup.instructions,
+            tools=makeup.digests,
+        ) as run:
+            return await Drive(makeup, session, run, deps=deps, tell=tell).go(message)
+
+    def _find_recorded(self, session: Session, *ends: str) -> Outcome[OutputT] | None:
+        """The outcome of the last run, if it came to one of these ends and nothing has happened since."""
+        facts = session.state.facts
+        head = facts.head
+        found = self._output.find(session) if head.status == "completed" else None
+        if head.status not in ends or (head.status == "completed" and not isinstance(found, Ended)):
+            return None
+        return Outcome(
+            status=_ENDS[head.status],
+            session=session.id,
+            run=RunId(next(reversed(facts.runs), "")),
+            output=found.output if isinstance(found, Ended) else None,
+            reason=head.reason,
+            usage=head.usage,
+            cost_usd=head.usd,
+        )
+
+    # -- as another agent's tool ---------------------------------------------------------------------
+
+    def as_tool(self, *, name: str | None = None, description: str | None = None) -> AnyTool:
+        """This agent as a tool of another: a delegate.
+
+        It works in a session of its own, derived from the call, and is taken up again when the parent is.
+        What it may spend is held in the parent's budget: its own `budget`, or half of what is left. What it
+        does once per session, it does once per root session.
+        """
+        chosen = name or self.name
+        if chosen is None:
+            raise BadInput("a delegate needs a name: Agent(name=…) or as_tool(name=…)")
+
+        async def delegate(ctx: ToolContext[Any], task: str) -> Json:
+            """Hand a task to somebody else.
+
+            Args:
+                task: What to do, with everything that is needed for it.
+            """
+            return await self._work_for(ctx, chosen, task)
+
+        declare = tool(
+            name=chosen, description=description or f"Hand a task to {chosen}.", side_effects={"read"}
+        )
+        return declare(delegate)
+
+    async def _work_for(self, ctx: ToolContext[Any], name: str, task: str) -> Json:
+        parent = ctx.session
+        lineage = check_depth(parent)
+        link = Parent(session=parent.id, run=current_run(parent.id), call=ctx.call_id)
+        opening = Session(
+            parent.engine,
+            derive_id(parent.id, name, ctx.key),
+            wait_s=2 * LEASE_TERM_S,
+            cadence="step",
+            labels={},
+            parent=link,
+            create=True,
+        )
+        try:
+            async with opening as session:
+                session.extensions[Lineage] = lineage
+                outcome = await self._delegate(parent, session, task, ctx.deps, link)
+        except LeaseHeld as held:
+            raise Waits(f"{name}: {held}") from held
+        if outcome.status == "waiting":
+            raise Waits(f"{name} waits in session {outcome.session}: {outcome.reason}")
+        if outcome.status != "completed":
+            raise DelegateFailed(f"{outcome.status} ({outcome.reason}) {outcome.error}".strip())
+        return as_json(outcome.output)
+
+    async def _delegate(
+        self, parent: Session, session: Session, task: str, deps: DepsT, link: Parent
+    ) -> Outcome[OutputT]:
+        recorded = self._find_recorded(session, *_ENDS)
+        if recorded is not None and not is_held(parent, session):
+            return recorded
+        async with working_for(parent, session, self._budget):
+            message = None if len(session.transcript) else task
+            return recorded or await self._drive(session, message, deps=deps, parent=link)

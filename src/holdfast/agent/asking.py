@@ -1,0 +1,111 @@
+"""Asking the model: what may be spent on it, and asking again where that can help."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final, TypeAlias
+
+import anyio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..budget import BudgetState, Reservation
+from ..errors import BadInput, ModelError
+from ..limits import REPLY_TOKENS_MIN
+from ..session.run import Run
+from ..tools.tool import Retry
+from .model import Model, Prompt, Reply, TextDelta
+from .outcome import Retrying
+from .prices import Price, find_cost_usd, find_reserve_usd
+from .tokens import estimate_input_tokens
+
+Tell: TypeAlias = Callable[[TextDelta | Retrying], None]
+
+LAST_CALL: Final = (
+    "This is the last reply that the budget allows: answer now with what you have, and call no more tools."
+)
+
+
+class Asker(Struct, frozen=True, kw_only=True):
+    """A model, and what asking it may take."""
+
+    model: Model
+    price: Price | None
+    max_tokens: int
+    retry: Retry
+
+    def check(self, budget: BudgetState) -> None:
+        """Refuse a cap in USD that could not be watched."""
+        if budget.caps.usd is not None and self._reserve_usd(1, 1) is None:
+            raise BadInput(
+                f"a budget in USD needs a price, and none is known for {self.model.name!r}: "
+                "give the agent price=holdfast.Price(…), or cap tokens instead"
+            )
+
+    async def ask(self, run: Run, budget: Callable[[], BudgetState], prompt: Prompt, tell: Tell) -> None:
+        """Ask until there is a reply, and record it. Every attempt is on record, and reserved for."""
+        for attempt in range(1, self.retry.attempts + 1):
+            try:
+                await self._ask_once(run, budget(), prompt, tell)
+                return
+            except ModelError as error:
+                if not error.retryable or attempt == self.retry.attempts:
+                    raise
+                pause_s = max(self.retry.pause_s(attempt, random.random()), error.retry_after_s or 0.0)
+                tell(Retrying(error=str(error), attempt=attempt, pause_s=pause_s))
+                await anyio.sleep(pause_s)
+
+    async def _ask_once(self, run: Run, budget: BudgetState, prompt: Prompt, tell: Tell) -> None:
+        prompt, held = self._reserve(budget, prompt)
+        async with run.request(
+            model=self.model.name, reserve_usd=held.usd, reserve_tokens=held.tokens
+        ) as request:
+            reply = await self._listen(prompt, tell)
+            cost_usd = find_cost_usd(self.model.name, reply.usage, price=self.price)
+            await request.reply(reply.message, usage=reply.usage, cost_usd=cost_usd or 0.0)
+
+    async def _listen(self, prompt: Prompt, tell: Tell) -> Reply:
+        reply: Reply | None = None
+        async with aclosing(self.model.ask(prompt)) as said:
+            async for one in said:
+                if isinstance(one, Reply):
+                    reply = one
+                else:
+                    tell(one)
+        if reply is None:
+            raise ModelError(f"{self.model.name} ended without a reply", retryable=True, charged=True)
+        return reply
+
+    # -- what it may cost ----------------------------------------------------------------------------
+
+    def _reserve(self, budget: BudgetState, prompt: Prompt) -> tuple[Prompt, Reservation]:
+        """Hold what the reply may cost at most; near the end of the budget, the reply must be shorter."""
+        caps = budget.caps
+        if caps.tokens is None and caps.usd is None:
+            return replace(prompt, max_tokens=self.max_tokens), Reservation()
+        asked = estimate_input_tokens(prompt)
+        room = min(self.max_tokens, self._room(budget, asked))
+        most = max(room, REPLY_TOKENS_MIN)
+        held = Reservation(self._reserve_usd(asked, most) or 0.0, asked + most)
+        if room < self.max_tokens:
+            prompt = replace(prompt, instructions=f"{prompt.instructions}\n\n{LAST_CALL}".strip())
+        return replace(prompt, max_tokens=most), held
+
+    def _room(self, budget: BudgetState, asked: int) -> int:
+        """How many tokens a reply may have within the caps."""
+        room = self.max_tokens
+        if budget.caps.tokens is not None:
+            room = min(room, budget.caps.tokens - budget.tokens - budget.reserved.tokens - asked)
+        whole = self._reserve_usd(asked, self.max_tokens)
+        if budget.caps.usd is not None and whole is not None:
+            left = budget.caps.usd - budget.usd - budget.reserved.usd
+            prompt_usd = self._reserve_usd(asked, 0) or 0.0
+            a_token = (whole - prompt_usd) / self.max_tokens
+            if whole > left:
+                room = min(room, int((left - prompt_usd) / a_token) if a_token else 0)
+        return room
+
+    def _reserve_usd(self, asked: int, most: int) -> float | None:
+        return find_reserve_usd(self.model.name, input_tokens=asked, output_tokens=most, price=self.price)

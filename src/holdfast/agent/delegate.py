@@ -1,0 +1,132 @@
+"""Delegates: an agent as another agent's tool, with a session of its own.
+
+The session is derived from the call, so a parent that is resumed finds the delegate's work again. What it may
+spend is held in the parent's budget before it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+from ..budget import Budget, BudgetState, Reservation, Usage
+from ..entries import DelegateEnded, DelegateStarted
+from ..errors import BudgetSpent, HoldfastError
+from ..ids import SessionId
+from ..limits import DELEGATE_DEPTH_MAX
+from ..session.session import Session
+from ..tools.lineage import Lineage
+
+_SHARE: Final = 0.5
+"""Of what is left, for a delegate that names no budget of its own: several at once all get something, and
+those that hand work to each other end."""
+
+
+class DelegateFailed(HoldfastError):
+    """What a delegate was asked to do came to nothing."""
+
+
+def derive_id(parent: SessionId, name: str, key: str) -> SessionId:
+    """The session of a delegate: the same for the same call, whoever asks."""
+    return SessionId(f"{parent[:120]}.{name[:40]}-{key[:16]}")
+
+
+def check_depth(parent: Session) -> Lineage:
+    """The lineage of a new delegate; refused where delegates hand work to delegates without end."""
+    lineage = Lineage.under(parent)
+    if lineage.depth > DELEGATE_DEPTH_MAX:
+        raise DelegateFailed(f"this would be the {lineage.depth}th delegate below {lineage.root.id!r}")
+    return lineage
+
+
+def is_held(parent: Session, delegate: Session) -> bool:
+    """Whether something is held for the delegate: it works, or was cut off while it did."""
+    known = parent.state.facts.delegates.get(delegate.id)
+    return known is not None and known.held is not None
+
+
+@asynccontextmanager
+async def working_for(parent: Session, delegate: Session, own: Budget | None) -> AsyncIterator[None]:
+    """Hold a share of the parent's budget while the delegate works, and settle what it spent."""
+    if not is_held(parent, delegate):
+        await _start(parent, delegate, own or Budget())
+    try:
+        yield
+    finally:
+        if not parent.is_lost:
+            _settle(parent, delegate)
+
+
+async def _start(parent: Session, delegate: Session, own: Budget) -> None:
+    budget = parent.budget
+    share = _share_of(parent.id, budget, own)
+    # The caps of a session are on all that it ever spends, also before it waited for a person.
+    spent = delegate.budget
+    await delegate.set_budget(
+        Budget(
+            usd=_plus(share.usd, spent.usd + spent.reserved.usd),
+            tokens=_plus(share.tokens, spent.tokens + spent.reserved.tokens),
+            steps=_plus(share.steps, spent.steps),
+            seconds=_plus(share.seconds, spent.seconds),
+        )
+    )
+    # First the delegate's caps: without them, what is held here would be no limit.
+    await delegate.flush()
+    caps = budget.caps
+    parent.record(
+        DelegateStarted(
+            session=delegate.id,
+            reserved=Reservation(
+                (share.usd or 0.0) if caps.usd is not None else 0.0,
+                (share.tokens or 0) if caps.tokens is not None else 0,
+            ),
+            steps=(share.steps or 0) if caps.steps is not None else 0,
+        )
+    )
+    await parent.flush()
+
+
+def _settle(parent: Session, delegate: Session) -> None:
+    """Requests that were cut off count as made, here as everywhere."""
+    spent = delegate.budget
+    parent.record(
+        DelegateEnded(
+            session=delegate.id,
+            usage=delegate.state.facts.head.usage + Usage(output_tokens=spent.reserved.tokens),
+            cost_usd=spent.usd + spent.reserved.usd,
+            steps=spent.steps,
+        )
+    )
+
+
+def _share_of(parent: SessionId, budget: BudgetState, own: Budget) -> Budget:
+    """What a delegate may spend: its own budget, or a share of what is left; never more than that."""
+    breach = budget.find_breach(Reservation())
+    if breach is not None:
+        cap, limit, spent, wanted = breach
+        raise BudgetSpent(parent, cap, limit=limit, spent=spent, wanted=wanted)
+    caps, held = budget.caps, budget.reserved
+    usd = _share(own.usd, caps.usd, budget.usd + held.usd, _SHARE)
+    tokens = _share(own.tokens, caps.tokens, budget.tokens + held.tokens, _SHARE)
+    steps = _share(own.steps, caps.steps, budget.steps, _SHARE)
+    return Budget(
+        usd=usd,
+        tokens=None if tokens is None else int(tokens),
+        steps=None if steps is None else max(1, int(steps)),
+        seconds=_share(own.seconds, caps.seconds, budget.seconds, 1.0),
+    )
+
+
+def _share(own: float | None, cap: float | None, spent: float, share: float) -> float | None:
+    if cap is None:
+        return own
+    left = cap - spent
+    return left * share if own is None else min(own, left)
+
+
+N = TypeVar("N", int, float)
+
+
+def _plus(share: N | None, spent: N) -> N | None:
+    return None if share is None else share + spent

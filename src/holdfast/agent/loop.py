@@ -1,0 +1,242 @@
+"""The loop: request, reply recorded, the step's tools together, results, checkpoint.
+
+Where it stands, it reads off the session; so going on after a kill is the same loop once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import BudgetSpent, ModelError
+from ..ids import RunId
+from ..messages import ForeignMessage, Message, ToolCall, calls_of
+from ..session.run import Run
+from ..session.session import Session
+from ..session.store import Store
+from ..tools.registry import Registry
+from .asking import LAST_CALL, Asker
+from .model import Prompt, ToolSpec
+from .outcome import Event, Outcome, OutcomeStatus, OutputT, Waiting, list_waiting
+from .output import Ended, Misses, Output, make_nudge
+
+Tell: TypeAlias = Callable[[Event[Any]], None]
+
+
+class Compaction(Struct, frozen=True, kw_only=True):
+    """Replace all but the last `keep` messages by one of the user's. The journal keeps the original."""
+
+    message: str | Message
+    keep: int
+
+
+Compact: TypeAlias = "Callable[[Session], Compaction | Awaitable[Compaction | None] | None]"
+"""Asked before every request whether the transcript has become too long."""
+
+
+class Makeup(Generic[OutputT]):
+    """What an agent is made of, while it drives a session."""
+
+    def __init__(
+        self,
+        *,
+        name: str | None,
+        asker: Asker,
+        registry: Registry,
+        instructions: str,
+        output: Output[OutputT],
+        max_steps: int,
+        compact: Compact | None,
+    ) -> None:
+        self.name, self.asker, self.registry, self.instructions = name, asker, registry, instructions
+        self.output, self.max_steps, self.compact = output, max_steps, compact
+
+    @cached_property
+    def specs(self) -> Sequence[ToolSpec]:
+        """The tools as the model is told of them."""
+        return [
+            ToolSpec(name=tool.name, description=tool.description, schema=tool.schema)
+            for tool in self.registry.tools.values()
+        ]
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """What tells whether a tool is still the one that a run began with."""
+        return {spec.name: hashlib.sha256(msgspec.json.encode(spec)).hexdigest() for spec in self.specs}
+
+
+class Drive(Generic[OutputT]):
+    """One drive of the loop, in a run of the session."""
+
+    def __init__(
+        self, makeup: Makeup[OutputT], session: Session, run: Run, *, deps: object, tell: Tell
+    ) -> None:
+        self._makeup, self._session, self._run = makeup, session, run
+        self._deps, self._tell = deps, tell
+        self._steps = _count_steps(session, run.id)
+
+    async def go(self, message: str | Message | ForeignMessage | None) -> Outcome[OutputT]:
+        """Finish what was begun, take in the message, and go on until there is an output or a reason."""
+        try:
+            if not await self._catch_up(message):
+                return await self._pause()
+            return await self._go_on()
+        except BudgetSpent as spent:
+            return self._fail("budget_spent", str(spent))
+        except ModelError as error:
+            return self._fail("model_error", str(error))
+
+    async def _catch_up(self, message: str | Message | ForeignMessage | None) -> bool:
+        session, registry = self._session, self._makeup.registry
+        await session.settle(registry, deps=self._deps)
+        whole = await self._finish_step()
+        if message is not None and whole:
+            await session.add(message)
+        elif message is not None:
+            # The step cannot end yet: through the inbox the message waits for that.
+            await Store.of(session.engine).submit(session.id, message)
+            await session.take_in()
+        return whole
+
+    async def _go_on(self) -> Outcome[OutputT]:
+        session = self._session
+        while True:
+            found = self._makeup.output.find(session)
+            if isinstance(found, Ended):
+                self._run.complete()
+                return self._conclude("completed", output=found.output)
+            if isinstance(found, Misses):
+                if found.final:
+                    return self._fail("no_output", found.why)
+                await session.add(make_nudge())
+            if session.cancel_requested is not None:
+                self._run.cancel(session.cancel_requested)
+                return self._conclude("cancelled", reason=session.cancel_requested)
+            if not len(session.transcript):
+                return self._fail("no_message", f"session {session.id!r} has no message to go on from")
+            if self._steps >= self._makeup.max_steps:
+                return self._fail("step_limit", f"not done after {self._steps} steps")
+            await self._compact()
+            await self._ask()
+            self._steps += 1
+            if not await self._finish_step():
+                return await self._pause()
+
+    # -- a step --------------------------------------------------------------------------------------
+
+    async def _ask(self) -> None:
+        instructions = self._makeup.instructions
+        if self._is_last_step():
+            instructions = f"{instructions}\n\n{LAST_CALL}".strip()
+        prompt = Prompt(
+            messages=list(self._session.transcript),
+            instructions=instructions,
+            tools=self._makeup.specs,
+            stream=self._tell is not tell_nobody,
+        )
+        await self._makeup.asker.ask(self._run, lambda: self._session.budget, prompt, self._tell)
+
+    def _is_last_step(self) -> bool:
+        budget = self._session.budget
+        left = self._makeup.max_steps - self._steps
+        if budget.caps.steps is not None:
+            left = min(left, budget.caps.steps - budget.steps)
+        return left == 1
+
+    async def _finish_step(self) -> bool:
+        """Carry out the calls of the last reply and end the step; False if it waits for a person."""
+        session = self._session
+        missing = self._missing_calls()
+        if missing:
+            for call in missing:
+                self._tell(call)
+            await self._makeup.registry.dispatch_step(session, deps=self._deps, on_result=self._tell)
+            if self._missing_calls():
+                return False
+        transcript = session.state.transcript_fold
+        if transcript.in_step and transcript.items[-1].role in ("assistant", "tool"):
+            version = await session.checkpoint()
+            self._tell(session.state.get_checkpoint(version))
+        return True
+
+    def _missing_calls(self) -> list[ToolCall]:
+        found = self._session.state.transcript_fold.find_last_reply()
+        if found is None:
+            return []
+        reply, results = found
+        return [call for index, call in enumerate(calls_of(reply.read())) if index not in results]
+
+    async def _compact(self) -> None:
+        if self._makeup.compact is None:
+            return
+        given = self._makeup.compact(self._session)
+        chosen = await given if inspect.isawaitable(given) else given
+        if chosen is not None:
+            await self._session.compact(chosen.message, keep=chosen.keep)
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    async def _pause(self) -> Outcome[OutputT]:
+        waiting = await find_waiting(self._session)
+        reason = ", ".join(sorted({one.kind for one in waiting})) or "a delegate waits"
+        self._run.pause(reason)
+        return self._conclude("waiting", reason=reason, waiting=waiting)
+
+    def _fail(self, reason: str, error: str) -> Outcome[OutputT]:
+        self._run.fail(reason, error)
+        return self._conclude("failed", reason=reason, error=error)
+
+    def _conclude(
+        self,
+        status: OutcomeStatus,
+        *,
+        output: OutputT | None = None,
+        reason: str = "",
+        error: str = "",
+        waiting: tuple[Waiting, ...] = (),
+    ) -> Outcome[OutputT]:
+        head = self._session.state.facts.head
+        return Outcome(
+            status=status,
+            session=self._session.id,
+            run=self._run.id,
+            output=output,
+            reason=reason,
+            error=error,
+            usage=head.usage,
+            cost_usd=head.usd,
+            waiting=waiting,
+        )
+
+
+def tell_nobody(event: Event[Any]) -> None:
+    """Nobody follows along."""
+
+
+async def find_waiting(session: Session) -> tuple[Waiting, ...]:
+    """What a session waits for, and what the delegates below it wait for."""
+    store = Store.of(session.engine)
+    found = list(list_waiting(session.id, session.state))
+    above = [session.id]
+    while above:
+        async for head in store.sessions(parent=above.pop(), status="waiting"):
+            found += list_waiting(head.session, await store.load(head.session))
+            above.append(head.session)
+    return tuple(found)
+
+
+def _count_steps(session: Session, run: RunId) -> int:
+    """Steps of this drive of the loop, those of the runs that a crash cut off and this one continues, too."""
+    facts = session.state.facts
+    drive: set[str] = set()
+    before: str | None = run
+    while before is not None and before in facts.runs and before not in drive:
+        drive.add(before)
+        before = facts.runs[before].continues
+    return sum(one.run in drive for one in facts.checkpoints.values()) if len(drive) > 1 else 0

@@ -1,0 +1,137 @@
+"""What the loop is after: text, or a value of a type, which the model gives by calling a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic
+
+from msgspec import Struct
+
+from ..errors import BadInput
+from ..messages import Json, Message, ToolResult, calls_of
+from ..session.session import Session
+from ..tools.tool import AnyTool, tool
+from .outcome import OutputT
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+FINAL: Final = "final_result"
+NUDGE: Final = f"Give your answer by calling {FINAL}; plain text is not read."
+_NUDGE_MARK: Final = {"holdfast": "nudge"}
+_NUDGES_MAX: Final = 3
+"""A model that still talks after three reminders will not stop."""
+
+
+class Ended(Struct, frozen=True):
+    """The model has said its last word."""
+
+    output: Any
+
+
+class Misses(Struct, frozen=True):
+    """The model has stopped without giving what was asked for; `final`: reminding it does not help."""
+
+    why: str
+    final: bool
+
+
+class Output(Generic[OutputT]):
+    """Finds the output in a transcript. For anything but text there is a tool that the model ends with."""
+
+    def __init__(self, type: type[OutputT] | None) -> None:
+        self._adapter: TypeAdapter[Any] | None = None
+        self._wrapped = False
+        self.tool: AnyTool | None = None
+        if type is not None and type is not str:
+            self._adapter = _adapter_of(type)
+            self.tool = self._make_tool()
+
+    def _make_tool(self) -> AnyTool:
+        assert self._adapter is not None
+        schema = self._adapter.json_schema()
+        self._wrapped = schema.get("type") != "object"
+        if self._wrapped:
+            definitions = schema.pop("$defs", {})
+            schema = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+            if definitions:
+                schema["$defs"] = definitions
+
+        async def final_result(**given: Any) -> Json:
+            self._read(given)  # Whatever a schema cannot say: validators of the type's own.
+            return given
+
+        declare = tool(
+            name=FINAL,
+            description="Give the final answer. Call it once, when everything else is done.",
+            schema=schema,
+            side_effects=(),
+        )
+        return declare(final_result)
+
+    def _read(self, given: Mapping[str, Json]) -> Any:
+        assert self._adapter is not None
+        return self._adapter.validate_python(given["result"] if self._wrapped else given)
+
+    def find(self, session: Session) -> Ended | Misses | None:
+        """The output, if the model has given it; None if it is the model's turn."""
+        if not len(session.transcript):
+            return None
+        last = session.transcript[-1]
+        if last.role == "tool":
+            return self._find_result(session)
+        if last.role != "assistant":
+            return None
+        if self._adapter is None:
+            return Ended(last.text)
+        try:
+            return Ended(self._adapter.validate_json(last.text))
+        except ValueError:
+            return self._miss(session)
+
+    def _find_result(self, session: Session) -> Ended | None:
+        found = session.state.transcript_fold.find_last_reply()
+        if self.tool is None or found is None:
+            return None
+        reply, results = found
+        for index, call in enumerate(calls_of(reply.read())):
+            given = results.get(index)
+            if call.name == FINAL and _is_value(given):
+                assert given is not None
+                return Ended(self._read(given.value))
+        return None
+
+    def _miss(self, session: Session) -> Misses:
+        nudges = 0
+        for place in range(len(session.transcript) - 1, -1, -1):
+            message = session.transcript[place]
+            if message.role == "user":
+                if not is_nudge(message):
+                    break
+                nudges += 1
+        return Misses(f"the model stopped without calling {FINAL}", final=nudges >= _NUDGES_MAX)
+
+
+def make_nudge() -> Message:
+    """A reminder, which is part of the transcript like everything else that the model is told."""
+    from ..messages import Text
+
+    return Message(role="user", blocks=(Text(NUDGE),), metadata=_NUDGE_MARK)
+
+
+def is_nudge(message: object) -> bool:
+    """Whether a message is such a reminder."""
+    return isinstance(message, Message) and message.metadata == _NUDGE_MARK
+
+
+def _is_value(result: ToolResult | None) -> bool:
+    return result is not None and not result.is_error and isinstance(result.value, dict)
+
+
+def _adapter_of(type: Any) -> TypeAdapter[Any]:
+    from pydantic import PydanticSchemaGenerationError, TypeAdapter  # Only here: importing it takes a while.
+
+    try:
+        return TypeAdapter(type)
+    except PydanticSchemaGenerationError as error:
+        raise BadInput(f"output_type={type!r}: {error}") from error

@@ -1,0 +1,17 @@
+"""The directory in which a session keeps its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import BadInput
+
+
+def make_directory(root: str | Path) -> Path:
+    """Make it, if it is not there; its absolute path."""
+    path = Path(root).expanduser().absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"the scratchpad {path} cannot be made: {error.strerror}") from error
+    return path
