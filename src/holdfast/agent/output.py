@@ -80,7 +80,7 @@ class Output(Generic[OutputT]):
         last = session.transcript[-1]
         if last.role == "tool":
             return self._find_result(session)
-        if last.role != "assistant":
+        if last.role != "assistant" or not session.continuable:
             return None
         if self._adapter is None:
             return Ended(last.text)

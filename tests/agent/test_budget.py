@@ -1,0 +1,105 @@
+"""Budgets: reserved before a request, settled after it, and the model is told before they end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import BadInput, Budget, Message, ModelError, Price, Reply, Text, Usage
+from holdfast.entries import ModelRequested
+from tests.agent.stage import Counting, World, call, fresh_store, make
+
+PRICE = Price(input_usd_per_mtok=1.0, output_usd_per_mtok=10.0)
+
+
+def looks(prompt: holdfast.Prompt) -> Any:
+    """Goes on for ever."""
+    said = Message(role="assistant", blocks=(call("look", what=str(len(prompt.messages))),))
+    return Reply(message=said, usage=Usage(input_tokens=100, output_tokens=50))
+
+
+@pytest.mark.parametrize(
+    ("budget", "cap"),
+    [
+        (Budget(tokens=2_000), "tokens"),
+        (Budget(usd=0.01), "usd"),
+        (Budget(steps=4), "steps"),
+        (Budget(seconds=0.0), "seconds"),
+    ],
+)
+async def test_every_cap_is_a_wall(budget: Budget, cap: str) -> None:
+    """It is never passed, whatever the model wants, and the outcome says which it was."""
+    agent = make(looks, budget=budget, price=PRICE, max_tokens=500)
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert (outcome.status, outcome.reason) == ("failed", "budget_spent")
+        assert cap in outcome.error
+        spent = (await store.load("s")).budget
+        assert spent.tokens <= (budget.tokens or 10**9)
+        assert spent.usd <= (budget.usd or 10**9)
+        assert spent.steps <= (budget.steps or 10**9)
+        again = await agent.resume("s", store=store)
+        assert (again.reason, again.usage) == ("budget_spent", outcome.usage)
+
+
+async def test_what_a_reply_costs_follows_from_its_usage() -> None:
+    said = Reply(
+        message=Message(role="assistant", blocks=(Text("Hello."),)),
+        usage=Usage(input_tokens=1_000_000, output_tokens=100_000),
+    )
+    agent = make([said], price=PRICE)
+    async with fresh_store() as store:
+        assert (await agent.run("Hi", store=store)).cost_usd == pytest.approx(2.0)
+
+
+async def test_near_the_end_replies_must_be_shorter_and_the_model_is_told() -> None:
+    model = Counting(looks)
+    agent = make(model, budget=Budget(tokens=3_000), max_tokens=1_000)
+    async with fresh_store() as store:
+        await agent.run("Go", session="s", store=store)
+        limits = [prompt.max_tokens or 0 for prompt in model.prompts]
+        assert limits[0] == 1_000
+        assert 0 < limits[-1] < 1_000
+        assert "last reply" in model.prompts[-1].instructions
+        assert "last reply" not in model.prompts[0].instructions
+
+
+async def test_a_request_is_reserved_for_as_it_may_cost_at_most() -> None:
+    agent = make(["Hello."], budget=Budget(tokens=10_000, usd=1.0), price=PRICE, max_tokens=500)
+    async with fresh_store() as store:
+        await agent.run("Hi", session="s", store=store)
+        (asked,) = [
+            entry.body
+            async for entry in store.tail("s", follow=False)
+            if isinstance(entry.body, ModelRequested)
+        ]
+        assert asked.reserved.tokens > 500
+        assert asked.reserved.usd > 500 * 10.0 / 1_000_000
+        assert (await store.load("s")).budget.reserved == holdfast.Reservation()
+
+
+async def test_a_reply_that_was_cut_off_counts_as_made() -> None:
+    cut = ModelError("connection lost", retryable=True, charged=True)
+    agent = make([cut, "Hello."], budget=Budget(tokens=10_000), max_tokens=500)
+    async with fresh_store() as store:
+        outcome = await agent.run("Hi", session="s", store=store)
+        assert outcome.output == "Hello."
+        assert outcome.usage.tokens > 500
+
+
+async def test_a_cap_in_usd_needs_a_price() -> None:
+    agent = make(["Hello."], budget=Budget(usd=1))
+    async with fresh_store() as store:
+        with pytest.raises(BadInput, match="a budget in USD needs a price"):
+            await agent.run("Hi", session="s", store=store)
+
+
+async def test_more_budget_lets_a_session_go_on() -> None:
+    world = World()
+    poor = make([call("look", what="a"), "Done."], world, budget=Budget(steps=1))
+    rich = make([call("look", what="a"), "Done."], world, budget=Budget(steps=5))
+    async with fresh_store() as store:
+        assert (await poor.run("Go", session="s", store=store)).reason == "budget_spent"
+        assert (await rich.resume("s", store=store)).output == "Done."

@@ -1,0 +1,97 @@
+"""Typed output: the model ends by calling a tool, and what it gives is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field, field_validator
+
+from holdfast import Agent, BadInput, ScriptedModel
+from tests.agent.stage import call, fresh_store, make, texts
+
+
+class Refund(BaseModel):
+    """What came of it."""
+
+    order: str
+    cents: int = Field(gt=0)
+
+    @field_validator("order")
+    @classmethod
+    def check_order(cls, order: str) -> str:
+        """What a schema cannot say."""
+        if not order.startswith("o-"):
+            raise ValueError("orders begin with o-")
+        return order
+
+
+@dataclass
+class Point:
+    """A place."""
+
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("type", "args", "expected"),
+    [
+        (Refund, {"order": "o-42", "cents": 5}, Refund(order="o-42", cents=5)),
+        (Point, {"x": 3}, Point(3)),
+        (int, {"result": 7}, 7),
+        (list[Point], {"result": [{"x": 1}]}, [Point(1)]),
+        (dict[str, int], {"a": 1}, {"a": 1}),
+    ],
+)
+async def test_the_output_is_of_its_type(type: Any, args: Any, expected: Any) -> None:
+    agent = make([call("final_result", **args)], output_type=type)
+    async with fresh_store() as store:
+        first = await agent.run("Go", session="s", store=store)
+        assert (first.status, first.output) == ("completed", expected)
+        assert (await agent.resume("s", store=store)).output == expected
+
+
+async def test_a_wrong_one_goes_back_to_the_model() -> None:
+    agent = make(
+        [
+            call("final_result", order="o-42", cents=0),
+            call("final_result", order="42", cents=5),
+            call("final_result", order="o-42", cents=5),
+        ],
+        output_type=Refund,
+    )
+    async with fresh_store() as store:
+        assert (await agent.run("Go", session="s", store=store)).output == Refund(order="o-42", cents=5)
+        said = await texts(store, "s")
+        assert "args.cents" in said[2]
+        assert "orders begin with o-" in said[4]
+
+
+async def test_text_is_taken_if_it_is_what_was_asked_for() -> None:
+    agent = make(['{"x": 4}'], output_type=Point)
+    async with fresh_store() as store:
+        assert (await agent.run("Go", store=store)).output == Point(4)
+
+
+async def test_a_model_that_only_talks_is_reminded_and_then_given_up() -> None:
+    agent = make(lambda prompt: "Well …", output_type=Point)
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert (outcome.status, outcome.reason, outcome.output) == ("failed", "no_output", None)
+        assert [said for said in await texts(store, "s") if said.startswith("user")] == [
+            "user: Go",
+            *["user: Give your answer by calling final_result; plain text is not read."] * 3,
+        ]
+
+
+async def test_the_session_goes_on_after_a_typed_output() -> None:
+    agent = make([call("final_result", x=1), call("final_result", id="c2", x=2)], output_type=Point)
+    async with fresh_store() as store:
+        await agent.run("Go", session="s", store=store)
+        assert (await agent.run("Again", session="s", store=store)).output == Point(2)
+
+
+def test_what_has_no_schema_is_refused_at_once() -> None:
+    with pytest.raises(BadInput, match="output_type"):
+        Agent(ScriptedModel([]), output_type=type("Odd", (), {}))
