@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 import anyio
 from typing_extensions import TypeVar
@@ -39,9 +39,9 @@ from ..tools.running import InDoubtPolicy
 from ..tools.tool import AnyTool, Retry, tool
 from .asking import Asker
 from .delegate import DelegateFailed, check_depth, derive_id, is_held, working_for
-from .loop import Compact, Drive, Makeup, Tell, tell_nobody
+from .loop import Compact, Drive, Makeup, Tell, digest_of, tell_nobody
 from .model import Model
-from .outcome import Event, Outcome, OutcomeStatus, OutputT
+from .outcome import Event, Outcome, OutputT
 from .output import Ended, Output
 from .prices import Price
 from .streaming import stream
@@ -49,7 +49,6 @@ from .streaming import stream
 log = logging.getLogger("holdfast")
 DepsT = TypeVar("DepsT", default=Any)
 _MODEL_RETRY = Retry(attempts=5, backoff_s=1.0, backoff_max_s=60.0)
-_ENDS: Mapping[str, OutcomeStatus] = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}
 
 
 class Agent(Generic[DepsT, OutputT]):
@@ -287,19 +286,22 @@ class Agent(Generic[DepsT, OutputT]):
             parent=parent,
             model=makeup.asker.model.name,
             instructions=makeup.instructions,
-            tools=makeup.digests,
+            tools=digest_of(makeup.list_tools()),
         ) as run:
             return await Drive(makeup, session, run, deps=deps, tell=tell).go(message)
 
-    def _find_recorded(self, session: Session, *ends: str) -> Outcome[OutputT] | None:
+    def _find_recorded(
+        self, session: Session, *ends: Literal["completed", "failed"]
+    ) -> Outcome[OutputT] | None:
         """The outcome of the last run, if it came to one of these ends and nothing has happened since."""
         facts = session.state.facts
         head = facts.head
         found = self._output.find(session) if head.status == "completed" else None
-        if head.status not in ends or (head.status == "completed" and not isinstance(found, Ended)):
+        status = next((end for end in ends if end == head.status), None)
+        if status is None or (status == "completed" and not isinstance(found, Ended)):
             return None
         return Outcome(
-            status=_ENDS[head.status],
+            status=status,
             session=session.id,
             run=RunId(next(reversed(facts.runs), "")),
             output=found.output if isinstance(found, Ended) else None,
@@ -362,7 +364,8 @@ class Agent(Generic[DepsT, OutputT]):
     async def _delegate(
         self, parent: Session, session: Session, task: str, deps: DepsT, link: Parent
     ) -> Outcome[OutputT]:
-        recorded = self._find_recorded(session, *_ENDS)
+        # One that was cancelled along with its parent goes on with it.
+        recorded = self._find_recorded(session, "completed", "failed")
         if recorded is not None and not is_held(parent, session):
             return recorded
         async with working_for(parent, session, self._budget):

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, TypeAlias
 
 import msgspec
@@ -57,18 +56,12 @@ class Makeup(Generic[OutputT]):
         self.name, self.asker, self.registry, self.instructions = name, asker, registry, instructions
         self.output, self.max_steps, self.compact = output, max_steps, compact
 
-    @cached_property
-    def specs(self) -> Sequence[ToolSpec]:
-        """The tools as the model is told of them."""
+    def list_tools(self) -> list[ToolSpec]:
+        """The tools as the model is told of them. The registry may have got another one since."""
         return [
             ToolSpec(name=tool.name, description=tool.description, schema=tool.schema)
             for tool in self.registry.tools.values()
         ]
-
-    @cached_property
-    def digests(self) -> Mapping[str, str]:
-        """What tells whether a tool is still the one that a run began with."""
-        return {spec.name: hashlib.sha256(msgspec.json.encode(spec)).hexdigest() for spec in self.specs}
 
 
 class Drive(Generic[OutputT]):
@@ -78,7 +71,7 @@ class Drive(Generic[OutputT]):
         self, makeup: Makeup[OutputT], session: Session, run: Run, *, deps: object, tell: Tell
     ) -> None:
         self._makeup, self._session, self._run = makeup, session, run
-        self._deps, self._tell = deps, tell
+        self._deps, self._tell, self._specs = deps, tell, makeup.list_tools()
         self._steps = _count_steps(session, run.id)
 
     async def go(self, message: str | Message | ForeignMessage | None) -> Outcome[OutputT]:
@@ -137,7 +130,7 @@ class Drive(Generic[OutputT]):
         prompt = Prompt(
             messages=list(self._session.transcript),
             instructions=instructions,
-            tools=self._makeup.specs,
+            tools=self._specs,
             stream=self._tell is not tell_nobody,
         )
         await self._makeup.asker.ask(self._run, lambda: self._session.budget, prompt, self._tell)
@@ -213,6 +206,11 @@ class Drive(Generic[OutputT]):
             cost_usd=head.usd,
             waiting=waiting,
         )
+
+
+def digest_of(tools: Iterable[ToolSpec]) -> dict[str, str]:
+    """What tells whether a tool is still the one that a run began with."""
+    return {spec.name: hashlib.sha256(msgspec.json.encode(spec)).hexdigest() for spec in tools}
 
 
 def tell_nobody(event: Event[Any]) -> None:

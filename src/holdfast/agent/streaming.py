@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -27,10 +28,14 @@ async def stream(work: Callable[[Tell], Awaitable[object]]) -> AsyncGenerator[Ev
     scope, ended = anyio.CancelScope(), anyio.Event()
     failures: list[BaseException] = []
 
+    def tell(event: Event[OutputT]) -> None:
+        with suppress(anyio.BrokenResourceError):  # Nobody listens any more: the cancellation is on its way.
+            send.send_nowait(event)
+
     async def work_on() -> None:
         try:
             with scope:
-                await work(send.send_nowait)
+                await work(tell)
         except BaseException as error:
             failures.append(error)
         finally:

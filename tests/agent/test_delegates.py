@@ -1,0 +1,204 @@
+"""Delegates: an agent as a tool, with a session of its own under the root's ledger and budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+import holdfast
+from holdfast import Budget, Message, Price, Reply, ScriptedModel, Text, Usage
+from tests.agent.stage import Counting, World, call, fresh_store, make, texts
+
+
+@pytest.fixture
+def world() -> World:
+    """The outside world."""
+    return World()
+
+
+async def child_of(store: holdfast.Store, parent: str) -> holdfast.Head:
+    """The one delegate."""
+    (head,) = [head async for head in store.sessions(parent=parent)]
+    return head
+
+
+async def test_a_delegate_works_in_a_session_of_its_own(world: World) -> None:
+    """Its run knows its parent, by session, run and call; its answer is the call's result."""
+    helper = make([call("look", what="x"), "It is fine."], world, name="helper")
+    agent = make([call("helper", task="Look at x"), "Thanks."], world, name="boss", tools=[helper.as_tool()])
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert (await texts(store, "s"))[2] == "tool: It is fine."
+        child = await child_of(store, "s")
+        assert (await texts(store, child.session))[0] == "user: Look at x"
+        (run,) = [one async for one in store.runs(session=child.session)]
+        assert run.parent is not None
+        assert (run.parent.session, run.parent.run, run.parent.call) == ("s", outcome.run, "c-helper")
+        assert [one.run async for one in store.runs(parent=outcome.run)] == [run.run]
+
+
+async def test_what_is_done_once_per_session_is_done_once_per_root(world: World) -> None:
+    """Whether the root did it first, another delegate, or both at once."""
+    one = make([call("pay", what="42"), "Paid."], world, name="one")
+    two = make([call("pay", what="42"), "Paid, too."], world, name="two")
+    agent = make(
+        [
+            [call("one", task="Pay"), call("two", task="Pay")],
+            call("pay", what="42"),
+            call("one", id="again", task="Pay again"),
+            "Done.",
+        ],
+        world,
+        tools=[one.as_tool(), two.as_tool()],
+    )
+    async with fresh_store() as store:
+        assert (await agent.run("Go", session="s", store=store)).output == "Done."
+        rows = (await store.load("s")).facts.effects.rows.values()
+        assert [row.tool for row in rows if row.changes_the_world] == ["pay"]
+    assert world.done == ["pay 42"]
+
+
+async def test_a_delegate_that_waits_makes_its_parent_wait(world: World) -> None:
+    """The outcome says what for, and in which session; answered there, all go on."""
+    helper = make([call("fire", what="bob"), "Fired."], world, name="helper")
+    agent = make(
+        [[call("helper", task="Fire bob"), call("look", what="x")], "Done."], world, tools=[helper.as_tool()]
+    )
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert outcome.status == "waiting"
+        (one,) = outcome.waiting
+        child = await child_of(store, "s")
+        assert (one.session, one.tool, one.kind) == (child.session, "fire", "approval")
+        assert (await agent.resume("s", store=store)).waiting == outcome.waiting
+        await store.approve(one.session, one.call, by="ann")
+        assert (await agent.resume("s", store=store)).output == "Done."
+        assert (await texts(store, "s"))[2] == "tool: Fired., x is fine"
+        assert not any(held.held for held in (await store.load("s")).facts.delegates.values())
+    assert world.done == ["fire bob"]
+
+
+async def test_a_doubt_of_a_delegate_is_settled_in_the_root(world: World) -> None:
+    helper = make([call("vanish", what="x"), "Gone."], world, name="helper")
+    agent = make([call("helper", task="Vanish"), "Done."], world, tools=[helper.as_tool()])
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        (one,) = outcome.waiting
+        assert (one.session, one.tool, one.kind) == ("s", "vanish", "in_doubt")
+        await store.resolve(one.session, one.call, "landed", by="ann", result="it is gone")
+        assert (await agent.resume("s", store=store)).output == "Done."
+        child = await child_of(store, "s")
+        assert (await texts(store, child.session))[2] == "tool: it is gone"
+    assert world.done == ["vanish x"]
+
+
+async def test_a_delegate_that_was_cancelled_is_taken_up_again(world: World) -> None:
+    """Not begun anew: what it was told and did is kept."""
+    begun = anyio.Event()
+
+    @holdfast.tool(side_effects={"read"})
+    async def stall() -> str:
+        """Never ends, the first time."""
+        if not begun.is_set():
+            begun.set()
+            await anyio.sleep_forever()
+        return "at last"
+
+    model = Counting([call("pay", what="42"), call("stall"), "Fine."])
+    helper = make(model, world, name="helper", tools=[stall])
+    agent = make([call("helper", task="Stall"), "Done."], world, tools=[helper.as_tool()])
+    async with fresh_store() as store:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: agent.run("Go", session="s", store=store))
+            await begun.wait()
+            tasks.cancel_scope.cancel()
+        assert (await agent.resume("s", store=store)).output == "Done."
+        await child_of(store, "s")
+    assert world.done == ["pay 42"]
+    assert len(model.prompts) == 3
+
+
+def costly(text: str) -> Reply:
+    """A reply that costs a tenth of a dollar."""
+    return Reply(message=Message(role="assistant", blocks=(Text(text),)), usage=Usage(output_tokens=10_000))
+
+
+PRICE = Price(input_usd_per_mtok=0.0, output_usd_per_mtok=10.0)
+
+
+async def test_what_a_delegate_spends_is_the_roots(world: World) -> None:
+    helper = make([costly("Fine.")], world, name="helper", price=PRICE, max_tokens=20_000)
+    agent = make(
+        [call("helper", task="Look"), costly("Done.")],
+        world,
+        tools=[helper.as_tool()],
+        price=PRICE,
+        budget=Budget(usd=2),
+        max_tokens=20_000,
+    )
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert outcome.cost_usd == pytest.approx(0.2, rel=1e-2)
+        child = await store.load((await child_of(store, "s")).session)
+        assert child.budget.caps.usd == pytest.approx(1.0, rel=1e-2)
+
+
+async def test_a_delegate_hits_the_wall_of_its_share(world: World) -> None:
+    """Its parent goes on with what is left."""
+    helper = make(lambda prompt: _look(len(prompt.messages)), world, name="helper", max_tokens=500)
+    agent = make(
+        [call("helper", task="Look for ever"), "Never mind."],
+        world,
+        tools=[helper.as_tool()],
+        budget=Budget(tokens=20_000),
+        max_tokens=500,
+    )
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert outcome.output == "Never mind."
+        assert "budget_spent" in (await texts(store, "s"))[2]
+        assert outcome.usage.tokens <= 20_000
+
+
+def _look(number: int) -> Reply:
+    said = Message(role="assistant", blocks=(call("look", what=str(number)),))
+    return Reply(message=said, usage=Usage(input_tokens=200, output_tokens=200))
+
+
+async def test_agents_that_feed_each_other_hit_a_wall(world: World) -> None:
+    """With a budget or without one."""
+
+    def feed(prompt: holdfast.Prompt) -> Any:
+        last = prompt.messages[-1]
+        return call("other", task="You do it") if last.role == "user" else "They could not."
+
+    agent = make(ScriptedModel(feed), world, name="other")
+    agent.registry.add(agent.as_tool())
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert outcome.output == "They could not."
+        assert len([head async for head in store.sessions()]) == 9
+
+
+async def test_a_delegate_gives_data_where_it_has_an_output_type(world: World) -> None:
+    helper = make([call("final_result", result=7)], world, name="helper", output_type=int)
+    agent = make([call("helper", task="Count"), "Done."], world, tools=[helper.as_tool()])
+    async with fresh_store() as store:
+        await agent.run("Go", session="s", store=store)
+        message = (await store.load("s")).transcript[2]
+        assert isinstance(message, Message)
+        (block,) = message.blocks
+        assert isinstance(block, holdfast.ToolResult)
+        assert block.value == 7
+
+
+async def test_delegates_are_not_taken_up_without_their_parents(world: World) -> None:
+    helper = make(lambda prompt: "Fine.", world, name="helper")
+    async with fresh_store() as store:
+        async with store.session("child", parent=holdfast.Parent(session="s")) as session:
+            await session.run(agent="helper").__aenter__()
+            await session.add("Go")
+            await session.flush()
+        assert await helper.resume_all(store) == []

@@ -1,0 +1,134 @@
+"""Events as they happen."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+import holdfast
+from holdfast import (
+    BadInput,
+    Checkpoint,
+    ModelError,
+    Outcome,
+    Result,
+    Retrying,
+    TextDelta,
+    ToolCall,
+)
+from tests.agent.stage import World, call, fresh_store, make
+
+
+@pytest.fixture
+def world() -> World:
+    """The outside world."""
+    return World()
+
+
+async def test_everything_is_told_in_order_and_the_outcome_comes_last(world: World) -> None:
+    agent = make([["Let me see.", call("look", what="x")], "All is fine."], world)
+    async with fresh_store() as store:
+        events = [event async for event in agent.stream("Go", session="s", store=store)]
+        kinds = [type(event) for event in events]
+        first = "".join(event.text for event in events if isinstance(event, TextDelta))
+        assert first == "Let me see.All is fine."
+        without_text = [kind for kind in kinds if kind is not TextDelta]
+        assert without_text == [ToolCall, Result, Checkpoint, Checkpoint, Outcome]
+        outcome = events[-1]
+        assert isinstance(outcome, Outcome)
+        assert outcome.output == "All is fine."
+        resumed = [event async for event in agent.stream(session="s", store=store)]
+        assert resumed == [outcome]
+
+
+async def test_results_come_as_they_are_there(world: World) -> None:
+    """A slow call does not hold back the others."""
+    shown = anyio.Event()
+
+    @holdfast.tool(side_effects={"read"})
+    async def slow() -> str:
+        """Ends once the other result was seen."""
+        await shown.wait()
+        return "slow"
+
+    agent = make([[call("slow"), call("look", what="x")], "Done."], world, tools=[slow])
+    names: list[str] = []
+    async with fresh_store() as store:
+        async for event in agent.stream("Go", session="s", store=store):
+            if isinstance(event, Result):
+                names.append(event.name)
+                shown.set()
+    assert names == ["look", "slow"]
+
+
+async def test_deltas_are_not_in_the_journal_and_whole_replies_are(world: World) -> None:
+    agent = make(["All is fine."], world)
+    async with fresh_store() as store:
+        async for _ in agent.stream("Go", session="s", store=store):
+            pass
+        said = [entry async for entry in store.tail("s", follow=False) if entry.kind == "model.replied"]
+        assert len(said) == 1
+
+
+async def test_who_listens_is_told_that_a_reply_begins_anew(world: World) -> None:
+    agent = make([ModelError("busy", retryable=True), "Fine."], world)
+    async with fresh_store() as store:
+        events = [event async for event in agent.stream("Go", session="s", store=store)]
+        (retry,) = [event for event in events if isinstance(event, Retrying)]
+        assert (retry.error, retry.attempt) == ("busy", 1)
+
+
+async def test_an_error_reaches_who_listens(world: World) -> None:
+    agent = make([ZeroDivisionError("oops")], world)
+    async with fresh_store() as store:
+        with pytest.raises(ZeroDivisionError):
+            async for _ in agent.stream("Go", session="s", store=store):
+                pass
+
+
+async def test_who_stops_listening_stops_the_run(world: World) -> None:
+    """What was done is durable; the session can be resumed."""
+    agent = make([call("pay", what="42"), call("look", what="x"), "Done."], world)
+    async with fresh_store() as store:
+        async with aclosing(agent.stream("Go", session="s", store=store)) as events:
+            async for event in events:
+                if isinstance(event, Result):
+                    break
+        assert (await store.load("s")).status == "cancelled"
+        assert (await agent.resume("s", store=store)).output == "Done."
+    assert world.done == ["pay 42"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_stream_that_is_dropped_half_way_ends_by_itself(world: World) -> None:
+    """Under trio it does so as well, with a warning of trio's own."""
+    agent = make([call("pay", what="42"), call("look", what="x"), "Done."], world)
+    async with fresh_store() as store:
+        async for event in agent.stream("Go", session="s", store=store):
+            if isinstance(event, Result):
+                break
+        del event
+        gc.collect()
+        with anyio.fail_after(30):
+            outcome = await agent.resume("s", store=store, wait_s=20)
+        assert outcome.output == "Done."
+
+
+async def test_what_the_listener_does_is_not_part_of_the_run(world: World) -> None:
+    """A run that it starts between two events has no parent."""
+    agent = make(lambda prompt: "Fine.", world)
+    async with fresh_store() as store:
+        async for event in agent.stream("Go", session="a", store=store):
+            if isinstance(event, TextDelta):
+                await agent.run("Go", session="b", store=store)
+        (run,) = [one async for one in store.runs(session="b")]
+        assert run.parent is None
+
+
+async def test_a_stream_needs_something_to_do(world: World) -> None:
+    with pytest.raises(BadInput, match="needs a message"):
+        async for _ in make([], world).stream():
+            pass
