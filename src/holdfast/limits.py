@@ -113,3 +113,6 @@ DELEGATE_DEPTH_MAX = 8
 
 RESUME_CONCURRENCY = 8
 """Sessions that `resume_all` drives at once, unless said otherwise."""
+
+RETRY_AFTER_MAX_S = 300.0
+"""If a provider says to come back later than this, the run ends: it can be resumed then."""

@@ -56,6 +56,25 @@ async def test_another_message_goes_on_with_the_session() -> None:
         assert len(await texts(store, "s")) == 4
 
 
+async def test_several_agents_take_turns_in_a_session_that_is_open() -> None:
+    one, two = make(["One."], name="one"), make(["One.", "Two."], name="two")
+    async with fresh_store() as store, store.session("s") as session:
+        await one.run("First", session=session)
+        outcome = await two.run("Second", session=session)
+        assert outcome.output == "Two."
+        assert await two.resume(session) == outcome
+        assert [run.agent for run in session.state.facts.runs.values()] == ["one", "two"]
+
+
+async def test_a_provider_that_says_much_later_ends_the_run() -> None:
+    """It can be resumed then."""
+    agent = make([ModelError("come back tomorrow", retryable=True, retry_after_s=86_400), "Hello."])
+    async with fresh_store() as store:
+        outcome = await agent.run("Hi", session="s", store=store)
+        assert (outcome.status, outcome.reason) == ("failed", "model_error")
+        assert (await agent.resume("s", store=store)).output == "Hello."
+
+
 async def test_without_a_session_every_run_has_its_own() -> None:
     agent = make(lambda prompt: "Hello.", name="clerk")
     async with fresh_store() as store:

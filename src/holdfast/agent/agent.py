@@ -122,7 +122,7 @@ class Agent(Generic[DepsT, OutputT]):
         self,
         message: str | Message | ForeignMessage,
         *,
-        session: str | None = None,
+        session: str | Session | None = None,
         store: Store | None = None,
         deps: DepsT | None = None,
         run_id: str | None = None,
@@ -133,15 +133,16 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Outcome[OutputT]:
         """Give the agent a message, and drive the session until there is an outcome.
 
-        A session that is there already goes on: what a dead process left unfinished is finished first.
-        Without a `session` there is a new one; without a `store`, `HOLDFAST_STORE` names it.
+        A session that is there already goes on: what a dead process left unfinished is finished first. It is
+        named by its id, or given as it was opened. Without a `session` there is a new one; without a `store`,
+        `HOLDFAST_STORE` names it.
         """
         async with self._open(session, store, labels=labels, cadence=cadence, wait_s=wait_s) as opened:
             return await self._drive(opened, message, deps=deps, run_id=run_id, parent=parent)
 
     async def resume(
         self,
-        session: str,
+        session: str | Session,
         *,
         store: Store | None = None,
         deps: DepsT | None = None,
@@ -159,7 +160,7 @@ class Agent(Generic[DepsT, OutputT]):
         self,
         message: str | Message | ForeignMessage | None = None,
         *,
-        session: str | None = None,
+        session: str | Session | None = None,
         store: Store | None = None,
         deps: DepsT | None = None,
         run_id: str | None = None,
@@ -238,7 +239,7 @@ class Agent(Generic[DepsT, OutputT]):
     @asynccontextmanager
     async def _open(
         self,
-        id: str | None,
+        given: str | Session | None,
         store: Store | None,
         *,
         create: bool = True,
@@ -247,7 +248,10 @@ class Agent(Generic[DepsT, OutputT]):
         wait_s: float,
     ) -> AsyncIterator[Session]:
         _ = self._makeup  # A model that cannot be had is an error before anything is written.
-        chosen = id or f"{self.name or 'session'}-{secrets.token_hex(4)}"
+        if isinstance(given, Session):
+            yield given
+            return
+        chosen = given or f"{self.name or 'session'}-{secrets.token_hex(4)}"
         if store is None:
             async with open_store() as own:
                 async with self._open(

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..budget import BudgetState, Reservation
 from ..errors import BadInput, ModelError
-from ..limits import REPLY_TOKENS_MIN
+from ..limits import REPLY_TOKENS_MIN, RETRY_AFTER_MAX_S
 from ..session.run import Run
 from ..tools.tool import Retry
 from .model import Model, Prompt, Reply, TextDelta
@@ -51,9 +51,9 @@ class Asker(Struct, frozen=True, kw_only=True):
                 await self._ask_once(run, budget(), prompt, tell)
                 return
             except ModelError as error:
-                if not error.retryable or attempt == self.retry.attempts:
-                    raise
                 pause_s = max(self.retry.pause_s(attempt, random.random()), error.retry_after_s or 0.0)
+                if not error.retryable or attempt == self.retry.attempts or pause_s > RETRY_AFTER_MAX_S:
+                    raise
                 tell(Retrying(error=str(error), attempt=attempt, pause_s=pause_s))
                 await anyio.sleep(pause_s)
 
