@@ -300,7 +300,7 @@ class Agent(Generic[DepsT, OutputT]):
         """The outcome of the last run, if it came to one of these ends and nothing has happened since."""
         facts = session.state.facts
         head = facts.head
-        found = self._output.find(session) if head.status == "completed" else None
+        found = self._output.find(session, session.transcript) if head.status == "completed" else None
         status = next((end for end in ends if end == head.status), None)
         if status is None or (status == "completed" and not isinstance(found, Ended)):
             return None

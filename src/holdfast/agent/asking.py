@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..budget import BudgetState, Reservation
 from ..errors import BadInput, ModelError
 from ..limits import REPLY_TOKENS_MIN, RETRY_AFTER_MAX_S
+from ..messages import Message
 from ..session.run import Run
 from ..tools.tool import Retry
 from .model import Model, Prompt, Reply, TextDelta
@@ -22,6 +23,8 @@ from .prices import Price, find_cost_usd, find_reserve_usd
 from .tokens import estimate_input_tokens
 
 Tell: TypeAlias = Callable[[TextDelta | Retrying], None]
+Sign: TypeAlias = Callable[[Message], Message]
+"""Says on a reply whose it is."""
 
 LAST_CALL: Final = (
     "This is the last reply that the budget allows: answer now with what you have, and call no more tools."
@@ -44,11 +47,13 @@ class Asker(Struct, frozen=True, kw_only=True):
                 "give the agent price=holdfast.Price(…), or cap tokens instead"
             )
 
-    async def ask(self, run: Run, budget: Callable[[], BudgetState], prompt: Prompt, tell: Tell) -> None:
+    async def ask(
+        self, run: Run, budget: Callable[[], BudgetState], prompt: Prompt, *, sign: Sign, tell: Tell
+    ) -> None:
         """Ask until there is a reply, and record it. Every attempt is on record, and reserved for."""
         for attempt in range(1, self.retry.attempts + 1):
             try:
-                await self._ask_once(run, budget(), prompt, tell)
+                await self._ask_once(run, budget(), prompt, sign, tell)
                 return
             except ModelError as error:
                 pause_s = max(self.retry.pause_s(attempt, random.random()), error.retry_after_s or 0.0)
@@ -57,14 +62,14 @@ class Asker(Struct, frozen=True, kw_only=True):
                 tell(Retrying(error=str(error), attempt=attempt, pause_s=pause_s))
                 await anyio.sleep(pause_s)
 
-    async def _ask_once(self, run: Run, budget: BudgetState, prompt: Prompt, tell: Tell) -> None:
+    async def _ask_once(self, run: Run, budget: BudgetState, prompt: Prompt, sign: Sign, tell: Tell) -> None:
         prompt, held = self._reserve(budget, prompt)
         async with run.request(
             model=self.model.name, reserve_usd=held.usd, reserve_tokens=held.tokens
         ) as request:
             reply = await self._listen(prompt, tell)
             cost_usd = find_cost_usd(self.model.name, reply.usage, price=self.price)
-            await request.reply(reply.message, usage=reply.usage, cost_usd=cost_usd or 0.0)
+            await request.reply(sign(reply.message), usage=reply.usage, cost_usd=cost_usd or 0.0)
 
     async def _listen(self, prompt: Prompt, tell: Tell) -> Reply:
         reply: Reply | None = None

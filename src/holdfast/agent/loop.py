@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import BudgetSpent, ModelError
 from ..ids import RunId
-from ..messages import ForeignMessage, Message, ToolCall, calls_of
+from ..messages import AnyMessage, ForeignMessage, Json, Message, ToolCall, calls_of
 from ..session.run import Run
 from ..session.session import Session
 from ..session.store import Store
@@ -64,13 +65,47 @@ class Makeup(Generic[OutputT]):
         ]
 
 
+class Part(Struct, frozen=True, kw_only=True):
+    """What an agent sees of a session, adds to its instructions, and says of itself on its replies.
+
+    Alone it sees everything; in a thread with others, theirs as somebody else's.
+    """
+
+    agent: str | None
+    metadata: dict[str, Json] = {}
+
+    def see(self, session: Session) -> Sequence[AnyMessage]:
+        """The messages as the model is given them."""
+        return session.transcript
+
+    def instruct(self, session: Session, instructions: str) -> str:
+        """The instructions, and what there is to add at this point."""
+        return instructions
+
+    def sign(self, message: Message) -> Message:
+        """The reply, with the agent's name where it has none."""
+        if self.agent is None and not self.metadata:
+            return message
+        return replace(
+            message, agent=message.agent or self.agent, metadata={**message.metadata, **self.metadata}
+        )
+
+
 class Drive(Generic[OutputT]):
     """One drive of the loop, in a run of the session."""
 
     def __init__(
-        self, makeup: Makeup[OutputT], session: Session, run: Run, *, deps: object, tell: Tell
+        self,
+        makeup: Makeup[OutputT],
+        session: Session,
+        run: Run,
+        *,
+        deps: object,
+        tell: Tell,
+        part: Part | None = None,
     ) -> None:
         self._makeup, self._session, self._run = makeup, session, run
+        self._part = part or Part(agent=makeup.name)
         self._deps, self._tell, self._specs = deps, tell, makeup.list_tools()
         self._steps = _count_steps(session, run.id)
 
@@ -100,7 +135,7 @@ class Drive(Generic[OutputT]):
     async def _go_on(self) -> Outcome[OutputT]:
         session = self._session
         while True:
-            found = self._makeup.output.find(session)
+            found = self._makeup.output.find(session, self._part.see(session))
             if isinstance(found, Ended):
                 self._run.complete()
                 return self._conclude("completed", output=found.output)
@@ -124,16 +159,18 @@ class Drive(Generic[OutputT]):
     # -- a step --------------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
-        instructions = self._makeup.instructions
+        instructions = self._part.instruct(self._session, self._makeup.instructions)
         if self._is_last_step():
             instructions = f"{instructions}\n\n{LAST_CALL}".strip()
         prompt = Prompt(
-            messages=list(self._session.transcript),
+            messages=list(self._part.see(self._session)),
             instructions=instructions,
             tools=self._specs,
             stream=self._tell is not tell_nobody,
         )
-        await self._makeup.asker.ask(self._run, lambda: self._session.budget, prompt, self._tell)
+        await self._makeup.asker.ask(
+            self._run, lambda: self._session.budget, prompt, sign=self._part.sign, tell=self._tell
+        )
 
     def _is_last_step(self) -> bool:
         budget = self._session.budget

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from msgspec import Struct
 
 from ..errors import BadInput
-from ..messages import Json, Message, ToolResult, calls_of
+from ..messages import AnyMessage, Json, Message, Text, ToolResult, calls_of
 from ..session.session import Session
 from ..tools.tool import AnyTool, tool
 from .outcome import OutputT
@@ -73,21 +73,21 @@ class Output(Generic[OutputT]):
         assert self._adapter is not None
         return self._adapter.validate_python(given["result"] if self._wrapped else given)
 
-    def find(self, session: Session) -> Ended | Misses | None:
-        """The output, if the model has given it; None if it is the model's turn."""
-        if not len(session.transcript):
+    def find(self, session: Session, seen: Sequence[AnyMessage]) -> Ended | Misses | None:
+        """The output, if the model has given it in what it has `seen`; None if it is the model's turn."""
+        if not len(seen) or not session.continuable:
             return None
-        last = session.transcript[-1]
+        last = seen[-1]
         if last.role == "tool":
             return self._find_result(session)
-        if last.role != "assistant" or not session.continuable:
+        if last.role != "assistant":
             return None
         if self._adapter is None:
             return Ended(last.text)
         try:
             return Ended(self._adapter.validate_json(last.text))
         except ValueError:
-            return self._miss(session)
+            return self._miss(seen)
 
     def _find_result(self, session: Session) -> Ended | None:
         found = session.state.transcript_fold.find_last_reply()
@@ -101,10 +101,10 @@ class Output(Generic[OutputT]):
                 return Ended(self._read(given.value))
         return None
 
-    def _miss(self, session: Session) -> Misses:
+    def _miss(self, seen: Sequence[AnyMessage]) -> Misses:
         nudges = 0
-        for place in range(len(session.transcript) - 1, -1, -1):
-            message = session.transcript[place]
+        for place in range(len(seen) - 1, -1, -1):
+            message = seen[place]
             if message.role == "user":
                 if not is_nudge(message):
                     break
@@ -114,8 +114,6 @@ class Output(Generic[OutputT]):
 
 def make_nudge() -> Message:
     """A reminder, which is part of the transcript like everything else that the model is told."""
-    from ..messages import Text
-
     return Message(role="user", blocks=(Text(NUDGE),), metadata=_NUDGE_MARK)
 
 
