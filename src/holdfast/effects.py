@@ -65,6 +65,8 @@ class Effect(Struct, kw_only=True, omit_defaults=True):
     crashed: bool = False
     """The process died while it ran."""
     undoes: int | None = None
+    undo: int | None = None
+    """The last attempt to take it back."""
     notes: dict[str, Json] = {}
 
     @property
@@ -152,6 +154,11 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         found = self.by_operation.get(operation)
         return self.rows[found[-1]] if found else None
 
+    def find_open_undo(self, row: Effect) -> Effect | None:
+        """What may be taking this effect back, or may have done so: nobody knows whether it still stands."""
+        undo = None if row.undo is None else self.rows[row.undo]
+        return undo if undo is not None and undo.status in ("running", "in_doubt", "gave_up") else None
+
     def attempts(self, row: Effect) -> list[Effect]:
         """Every attempt at what this row was for, oldest first."""
         found: list[Effect] = []
@@ -222,6 +229,8 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         self._follow(row)
         self.rows[entry.seq] = row
         self.open[entry.seq] = None
+        if body.undoes is not None:
+            self.rows[body.undoes].undo = entry.seq
         self.by_call.setdefault(call_name(body.call), []).append(entry.seq)
         if body.attempt == 1 and body.undoes is None:
             self.repeats.note_call(body.fingerprint)

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import codec, entries
+from holdfast.session.claim import Claim, Said
 from holdfast.store.directory.layout import FORMAT
 from holdfast.store.sqlite.connections import APPLICATION_ID, migrations
 from tests.docs.blocks import ROOT, run_page
@@ -126,6 +127,13 @@ def test_the_numbers_of_the_format_are_those_of_the_code() -> None:
     numbers = re.findall(r"^\| a[^|]*\| (\d+) \|", TEXT, re.MULTILINE)
     assert [int(number) for number in numbers] == [codec.VERSION, len(migrations()), FORMAT]
     assert f"`0x{APPLICATION_ID:X}`" in TEXT
+
+
+@pytest.mark.parametrize("record", [Claim, Said])
+def test_the_claims_on_operations_are_on_the_page(record: type[msgspec.Struct]) -> None:
+    """With their fields, in their order."""
+    fields = ", ".join(field.encode_name for field in msgspec.structs.fields(record))
+    assert f"`{{{fields}}}`" in TEXT
 
 
 async def test_the_tables_of_a_sqlite_store_are_on_the_page(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A boundary has a label and a number among those with the same label: which of two parallel calls comes first
 may change from one time to the next, the labels do not. Tools and hooks pass theirs by `at`. `install` adds
 those between the ledger and the disk: before a line of the ledger is recorded, before and after every commit,
-claim and item for the inbox, and after every barrier.
+claim, deletion and item for the inbox, and after every barrier.
 """
 
 from __future__ import annotations
@@ -81,11 +81,15 @@ def _watch_driver(driver: Driver) -> None:
         number: int = _around("post", lambda: real(session, item))
         return number
 
+    def delete(session: str, after: str, real: Any = driver.delete) -> Outcome:
+        done: Outcome = _around("delete", lambda: real(session, after))
+        return done
+
     def beat(*args: Any, real: Any = driver.beat) -> Any:
         with path.beating:
             return real(*args)
 
-    for watched in (commit, claim, post, beat):
+    for watched in (commit, claim, post, delete, beat):
         setattr(driver, watched.__name__, watched)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from signal import Signals
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from holdfast import Result
+from holdfast import NotFound, Result
+from holdfast.session.claim import OperationVerdict
 from holdfast.tools.claims import Busy, Claims
 
 from ..crash.warm import Line
@@ -57,13 +59,37 @@ def want_and_stop(
     return boundaries.path.passed
 
 
-def delete(line: Line, folder: str, scheme: str, session: str) -> None:
-    """Delete a session."""
+def delete(line: Line, folder: str, scheme: str, session: str, target: Sequence[Any] | None = None) -> None:
+    """Delete a session, if it is there; die at the target on the way."""
+    boundaries.path.arm(Point(*target) if target else None)
 
     async def act(life: Life) -> None:
-        await life.store.delete(session, wait_s=5)
+        with suppress(NotFound):
+            await life.store.delete(session, wait_s=5)
 
     open_life(folder, scheme, act)
+
+
+def count_intents(line: Line, folder: str, scheme: str, session: str) -> int:
+    """How many intents the journal of a session has."""
+
+    async def act(life: Life) -> int:
+        try:
+            return len((await life.store.load(session)).facts.effects.rows)
+        except NotFound:
+            return 0
+
+    return open_life(folder, scheme, act)
+
+
+def tell(line: Line, folder: str, scheme: str, operation: str, result: str | None) -> str:
+    """Say what became of an operation whose session is gone."""
+
+    async def act(life: Life) -> str:
+        verdict: OperationVerdict = "not_landed" if result is None else "landed"
+        return await life.store.resolve_operation(operation, verdict, by="ann", result=result)
+
+    return open_life(folder, scheme, act)
 
 
 def _shown(result: Result) -> Report:

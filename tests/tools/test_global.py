@@ -11,7 +11,22 @@ import pytest
 import holdfast
 import holdfast.tools.claims
 import holdfast.tools.dispatch
-from holdfast import Landed, NotDone, NotLanded, Registry, Retry, Session, Store, ToolContext, tool
+from holdfast import (
+    BadInput,
+    Effect,
+    Landed,
+    NotDone,
+    NotFound,
+    NotLanded,
+    Registry,
+    Retry,
+    Session,
+    Store,
+    ToolContext,
+    tool,
+)
+from holdfast.session.claim import find_claim
+from holdfast.tools.claims import Claims, Mine
 from tests.tools.stage import NoWaiting, Url, World, die, hear, opened
 
 
@@ -253,19 +268,147 @@ async def test_a_claim_of_a_live_session_is_not_taken_over(store_url: Url, world
     assert world.done == ["ann"]
 
 
-async def test_a_deleted_session_does_not_free_what_it_may_have_done(store_url: Url, world: World) -> None:
-    """Nobody can tell any more: it is not run again."""
-    registry = welcoming(world, ValueError("reset"))
-    async with opened(store_url, "one") as (_, one):
+async def leave_in_doubt(registry: Registry, url: Url) -> str:
+    """A session issues it, and is deleted before anybody knows what became of it; the operation."""
+    async with opened(url, "one") as (store, one):
         await send(registry, one, "c1")
-    async with opened(store_url, "two") as (store, two):
+        (row,) = one.in_doubt
+    async with holdfast.open_store(url) as store:
         await store.delete("one")
+    return row.operation
+
+
+async def test_a_deleted_session_does_not_free_what_it_may_have_done(store_url: Url, world: World) -> None:
+    """It is not run again, and whoever asks is told what a person can do about it."""
+    registry = welcoming(world, ValueError("reset"))
+    operation = await leave_in_doubt(registry, store_url)
+    async with opened(store_url, "two") as (store, two):
         blocked = await send(registry, two, "c2")
         assert blocked.status == "in_doubt"
-        assert "session 'one' had it and was deleted; nobody can tell whether it happened" in blocked.content
+        assert f"with key {world.keys[0]} and was deleted; nobody can tell" in blocked.content
+        assert f"store.resolve_operation('{operation}', 'landed' or 'not_landed', by=…)" in blocked.content
         async with store.session("one") as anew:
             assert (await send(registry, anew, "c1")).status == "in_doubt"
     assert world.done == ["ann"]
+
+
+async def test_a_person_can_say_that_it_landed_after_its_session_is_gone(
+    store_url: Url, world: World
+) -> None:
+    """Then everybody gets that result, and it is on record who said so."""
+    registry = welcoming(world, ValueError("reset"))
+    operation = await leave_in_doubt(registry, store_url)
+    async with opened(store_url, "two") as (store, two):
+        said = {"by": "ann", "note": "it is in the outbox"}
+        answered = await store.resolve_operation(operation, "landed", result={"sent": "yes"}, **said)
+        assert answered == "settled"
+        assert await store.resolve_operation(operation, "not_landed", by="bob") == "late"
+        found = await send(registry, two, "c2")
+        assert (found.value, found.replay_of) == ({"sent": "yes"}, "c1")
+        claim, _ = find_claim(two.engine, operation)
+        assert [(one.verdict, one.by, one.note, one.session) for one in claim.said] == [
+            ("landed", "ann", "it is in the outbox", "one")
+        ]
+    assert world.done == ["ann"]
+
+
+async def test_a_person_can_say_that_it_did_not_land_after_its_session_is_gone(
+    store_url: Url, world: World
+) -> None:
+    """Then the next one does it, with the same key, and it stays on record who said so."""
+    registry = welcoming(world, ValueError("reset"))
+    operation = await leave_in_doubt(registry, store_url)
+    async with opened(store_url, "two") as (store, two):
+        assert await store.resolve_operation(operation, "not_landed", by="ann") == "settled"
+        assert (await send(registry, two, "c2")).status == "completed"
+        claim, _ = find_claim(two.engine, operation)
+        assert (claim.session, claim.done, [one.by for one in claim.said]) == ("two", True, ["ann"])
+    assert world.done == ["ann", "ann"]
+    assert len(set(world.keys)) == 1
+
+
+async def test_only_what_nobody_else_can_tell_is_resolved_by_its_operation(
+    store_url: Url, world: World
+) -> None:
+    """A session that is still there has the record of it, and takes the verdict in."""
+    registry = welcoming(world, ValueError("reset"))
+    async with opened(store_url, "one") as (store, one):
+        await send(registry, one, "c1")
+        (row,) = one.in_doubt
+        with pytest.raises(BadInput, match=r"use store.resolve\('one', 'c1', …\)"):
+            await store.resolve_operation(row.operation, "landed", by="ann")
+        with pytest.raises(NotFound, match="nobody ever claimed"):
+            await store.resolve_operation("0" * 64, "landed", by="ann")
+        with pytest.raises(BadInput, match="landed or not_landed"):
+            await store.resolve_operation(row.operation, "gave_up", by="ann")  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="only a call that landed"):
+            await store.resolve_operation(row.operation, "not_landed", by="ann", result=1)
+        with pytest.raises(BadInput, match="say who decides"):
+            await store.resolve_operation(row.operation, "landed", by=" ")
+
+
+async def test_a_session_that_is_deleted_before_it_began_leaves_nothing_blocked(
+    store_url: Url, world: World
+) -> None:
+    """Its process died between the claim and the intent."""
+    registry = welcoming(world)
+    async with opened(store_url, "one") as (store, one):
+        record = one.record
+
+        def dying(*bodies: Any, **rest: Any) -> None:
+            if type(bodies[0]).__name__ == "ToolIssued":
+                die(store)
+            record(*bodies, **rest)
+
+        one.record = dying  # type: ignore[method-assign]
+        with pytest.raises(holdfast.Closed):
+            await send(registry, one, "c1")
+    async with opened(store_url, "two") as (store, two):
+        await store.delete("one")
+        assert (await send(registry, two, "c2")).status == "completed"
+    assert world.done == ["ann"]
+
+
+async def test_a_session_that_is_deleted_leaves_what_its_journal_knew(store_url: Url, world: World) -> None:
+    """Also where only a person's verdict in that journal said so."""
+    registry = welcoming(world, ValueError("reset"), ValueError("reset"))
+    async with opened(store_url, "one") as (store, one):
+        await send(registry, one, "c1", "ann")
+        await send(registry, one, "c2", "bob")
+        await store.resolve("one", "c1", "landed", by="eve", result="found it")
+        await store.resolve("one", "c2", "not_landed", by="eve")
+    async with opened(store_url, "two") as (store, two):
+        await store.delete("one")
+        found = await send(registry, two, "c3", "ann")
+        assert (found.value, found.replay_of) == ("found it", "c1")
+        again = await send(registry, two, "c4", "bob")
+        assert (again.status, again.replay_of) == ("completed", None)
+    assert world.done == ["ann", "bob", "bob"]
+
+
+async def test_a_holder_that_is_out_does_not_give_back_what_its_successor_has(
+    store_url: Url, world: World
+) -> None:
+    """It failed, and was stopped just before it could say so with the claim."""
+    registry = welcoming(world, NotDone("no network"))
+    async with opened(store_url, "one") as (store, one):
+        claims = Claims(one)
+        free = claims.free
+
+        async def stopped(row: Effect) -> None:
+            die(store)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Claims, "free", lambda self, row: stopped(row))
+            await send(registry, one, "c1")
+        (row,) = one.state.facts.effects.rows.values()
+        async with opened(store_url, "one") as (store, successor):
+            await send(registry, successor, "c2", "ann")
+            claim, record = find_claim(successor.engine, row.operation)
+            one.engine.call = successor.engine.call  # type: ignore[method-assign]
+            await free(row)
+            assert find_claim(successor.engine, row.operation) == (claim, record)
+    assert world.done == ["ann", "ann"]
 
 
 async def test_undone_it_is_free_for_everybody(store_url: Url, world: World) -> None:
@@ -280,6 +423,112 @@ async def test_undone_it_is_free_for_everybody(store_url: Url, world: World) -> 
         assert (await send(registry, one, "c3")).replay_of == "c2"
     assert world.done == ["ann", "sorry ann", "ann"]
     assert len({key for what, key in world.log if what == "ann"}) == 2
+
+
+@pytest.mark.parametrize("verdict", ["landed", "not_landed"])
+async def test_while_nobody_knows_whether_it_was_taken_back_it_is_neither_done_nor_free(
+    verdict: Any, store_url: Url, world: World
+) -> None:
+    """In its own session and in all others, until somebody says what became of the undo."""
+
+    def unsend(to: str) -> None:
+        world.do(f"sorry {to}")
+        raise ValueError("reset")
+
+    registry = welcoming(world, undo=unsend)
+    async with opened(store_url, "two") as (store, two):
+        async with store.session("one") as one:
+            await send(registry, one, "c1")
+            await registry.undo(one, one.left_behind())
+            (undo,) = one.in_doubt
+            blocked = await send(registry, two, "c2")
+            assert blocked.status == "in_doubt"
+            assert "and then its undo, and nobody knows what became of it" in blocked.content
+            assert f"store.resolve('one', {undo.issued}, …)" in blocked.content
+            ours = await send(registry, one, "c3")
+            assert ours.status == "in_doubt"
+            assert "which takes it back, is in doubt" in ours.content
+        await store.resolve("one", undo.issued, verdict, by="ann")
+        found = await send(registry, two, "c4")
+        assert (found.status, found.replay_of) == ("completed", None if verdict == "landed" else "c1")
+        async with store.session("one") as one:
+            assert (await send(registry, one, "c5")).replay_of == ("c4" if verdict == "landed" else "c1")
+    assert world.done == ["ann", "sorry ann"] + ["ann"] * (verdict == "landed")
+
+
+async def test_what_is_being_taken_back_is_waited_for(store_url: Url, world: World) -> None:
+    """Then it is free, and done anew."""
+    entered, release = anyio.Event(), anyio.Event()
+
+    async def unsend(to: str) -> None:
+        entered.set()
+        await release.wait()
+        world.do(f"sorry {to}")
+
+    registry = welcoming(world, undo=unsend)
+    found: dict[str, holdfast.Result] = {}
+    async with opened(store_url, "one") as (store, one), store.session("two") as two:
+        await send(registry, one, "c1")
+
+        async def ask(session: Session, id: str) -> None:
+            found[id] = await send(registry, session, id)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(registry.undo, one, one.left_behind())
+            await entered.wait()
+            blocked = await send(registry, two, "c2")
+            assert "session 'one' is taking it back" in blocked.content
+            tasks.start_soon(ask, one, "c3")
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            release.set()
+        assert (found["c3"].status, found["c3"].replay_of) == ("completed", None)
+    assert world.done == ["ann", "sorry ann", "ann"]
+
+
+@pytest.mark.parametrize("verdict", ["landed", "not_landed"])
+async def test_a_session_deleted_in_the_middle_of_an_undo_leaves_it_blocked(
+    verdict: Any, store_url: Url, world: World
+) -> None:
+    """Landed: the effect stands. Not landed: it does not, and is done anew with another key."""
+
+    def unsend(ctx: ToolContext[Store], to: str) -> None:
+        raise ValueError("reset")
+
+    registry = welcoming(world, undo=unsend)
+    async with opened(store_url, "one") as (_, one):
+        await send(registry, one, "c1")
+        (row,) = one.left_behind()
+        await registry.undo(one, [row])
+    async with opened(store_url, "two") as (store, two):
+        await store.delete("one")
+        blocked = await send(registry, two, "c2")
+        assert blocked.status == "in_doubt"
+        assert "session 'one' did it, issued its undo at" in blocked.content
+        await store.resolve_operation(row.operation, verdict, by="ann")
+        found = await send(registry, two, "c3")
+        assert (found.status, found.replay_of) == ("completed", "c1" if verdict == "landed" else None)
+    assert world.done == ["ann"] * (1 if verdict == "landed" else 2)
+    assert len(set(world.keys)) == len(world.keys)
+
+
+async def test_a_fork_that_only_claimed_it_does_not_speak_for_its_origin(
+    store_url: Url, world: World
+) -> None:
+    """The fork inherits the row of an effect that its origin has taken back since."""
+    registry = welcoming(world, undo=lambda to: world.do(f"sorry {to}"))
+    async with opened(store_url, "one") as (store, one):
+        await send(registry, one, "c1")
+        await one.checkpoint()
+        await store.fork("one", into="f")
+        (row,) = one.left_behind()
+        await registry.undo(one, [row])
+        async with store.session("f") as fork:
+            assert isinstance(await Claims(fork).take(row.operation, "c2", 0), Mine)
+        async with store.session("two") as two:
+            found = await send(registry, two, "c3")
+            assert (found.status, found.replay_of) == ("completed", None)
+    assert world.done == ["ann", "sorry ann", "ann"]
 
 
 async def test_a_fork_does_not_do_it_again(store_url: Url, world: World) -> None:

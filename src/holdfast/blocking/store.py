@@ -20,6 +20,7 @@ from ..messages import ForeignMessage, Json, Message
 from ..session import store as async_store
 from ..session.answers import Answered, Doubt
 from ..session.cadence import Cadence
+from ..session.claim import OperationVerdict
 from ..store.driver import Driver
 from ..values import Codec
 from .loop import Loop
@@ -129,6 +130,14 @@ class Store:
     ) -> Answered:
         """Say what became of a call in doubt: `landed` (with its result), `not_landed` or `gave_up`."""
         return self._loop.wait(self._store.resolve(session, call, verdict, by=by, note=note, result=result))
+
+    def resolve_operation(
+        self, operation: str, verdict: OperationVerdict, *, by: str, note: str = "", result: Json = None
+    ) -> Answered:
+        """Say what became of a `global` operation whose session was deleted in the middle of it."""
+        return self._loop.wait(
+            self._store.resolve_operation(operation, verdict, by=by, note=note, result=result)
+        )
 
     def approve(
         self, session: str, call: str | int, *, by: str, args: Json = None, note: str = ""

@@ -15,6 +15,7 @@ from ..ids import SessionId
 from ..messages import Json, refuse_unfaithful
 from ..store.engine import Engine
 from ..store.journal import Journal
+from .claim import OperationVerdict, settle_operation
 from .inbox import encode_item
 from .session import Session
 
@@ -48,10 +49,8 @@ async def resolve(
     """Say what became of a call; `call` is its id, or the `seq` of its intent."""
     if verdict not in ("landed", "not_landed", "gave_up"):
         raise BadInput(f"a verdict is landed, not_landed or gave_up, not {verdict!r}")
-    if result is not None and verdict != "landed":
-        raise BadInput("only a call that landed has a result")
+    _check_result(verdict, result)
     _check_by(by)
-    refuse_unfaithful(result, "result")
     row = _find_effect(await engine.call(_fold, engine, session), call)
     text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
     landed = verdict == "landed"
@@ -64,6 +63,18 @@ async def resolve(
         value=result if landed else None,
     )
     return await _answer(engine, session, encode_item(item))
+
+
+async def resolve_operation(
+    engine: Engine, operation: str, verdict: OperationVerdict, by: str, note: str, result: Json
+) -> Answered:
+    """Say what became of an operation whose session is gone."""
+    if verdict not in ("landed", "not_landed"):
+        raise BadInput(f"an operation is landed or not_landed, not {verdict!r}; until then it stays blocked")
+    _check_result(verdict, result)
+    _check_by(by)
+    settled = await engine.call(settle_operation, engine, operation, verdict, by, note, result)
+    return "settled" if settled else "late"
 
 
 async def decide(
@@ -103,6 +114,12 @@ def _fold(engine: Engine, session: SessionId) -> SessionState:
 def _check_by(by: str) -> None:
     if not by.strip():
         raise BadInput("say who decides: by=…")
+
+
+def _check_result(verdict: Verdict, result: Json) -> None:
+    if result is not None and verdict != "landed":
+        raise BadInput("only a call that landed has a result")
+    refuse_unfaithful(result, "result")
 
 
 def _find_effect(state: SessionState, call: str | int) -> Effect:

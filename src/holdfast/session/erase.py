@@ -11,6 +11,7 @@ from ..errors import Fenced
 from ..limits import READ_LINES
 from ..store.driver import Done, Outcome
 from ..store.engine import Engine
+from .claim import settle_claims
 from .session import Session
 
 _SAID = frozenset(
@@ -57,6 +58,7 @@ def _erase(engine: Engine, session: Session) -> Outcome:
 async def delete(engine: Engine, session: Session) -> None:
     """Remove the session, as its holder: nobody can have taken it meanwhile."""
     await session.flush()
+    await engine.call(settle_claims, engine, session)
     outcome = await engine.call(engine.driver.delete, session.id, session.state.facts.head.sum)
     if not isinstance(outcome, Done):
         raise Fenced(session.id, fence=session.fence)

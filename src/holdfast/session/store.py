@@ -25,8 +25,9 @@ from ..store.engine import Engine
 from ..store.journal import Journal
 from ..store.url import OpenDriver, find_driver
 from ..values import Codec
-from .answers import Answered, Doubt, decide, open_doubts, resolve
+from .answers import Answered, Doubt, decide, open_doubts, resolve, resolve_operation
 from .cadence import Cadence
+from .claim import OperationVerdict
 from .erase import delete, erase
 from .fork import fork
 from .inbox import encode_item, message_item
@@ -207,6 +208,16 @@ class Store:
         On record with who said so. Whoever holds the session takes it in; nobody needs to.
         """
         return await resolve(self._engine, session_id(session), call, verdict, by, note, result)
+
+    async def resolve_operation(
+        self, operation: str, verdict: OperationVerdict, *, by: str, note: str = "", result: Json = None
+    ) -> Answered:
+        """Say what became of a `global` operation whose session was deleted in the middle of it.
+
+        A result that is blocked by one names it. On record with the claim, with who said so. `landed`: every
+        session gets the result; `not_landed`: the next one does it.
+        """
+        return await resolve_operation(self._engine, operation, verdict, by, note, result)
 
     async def approve(
         self, session: str, call: str | int, *, by: str, args: Json = None, note: str = ""

@@ -6,36 +6,33 @@ lease, looks again, and only then takes it over.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import anyio
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..clock import boot_s
 from ..effects import Effect
-from ..entries import ResultContent
 from ..errors import LeaseHeld, NotFound
-from ..ids import SessionId
 from ..limits import LEASE_POLL_S
 from ..messages import Json
+from ..session.claim import (
+    Claim,
+    amend_own,
+    change_claim,
+    describe_gone,
+    describe_time,
+    find_claim,
+    find_row,
+    free_generation,
+    is_free,
+    read_result,
+)
 from ..session.session import Session
-from ..store.driver import ClaimChange, Claimed
 from ..store.engine import Engine
 from ..store.journal import Journal
-
-
-class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who does the operation, or did it. Free if `session` is None; `generation` grows with every failure."""
-
-    generation: int = 0
-    session: SessionId | None = None
-    uid: str = ""
-    call: str = ""
-    done: bool = False
-    text: str = ""
-    value: Json = None
 
 
 class Mine(Struct, frozen=True):
@@ -60,14 +57,6 @@ class Busy(Struct, frozen=True):
 Taking: TypeAlias = Mine | Theirs | Busy
 
 
-def _key(operation: str) -> str:
-    return f"effect:{operation}"
-
-
-def _encode(claim: Claim) -> str:
-    return msgspec.json.encode(claim).decode()
-
-
 class Claims:
     """The claims of one session."""
 
@@ -85,123 +74,95 @@ class Claims:
 
     async def _try(self, operation: str, call: str) -> Taking:
         head = self._session.state.facts.head
-        record = await self._engine.call(self._engine.driver.find_claim, _key(operation))
-        claim = Claim() if record is None else msgspec.json.decode(record, type=Claim)
+        claim, record = await self._engine.call(find_claim, self._engine, operation)
+        if claim.is_of(head) and (claim.done or claim.fence == self._session.fence):
+            return Mine(claim.generation)
         if claim.done:
-            mine = claim.session == head.session and claim.uid == head.uid
-            return Mine(claim.generation) if mine else Theirs(claim)
-        if claim.session is not None:
-            if claim.session == head.session and claim.uid == head.uid:
-                return Mine(claim.generation)
+            return Theirs(claim)
+        if claim.session is not None and not claim.is_of(head):
             return await self._look(claim, record, operation, call)
+        # Ours from before: a holder that is out must no longer give it back.
         return await self._swap(claim, record, operation, call)
 
     async def _swap(self, claim: Claim, record: str | None, operation: str, call: str) -> Taking:
-        head = self._session.state.facts.head
-        mine = Claim(generation=claim.generation, session=head.session, uid=head.uid, call=call)
-        swapped = await self._change(operation, record, _encode(mine))
+        head, fence = self._session.state.facts.head, self._session.fence
+        mine = replace(
+            claim.freed(claim.generation), session=head.session, uid=head.uid, fence=fence, call=call
+        )
+        swapped = await self._engine.call(change_claim, self._engine, operation, record, mine)
         return Mine(claim.generation) if swapped else Busy("somebody else was quicker", passing=True)
 
     async def _look(self, claim: Claim, record: str | None, operation: str, call: str) -> Taking:
         """What became of somebody else's claim; ours now, if it can be taken over."""
         assert claim.session is not None
-        found = await self._engine.call(_find, self._engine, claim, operation)
-        if isinstance(found, Taking):
-            return found
-        # Not begun, or it failed. If we get the owner's lease, it can begin no more.
         try:
+            found = await self._engine.call(_find, self._engine, claim, operation)
+            if found is not None:
+                return found
+            # Not begun, or it failed. If we get the owner's lease, it can begin no more.
             async with Session.existing(self._engine, claim.session) as owner:
-                if owner.state.facts.head.uid != claim.uid:
-                    return _gone(claim)
-                row = owner.state.facts.effects.find_last(operation)
-                if not _is_free(row):
+                facts = owner.state.facts
+                if not claim.is_of(facts.head):
+                    return await self._succeed(claim, record, operation, call)
+                row = find_row(facts.effects, claim, operation)
+                if not is_free(row):
                     return Busy(f"session {claim.session!r} was at it just now", passing=True)
                 # While we hold the owner's lease: given back, it might begin in the same moment.
-                return await self._swap(_after(claim, row), record, operation, call)
+                free = claim.freed(free_generation(claim, row))
+                return await self._swap(free, record, operation, call)
         except LeaseHeld as held:
             return Busy(f"session {claim.session!r} has it ({held.holder})", passing=True)
         except NotFound:
-            return _gone(claim)
+            return await self._succeed(claim, record, operation, call)
 
-    async def finish(self, operation: str, text: str, value: Json) -> None:
+    async def _succeed(self, claim: Claim, record: str | None, operation: str, call: str) -> Taking:
+        """The owner was deleted. What it had issued, it left word of."""
+        if claim.doubt:
+            return Busy(describe_gone(claim, operation))
+        return await self._swap(claim, record, operation, call)
+
+    async def finish(self, row: Effect, text: str, value: Json) -> None:
         """Keep the result with the claim."""
-        await self._replace(operation, done=True, text=text, value=value)
+        await self._amend(row.operation, lambda claim: claim.finished(row, text, value))
 
     async def reopen(self, operation: str) -> None:
         """It is about to be undone: from now on the owner's journal says whether it is done."""
-        await self._replace(operation, done=False, text="", value=None)
+        await self._amend(operation, Claim.unfinished)
 
     async def free(self, row: Effect) -> None:
         """Surely nothing happened, or it was undone: anybody may do it, with another key."""
-        await self._replace(
-            row.operation,
-            generation=row.generation + 1,
-            session=None,
-            uid="",
-            call="",
-            done=False,
-            text="",
-            value=None,
-        )
+        await self._amend(row.operation, lambda claim: claim.freed(row.generation + 1))
 
-    async def _replace(self, operation: str, **changes: Json) -> None:
-        record = await self._engine.call(self._engine.driver.find_claim, _key(operation))
-        claim = Claim() if record is None else msgspec.json.decode(record, type=Claim)
-        head = self._session.state.facts.head
-        if claim.session == head.session and claim.uid == head.uid:
-            await self._change(operation, record, _encode(replace(claim, **changes)))
-
-    async def _change(self, operation: str, expect: str | None, record: str) -> bool:
-        change = ClaimChange(key=_key(operation), expect=expect, record=record)
-        return not isinstance(await self._engine.call(self._engine.driver.claim, change), Claimed)
+    async def _amend(self, operation: str, amend: Callable[[Claim], Claim]) -> None:
+        await self._engine.call(amend_own, self._engine, self._session, operation, amend)
 
 
 def _find(engine: Engine, claim: Claim, operation: str) -> Taking | None:
-    """What the owner's journal says about the operation; None if the owner is not at it."""
+    """What the owner's journal says about the operation; None if the owner is not at it, `NotFound` if the
+    owner is gone."""
     assert claim.session is not None
-    try:
-        facts = Journal(engine.driver, claim.session).fold().facts
-    except NotFound:
-        return _gone(claim)
-    if facts.head.uid != claim.uid:
-        return _gone(claim)
-    row = facts.effects.find_last(operation)
-    if _is_free(row):
+    facts = Journal(engine.driver, claim.session).fold().facts
+    if not claim.is_of(facts.head):
+        raise NotFound(f"another session is called {claim.session!r} now")
+    row = find_row(facts.effects, claim, operation)
+    if row is None or is_free(row):
         return None
-    assert row is not None
-    if row.status == "completed":
-        said = _read(engine, claim.session, row)
-        return Theirs(replace(claim, done=True, text=said.text, value=said.value))
     lease = facts.head.lease
-    if row.status == "running" and lease is not None and engine.presence.judge(lease.holder).alive:
-        return Busy(f"session {claim.session!r} is at it ({lease.name})", passing=True)
-    return _unknown(claim, row)
+    holder = lease.name if lease is not None and engine.presence.judge(lease.holder).alive else None
+    undo = facts.effects.find_open_undo(row)
+    if undo is not None:
+        return _describe(claim, undo, f"{describe_time(row)} and then its undo", holder)
+    if row.status == "completed":
+        said = read_result(engine, claim.session, row)
+        return Theirs(claim.finished(row, said.text, said.value))
+    return _describe(claim, row, describe_time(row), holder)
 
 
-def _is_free(row: Effect | None) -> bool:
-    return row is None or row.status in ("failed", "not_landed", "discarded", "undone")
-
-
-def _after(claim: Claim, row: Effect | None) -> Claim:
-    """The claim as its owner would have given it back, had it not been interrupted."""
-    if row is None:
-        return claim
-    used = row.status in ("failed", "undone")
-    return replace(claim, generation=max(claim.generation, row.generation + used))
-
-
-def _unknown(claim: Claim, row: Effect) -> Busy:
-    at = f"{row.at:%Y-%m-%d %H:%M:%S} UTC"
-    return Busy(f"session {claim.session!r} issued it at {at}, and nobody knows what became of it")
-
-
-def _gone(claim: Claim) -> Busy:
-    return Busy(f"session {claim.session!r} had it and was deleted; nobody can tell whether it happened")
-
-
-def _read(engine: Engine, session: SessionId, row: Effect) -> ResultContent:
-    assert row.outcome is not None
-    for entry in Journal(engine.driver, session).entries(row.outcome - 1, row.outcome):
-        if entry.content is not None:
-            return msgspec.json.decode(entry.content, type=ResultContent)
-    return ResultContent(text="[erased]")
+def _describe(claim: Claim, row: Effect, when: str, holder: str | None) -> Busy:
+    if row.status == "running" and holder is not None:
+        doing = "at it" if row.undoes is None else "taking it back"
+        return Busy(f"session {claim.session!r} is {doing} ({holder})", passing=True)
+    return Busy(
+        f"session {claim.session!r} issued it at {when}, and nobody knows what became of it. Who finds out "
+        f"says so with store.resolve({claim.session!r}, {row.issued}, …)"
+    )

@@ -123,10 +123,13 @@ class Ledger:
             anew = effects.has_changed_since(last, call)
         if last.key in self._at_it:
             return following if anew else Join(last)
+        undo = effects.find_open_undo(last)
+        if undo is not None and not (anew and self._may_follow(tool, undo)):
+            return Join(undo) if undo.key in self._at_it else Blocked(undo)
         match last.status:
             case "completed":
                 return following if anew else Replay(last)
-            case "in_doubt" if anew and tool.idempotent_s is not None and last.key not in _under_way:
+            case "in_doubt" if anew and self._may_follow(tool, last):
                 return following
             case "in_doubt" if not anew and self.may_repeat(tool, last):
                 return Issue.again(last)
@@ -136,6 +139,11 @@ class Ledger:
                 return Blocked(last) if last.key in _under_way else Issue.again(last)
             case _:
                 return following
+
+    def _may_follow(self, tool: AnyTool, row: Effect) -> bool:
+        """Whether something can be set anew although nobody knows what became of this row: what counts then
+        is what is set last."""
+        return row.status == "in_doubt" and tool.idempotent_s is not None and row.key not in _under_way
 
     def may_repeat(self, tool: AnyTool, row: Effect) -> bool:
         """Whether the body of a row in doubt may be run again with its key."""

@@ -127,7 +127,7 @@ class Runner:
             await self._session.flush()
         if row.scope == "global":
             if given is not None:
-                await self.claims.finish(row.operation, *given)
+                await self.claims.finish(row, *given)
             elif final:
                 await self.claims.free(row)
         return given
@@ -173,7 +173,7 @@ class Runner:
         self.ledger.settle(row, "landed", "verify", text=text, value=value)
         await self._session.flush()
         if row.scope == "global":
-            await self.claims.finish(row.operation, text, value)
+            await self.claims.finish(row, text, value)
         return text, value
 
     async def record_not_landed(self, row: Effect, answer: NotLanded, text: str | None = None) -> None:
@@ -214,6 +214,11 @@ def describe_doubt(row: Effect) -> str:
     """What the model is told of a call of which nobody knows whether it happened."""
     what = "was given up as unknown" if row.status == "gave_up" else "is in doubt"
     why = f": {row.why}" if row.why else ""
+    if row.undoes is not None:
+        return (
+            f"{row.tool}: it was done, and {row.call.id!r} of {row.at:%Y-%m-%d %H:%M:%S} UTC, which takes it "
+            f"back, {what}{why}. It is not run again before somebody says what became of that."
+        )
     return (
         f"{row.tool}: call {row.call.id!r} of {row.at:%Y-%m-%d %H:%M:%S} UTC {what}{why}. Whether it "
         "happened is not known, and it is not run again before somebody says that it did not."
