@@ -11,8 +11,8 @@ from .agent.prices import Price
 from .agent.scripted import ScriptedModel
 from .budget import Budget, BudgetState, Reservation, Usage
 from .diff import ABSENT, Change, Diff, Spending
-from .effects import Effect, Question
-from .entries import Entry, Parent
+from .effects import Effect, Question, Undone
+from .entries import Entry, LeftBehind, Parent
 from .errors import (
     BadId,
     BadInput,
@@ -56,6 +56,7 @@ from .plan import Plan, PlanStep
 from .session.answers import Doubt
 from .session.cadence import Every
 from .session.hold import Hold
+from .session.rewind import Rewound
 from .session.run import Request, Run
 from .session.session import Session
 from .session.store import Store, open_store
@@ -64,7 +65,6 @@ from .tools.outcome import Landed, NotDone, NotLanded, Result, Unsure
 from .tools.policy import Policy, Rule, allow, ask, deny, paths_inside
 from .tools.registry import Registry
 from .tools.tool import Retry, Tool, tool
-from .tools.undo import Undone
 from .validity import Problem, find_problems
 from .values import Codec, Opaque
 
@@ -100,6 +100,7 @@ __all__ = [
     "Landed",
     "Lease",
     "LeaseHeld",
+    "LeftBehind",
     "Media",
     "Message",
     "MissingExtra",
@@ -130,6 +131,7 @@ __all__ = [
     "ResultPart",
     "Retry",
     "Retrying",
+    "Rewound",
     "Rule",
     "Run",
     "RunExists",

@@ -75,6 +75,19 @@ class Effect(Struct, kw_only=True, omit_defaults=True):
         return "write" in self.side_effects or "mutate" in self.side_effects
 
 
+UndoStatus: TypeAlias = Literal["undone", "cannot", "failed", "in_doubt"]
+
+
+class Undone(Struct, frozen=True, kw_only=True):
+    """What became of an effect that was to be taken back."""
+
+    tool: str
+    call: str
+    issued: int
+    status: UndoStatus
+    why: str = ""
+
+
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call that waits for a person's approval, or has an answer."""
 

@@ -49,6 +49,25 @@ def test_a_tool_runs_once_without_an_event_loop(store_url: str | Driver) -> None
     assert len(registry.schemas("openai")) == 2
 
 
+def test_a_rewind_undoes_without_an_event_loop(store_url: str | Driver) -> None:
+    """With the registry that blocks, and with the one that does not."""
+    rooms: set[str] = set()
+
+    @holdfast.tool(side_effects={"mutate"}, undo=lambda room: rooms.discard(room))
+    async def book(room: str) -> None:
+        rooms.add(room)
+
+    registry = blocking.Registry([book])
+    with blocking.open_store(store_url) as store, store.session("a") as session:
+        session.checkpoint()
+        for tools in (registry, registry.with_loop):
+            registry.dispatch("book", {"room": "12"}, session=session)
+            rewound = session.rewind(version=1, undo=True, registry=tools)
+            assert [one.status for one in rewound.undone] == ["undone"]
+            assert rooms == set()
+            assert session.settle(tools) == []
+
+
 def test_a_duplicate_tool_is_refused(tmp_path: Path) -> None:
     """As everywhere."""
 

@@ -12,11 +12,11 @@ async def test_a_rewind_by_steps_leaves_the_last_steps_behind(store_url: StoreUr
         for text in "abc":
             await step(session, text)
         await session.add("not checkpointed")
-        assert await session.rewind(steps=0) == 3
+        assert (await session.rewind(steps=0)).version == 3
         assert texts(session.transcript) == ["a", "b", "c"]
-        assert await session.rewind(steps=1) == 2
+        assert (await session.rewind(steps=1)).version == 2
         assert texts(session.transcript) == ["a", "b"]
-        assert await session.rewind(steps=1) == 1
+        assert (await session.rewind(steps=1)).version == 1
         assert texts(session.transcript) == ["a"]
         with pytest.raises(NotFound, match="cannot go back 1 steps: it has 1 version"):
             await session.rewind(steps=1)
@@ -87,7 +87,7 @@ async def test_versions_go_on_counting_after_a_rewind(store_url: StoreUrl) -> No
         assert await step(session, "d") == 4
         assert [(one.version, one.base) for one in session.checkpoints] == [(1, 0), (2, 1), (3, 2), (4, 1)]
         assert texts(session.transcript) == ["a", "d"]
-        assert await session.rewind(steps=1) == 1
+        assert (await session.rewind(steps=1)).version == 1
 
 
 async def branches(store: Store) -> None:
@@ -105,7 +105,7 @@ async def test_a_version_that_was_left_behind_can_be_gone_back_to(store_url: Sto
         await branches(store)
         async with store.session("s") as session:
             for version, words in ((3, "abc"), (4, "ad"), (2, "ab"), (4, "ad"), (3, "abc")):
-                assert await session.rewind(version=version) == version
+                assert (await session.rewind(version=version)).version == version
                 assert texts(session.transcript) == list(words)
             assert await step(session, "e") == 5
             assert texts(session.transcript) == list("abce")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import BadInput, NotDone, Registry, Session, Store, ToolContext, Undone, tool
+from holdfast import BadInput, NotDone, Registry, Rewound, Session, Store, ToolContext, Undone, tool
 from holdfast.entries import ToolIssued, ToolUndone
 from tests.tools.stage import Url, World, bodies, die, hear, kinds, opened
 
@@ -144,6 +144,20 @@ async def test_what_cannot_be_undone_is_reported(store_url: Url, world: World) -
         assert [one.why for one in await gone.undo(session, [row])] == ["the tool is gone"]
 
 
+async def test_a_rewind_says_what_it_could_not_take_back(store_url: Url, world: World) -> None:
+    """With the version, the last effect first; it goes back all the same."""
+    registry = booking(world)
+    async with opened(store_url) as (_, session):
+        await session.checkpoint()
+        await step(registry, session, "book", what="hotel")
+        await step(registry, session, "mail", what="hello")
+        rewound = await session.rewind(version=1, undo=True, registry=registry)
+        assert rewound.version == session.version == 1
+        assert [(one.tool, one.status) for one in rewound.undone] == [("mail", "cannot"), ("book", "undone")]
+        assert [(one.tool, one.why) for one in rewound.still_done] == [("mail", "the tool has no undo")]
+        assert (await session.rewind(steps=0)) == Rewound(1)
+
+
 async def test_an_undo_that_fails_is_on_record_and_can_be_tried_again(store_url: Url, world: World) -> None:
     """`NotDone`: surely nothing happened."""
     fails = iter([True])
@@ -248,7 +262,7 @@ async def test_a_fork_is_told_what_its_origin_did_afterwards(store_url: Url, wor
         await store.fork("s", version=1, into="f")
         await store.fork("s", into="g")
     async with opened(store_url, "f") as (store, fork):
-        left = fork.state.facts.left_behind
+        left = fork.left_at_origin
         assert [(one.tool, one.status) for one in left] == [("book", "completed"), ("mail", "completed")]
         assert (await store.load("g")).facts.left_behind == ()
         # They are the origin's; the fork does its own.

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from ..effects import Effect
+from ..effects import Effect, Undone
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
 from ..messages import Json
 from ..session.answers import Doubt
@@ -17,7 +17,6 @@ from ..tools.outcome import Result
 from ..tools.policy import Policy
 from ..tools.running import InDoubtPolicy
 from ..tools.tool import AnyTool
-from ..tools.undo import Undone
 from .session import Session
 from .store import Store
 
@@ -43,6 +42,11 @@ class Registry:
             max_crashes=max_crashes,
             grace_s=grace_s,
         )
+
+    @property
+    def with_loop(self) -> async_registry.Registry:
+        """The same tools for code that has an event loop."""
+        return self._registry
 
     @property
     def tools(self) -> Mapping[str, AnyTool]:

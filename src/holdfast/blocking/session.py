@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 from ..budget import Budget, Usage
 from ..effects import Effect
@@ -17,10 +17,26 @@ from ..plan import Plan
 from ..session import hold as async_hold
 from ..session import run as async_run
 from ..session import session as async_session
+from ..session.rewind import Rewound
 from ..session.view import SessionView
+from ..tools.registry import Registry as AsyncRegistry
 from .loop import Loop
 
 T = TypeVar("T")
+
+
+class HasRegistry(Protocol):
+    """A `blocking.Registry`."""
+
+    @property
+    def with_loop(self) -> AsyncRegistry: ...
+
+
+AnyRegistry: TypeAlias = HasRegistry | AsyncRegistry
+
+
+def _unwrap(registry: AnyRegistry) -> AsyncRegistry:
+    return registry if isinstance(registry, AsyncRegistry) else registry.with_loop
 
 
 class Session(SessionView):
@@ -123,12 +139,13 @@ class Session(SessionView):
         steps: int | None = None,
         version: int | None = None,
         undo: bool = False,
-        registry: async_session.Undoer | None = None,
+        registry: AnyRegistry | None = None,
         deps: object = None,
-    ) -> int:
-        """Go back by some steps, or to a version; the version."""
+    ) -> Rewound:
+        """Go back by some steps, or to a version; `undone` of the answer says what became of the effects."""
+        tools = None if registry is None else _unwrap(registry)
         return self._loop.wait(
-            self._session.rewind(steps=steps, version=version, undo=undo, registry=registry, deps=deps)
+            self._session.rewind(steps=steps, version=version, undo=undo, registry=tools, deps=deps)
         )
 
     def continue_(self) -> int:
@@ -136,10 +153,10 @@ class Session(SessionView):
         return self._loop.wait(self._session.continue_())
 
     def settle(
-        self, registry: async_session.Settler, *, deps: object = None, policy: str | None = None
+        self, registry: AnyRegistry, *, deps: object = None, policy: str | None = None
     ) -> list[Effect]:
         """Find out what became of the calls in doubt; those that stay in doubt."""
-        return self._loop.wait(self._session.settle(registry, deps=deps, policy=policy))
+        return self._loop.wait(self._session.settle(_unwrap(registry), deps=deps, policy=policy))
 
     # -- others -------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import anyio
 
 from ..budget import Budget
 from ..clock import boot_s
-from ..effects import Effect
+from ..effects import Effect, Undone
 from ..entries import (
     Body,
     BudgetChanged,
@@ -27,7 +27,6 @@ from ..entries import (
     ScratchpadSet,
     SessionClosed,
     SessionLabelled,
-    SessionRewound,
     SessionStatus,
     StateSet,
     StateUnset,
@@ -47,18 +46,13 @@ from .compact import compaction
 from .hold import Hold, hold
 from .inbox import open_item
 from .lease import append_to, take
+from .rewind import Rewound, Undoer, return_to
 from .run import Run, current_run
 from .scratchpad import make_directory
 from .view import SessionView
 
 log = logging.getLogger("holdfast")
 T = TypeVar("T")
-
-
-class Undoer(Protocol):
-    """What can take effects back: a `Registry`."""
-
-    async def undo(self, session: Session, effects: Sequence[Effect], *, deps: object) -> object: ...
 
 
 class Settler(Protocol):
@@ -331,23 +325,24 @@ class Session(SessionView):
         undo: bool = False,
         registry: Undoer | None = None,
         deps: object = None,
-    ) -> int:
-        """Go back by some steps, or to a version; the version. The journal keeps what is left behind.
+    ) -> Rewound:
+        """Go back by some steps, or to a version. The journal keeps what is left behind.
 
         `steps=1` leaves the last step behind, `steps=0` only what came after it. A version that an earlier
         rewind left behind can be gone back to as well. What was done in the world stays done, unless `undo`:
-        then the tools of the `registry` take back what they can, the last first. `left_behind(version)` tells
-        beforehand what there is.
+        then the tools of the `registry` take back what they can, the last first, and `undone` of the answer
+        says what became of each. `left_behind(version)` tells beforehand what there is.
         """
         if (steps is None) == (version is None):
             raise BadInput("rewind() needs either steps=… or version=…")
         if undo and registry is None:
             raise BadInput("rewind(undo=True) needs registry=…: its tools know how to undo")
         target = self._state.get_checkpoint(version) if version is not None else self._back(steps or 0)
+        undone: Sequence[Undone] = ()
         if undo and registry is not None:
-            await registry.undo(self, self.left_behind(target.version), deps=deps)
-        await self._return_to(target)
-        return target.version
+            undone = await registry.undo(self, self.left_behind(target.version), deps=deps)
+        await return_to(self, target)
+        return Rewound(target.version, tuple(undone))
 
     async def settle(
         self, registry: Settler, *, deps: object = None, policy: str | None = None
@@ -371,31 +366,9 @@ class Session(SessionView):
             return self._state.version
         for one in reversed(self._state.path()):
             if one.continuable:
-                await self._return_to(one)
+                await return_to(self, one)
                 return one.version
         raise NotFound(f"session {self.id!r} has no continuable version to go on from")
-
-    async def _return_to(self, target: Checkpoint) -> None:
-        await self.flush()
-        then = await self._engine.call(_fold, self._engine, self.id, target.seq)
-        waiting = list(self._state.transcript_fold.queued)
-        # Messages that were left behind before this session was opened were never read here.
-        self._state.transcript_fold.learn(then.transcript_fold)
-        rewound = SessionRewound(
-            version=target.version,
-            seq=target.seq,
-            transcript=tuple(then.transcript_fold.spans),
-            state=then.facts.values,
-            plan=then.facts.plan,
-            summary=then.facts.summary,
-        )
-        # What others sent and nobody has seen yet is not left behind.
-        kept: list[tuple[Body, bytes | None]] = [
-            (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
-            for item in waiting
-        ]
-        self.record_all([(rewound, None), *kept])
-        await self.flush()
 
     async def reload(self) -> None:
         """Fold the journal anew, after its bytes were changed underneath."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..budget import BudgetState
 from ..effects import Effect
-from ..entries import SessionStatus
+from ..entries import LeftBehind, SessionStatus
 from ..facts import Checkpoint
 from ..fold import SessionState
 from ..plan import Plan
@@ -94,6 +94,11 @@ class SessionView(ABC):
     def keys(self) -> Sequence[str]:
         """Under which keys there is state."""
         return tuple(self.state.facts.values)
+
+    @property
+    def left_at_origin(self) -> tuple[LeftBehind, ...]:
+        """Of a fork: what its origin had done in the world after the version that the fork began with."""
+        return self.state.facts.left_behind
 
     def left_behind(self, version: int | None = None) -> list[Effect]:
         """Effects in the world that came after a version, and that going back to it does not take back."""

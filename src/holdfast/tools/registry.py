@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from ..effects import Effect, Repeats
+from ..effects import Effect, Repeats, Undone
 from ..entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
@@ -25,7 +25,7 @@ from .policy import Policy
 from .running import InDoubtPolicy, Runner, describe_failure
 from .settling import settle
 from .tool import AnyTool, as_tool
-from .undo import Undone, undo
+from .undo import undo
 
 log = logging.getLogger("holdfast")
 Provider: TypeAlias = Literal["json", "openai", "anthropic", "google"]

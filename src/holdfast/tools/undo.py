@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
 
 import anyio
-from msgspec import Struct
 
-from ..effects import Effect
+from ..effects import Effect, Undone, UndoStatus
 from ..entries import CallRef, ToolIssued, ToolUndone
 from ..errors import Corrupt
 from ..messages import Json
@@ -21,18 +19,6 @@ from .gates import Gates, Ready
 from .ledger import is_definite
 from .running import Runner, why_of
 from .tool import AnyTool, Hook
-
-UndoStatus: TypeAlias = Literal["undone", "cannot", "failed", "in_doubt"]
-
-
-class Undone(Struct, frozen=True, kw_only=True):
-    """What became of an effect that was to be taken back."""
-
-    tool: str
-    call: str
-    issued: int
-    status: UndoStatus
-    why: str = ""
 
 
 async def undo(
