@@ -204,6 +204,8 @@ def _refuse_surrogates(text: str, path: str) -> None:
 
 _encode = msgspec.json.Encoder().encode
 _decode_own = msgspec.json.Decoder(Message).decode
+_decode_block: Callable[[bytes], Block] = msgspec.json.Decoder(Block).decode
+_decode_shape = msgspec.json.Decoder(Shape).decode
 
 
 def _is_plain(message: Message) -> bool:
@@ -275,13 +277,12 @@ def decode_message(data: bytes | msgspec.Raw) -> Message:
     except msgspec.ValidationError:
         raw = msgspec.json.decode(data)
         blocks = tuple(_lenient_block(block) for block in raw["blocks"])
-        return msgspec.structs.replace(msgspec.convert({**raw, "blocks": []}, Message), blocks=blocks)
+        return msgspec.structs.replace(_decode_own(_encode({**raw, "blocks": []})), blocks=blocks)
 
 
 def _lenient_block(data: dict[str, Json]) -> Block:
     try:
-        block: Block = msgspec.convert(data, Block)
-        return block
+        return _decode_block(_encode(data))
     except msgspec.ValidationError:
         return UnknownBlock(data)
 
@@ -371,7 +372,7 @@ def foreign(data: Json, format: str) -> ForeignMessage:
         known = ", ".join(sorted(_readers))
         raise BadInput(f"unknown message format {format!r}; known are {known}; see register_format()")
     try:
-        shape = msgspec.convert(msgspec.to_builtins(reader(data)), Shape)
+        shape = _decode_shape(_encode(reader(data)))
     except Exception as error:  # Whatever a reader stumbles over, it is the message that is wrong.
         raise BadMessage(f"not a message of the format {format!r}: {error!r}") from error
     return ForeignMessage(format=format, data=data, role=shape.role, parts=shape.parts)

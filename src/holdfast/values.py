@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -26,6 +27,8 @@ from .limits import REPR_CHARS, STATE_DEPTH_MAX
 from .messages import Json
 
 T = TypeVar("T")
+_inspecting = threading.RLock()
+"""Two threads that make msgspec inspect a type for the first time at once can crash the interpreter."""
 _MARK: Final = "$holdfast"
 
 
@@ -259,7 +262,8 @@ def _convert(value: Any, wanted: type[T]) -> T:
         elif isinstance(type_, type) and issubclass(type_, Enum):
             found = type_(value)
         elif isinstance(type_, type) and issubclass(type_, Struct):
-            found = msgspec.convert(value, wanted)
+            with _inspecting:
+                found = msgspec.convert(value, wanted)
         else:
             found = _convert_any(value, type_)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -273,6 +277,7 @@ def _convert_any(value: Any, wanted: Any) -> Any:
     try:
         adapter = pydantic.TypeAdapter(wanted)
     except pydantic.PydanticSchemaGenerationError:
-        return msgspec.convert(value, wanted)  # There are structs in it.
+        with _inspecting:
+            return msgspec.convert(value, wanted)  # There are structs in it.
     # We wrote the fields by their own names, not by their aliases.
     return adapter.validate_python(value, by_name=True, by_alias=True)

@@ -214,6 +214,21 @@ def test_only_the_clock_module_reads_the_clock() -> None:
     expect_none(line for path, line in source_lines(reading) if path != PACKAGE / "clock.py")
 
 
+def test_types_are_inspected_at_import() -> None:
+    """Two threads that make msgspec inspect a type for the first time at once can crash the interpreter. So
+    decoders are made once, at the top of a module; for types of users, `values.py` has a lock."""
+    inspecting = r"\bdecode\(.*\btype=|\bmsgspec\.convert\("
+    expect_none(line for path, line in source_lines(inspecting) if path != PACKAGE / "values.py")
+    expect_none(
+        f"{shown(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in source_files()
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".Decoder")
+    )
+
+
 def test_no_source_file_is_too_long() -> None:
     """A file beyond the limit hides a second concept."""
     lengths = {shown(path): len(path.read_text().splitlines()) for path in source_files()}

@@ -22,6 +22,7 @@ from .look import Look
 from .story import SESSION, Event
 from .timeline import make_timeline
 
+_decode_event = msgspec.json.Decoder(Event).decode
 _PACE_S = 0.35
 
 
@@ -39,7 +40,7 @@ class Actor:
         """What it tells, until it ends."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            yield msgspec.json.decode(line, type=Event)
+            yield _decode_event(line)
 
     def kill(self) -> int:
         """No goodbye, no cleaning up; its exit status."""

@@ -11,6 +11,7 @@ from rich.text import Text
 from .. import Entry, Message
 from .. import entries as kinds
 
+_decode_message = msgspec.json.Decoder(Message).decode
 _STYLES = ("cyan", "magenta", "green", "yellow")
 
 
@@ -88,7 +89,7 @@ def describe(entry: Entry) -> str:
         case kinds.CheckpointTaken(version=version):
             return f"◆ checkpoint, version {version}"
         case kinds.MessageAdded() | kinds.ModelReplied() as said if entry.content is not None:
-            return _describe_message(said.role, msgspec.json.decode(entry.content, type=Message))
+            return _describe_message(said.role, _decode_message(entry.content))
         case _:
             return entry.kind
 

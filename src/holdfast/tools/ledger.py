@@ -47,6 +47,7 @@ from .outcome import NotDone, as_json, as_text
 from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
+_decode_result = msgspec.json.Decoder(ResultContent).decode
 _under_way: dict[str, Engine] = {}
 """Keys of the effects whose bodies run in this process, also those that nobody waits for any more."""
 _at_it: WeakKeyDictionary[Session, dict[str, anyio.Event]] = WeakKeyDictionary()
@@ -308,7 +309,7 @@ class Ledger:
         for entry in journal.entries(seq - 1, seq):
             if entry.content is None:
                 return ResultContent(text="[erased]")
-            return msgspec.json.decode(entry.content, type=ResultContent)
+            return _decode_result(entry.content)
         raise Corrupt(journal.where, "the outcome is not there", seq=seq)
 
     # -- running -------------------------------------------------------------------------------------
