@@ -7,7 +7,9 @@ from .agent.agent import Agent
 from .agent.loop import Compaction
 from .agent.model import Model, Prompt, Reply, TextDelta, ToolSpec
 from .agent.outcome import Event, Outcome, Retrying, Waiting
+from .agent.planning import plan_tools
 from .agent.prices import Price
+from .agent.scratchpad import scratchpad_tools
 from .agent.scripted import ScriptedModel
 from .budget import Budget, BudgetState, Reservation, Usage
 from .diff import ABSENT, Change, Diff, Spending
@@ -165,7 +167,9 @@ __all__ = [
     "fit_session_id",
     "open_store",
     "paths_inside",
+    "plan_tools",
     "register_format",
+    "scratchpad_tools",
     "tool",
     "unfit_session_id",
 ]

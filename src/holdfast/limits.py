@@ -116,3 +116,27 @@ RESUME_CONCURRENCY = 8
 
 RETRY_AFTER_MAX_S = 300.0
 """If a provider says to come back later than this, the run ends: it can be resumed then."""
+PLAN_STEPS_MAX = 100
+"""Steps of a plan that a model makes: all of it is written down and shown at every change."""
+
+PLAN_TEXT_CHARS = 2000
+"""A goal, a step, a postcondition or a piece of evidence, for the same reason."""
+
+PLAN_EVIDENCE_SHOWN_CHARS = 200
+"""What is shown of the evidence of each step at every change; `show_plan` shows all of it."""
+
+SCRATCHPAD_FILE_BYTES_MAX = 16 << 20
+"""A file that a model reads or writes in a scratchpad: it is held in memory as a whole."""
+
+SCRATCHPAD_PAGE_CHARS = 20_000
+"""What one call reads of such a file: some 5,000 tokens, which any model can take."""
+
+SCRATCHPAD_LISTED_MAX = 500
+"""Names in one listing, for the same reason."""
+
+SCRATCHPAD_DEPTH_MAX = 16
+"""Directories in directories. Each one is open while those below it are looked at."""
+
+SCRATCHPAD_TIMEOUT_S = 60.0
+"""How long a change in a scratchpad may take. A slow disk needs a second; after a crash, another machine
+waits for as long before it believes that an interrupted one did not happen."""

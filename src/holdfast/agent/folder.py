@@ -1,0 +1,305 @@
+"""Files below one directory, and nothing outside of it.
+
+Every part of a path is opened relative to the directory before it, and no link is followed. A check of the
+path as a whole could be outrun: somebody may put a link where a directory was a moment ago. What is open
+stays what it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import heapq
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from ..errors import BadInput, NotFound
+from ..limits import SCRATCHPAD_DEPTH_MAX, SCRATCHPAD_FILE_BYTES_MAX
+from ..tools.outcome import NotDone
+
+_RESERVED = ".holdfast"
+_TEMPORARY = f"{_RESERVED}-new"
+"""Only who has the lock writes, so one name is enough, and a leftover is replaced by the next one."""
+
+_ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# Not blocking: somebody may put a pipe there between the look and the opening.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_NAME_BYTES_MAX = 255
+_KINDS = (
+    (stat.S_ISREG, "a file"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+class Listed(Struct, frozen=True):
+    """Something in the directory. Its path is for people: what cannot be read in it is escaped."""
+
+    path: str
+    kind: str
+    bytes: int
+
+
+def parts_of(path: str) -> tuple[str, ...]:
+    """The names in a relative path, if it can lead nowhere else; none for the directory itself."""
+    if path.startswith("/"):
+        raise BadInput(
+            f"{path!r} is an absolute path: give one that begins in the scratchpad, like 'notes.md'"
+        )
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise BadInput(f"{path!r} leads out with '..': give the path from the top of the scratchpad")
+    if len(parts) > SCRATCHPAD_DEPTH_MAX:
+        raise BadInput(f"{path!r} is too deep: at most {SCRATCHPAD_DEPTH_MAX} names in a path")
+    for part in parts:
+        odd = next((char for char in part if not char.isprintable()), None)
+        if odd is not None:
+            raise BadInput(f"{path!r} holds {odd!r}: use letters and signs that can be seen")
+        if len(part.encode()) > _NAME_BYTES_MAX:
+            raise BadInput(f"{part[:20]!r}… is too long for a name: at most {_NAME_BYTES_MAX} bytes")
+        if part.startswith(_RESERVED):
+            raise BadInput(f"names that begin with {_RESERVED!r} are taken: use another one")
+    return parts
+
+
+def file_parts(path: str) -> tuple[str, ...]:
+    """The same, of a path that names a file."""
+    parts = parts_of(path)
+    if not parts:
+        raise BadInput(f"{path!r} names no file: give a path like 'notes.md'")
+    return parts
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[Folder]:
+    """The directory, for as long as the block runs."""
+    try:
+        fd = os.open(path, _ENTER)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise BadInput(
+                f"the scratchpad {path} is a link or no directory: name the directory itself with "
+                "session.set_scratchpad(…)"
+            ) from error
+        raise BadInput(f"the scratchpad {path} cannot be opened: {error.strerror}") from error
+    try:
+        yield Folder(fd)
+    finally:
+        os.close(fd)
+
+
+class Folder:
+    """An open directory. Paths are checked; bytes are there whole or not at all.
+
+    Raises `BadInput` and `NotFound`, and `NotDone` if the operating system did not do it. An `OSError` of a
+    change means that it was done and may not outlive a power cut.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else changes it through here meanwhile, in no thread and no process."""
+        with _told("the scratchpad", "cannot be locked"):
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            # By hand: a process that was forked meanwhile would keep it.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def read(self, path: str) -> bytes:
+        """What is in the file."""
+        parts = file_parts(path)
+        with _told(path, "cannot be read"), self._above(parts) as above:
+            _expect_file(path, os.stat(parts[-1], dir_fd=above, follow_symlinks=False))
+            with open(os.open(parts[-1], _READ, dir_fd=above), "rb") as file:
+                # Once more: it may be another one by now.
+                info = os.fstat(file.fileno())
+                _expect_file(path, info)
+                data = file.read(SCRATCHPAD_FILE_BYTES_MAX + 1)
+        if len(data) > SCRATCHPAD_FILE_BYTES_MAX:
+            raise BadInput(
+                f"{path}: {info.st_size} bytes are too many to be read here; "
+                f"the limit is {SCRATCHPAD_FILE_BYTES_MAX}"
+            )
+        return data
+
+    def find(self, path: str) -> bytes | None:
+        """What is in the file; None if there is none."""
+        try:
+            return self.read(path)
+        except NotFound:
+            return None
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Make or replace the file, and the directories above it. Durable. Needs the lock."""
+        if len(data) > SCRATCHPAD_FILE_BYTES_MAX:
+            raise BadInput(
+                f"{path}: {len(data)} bytes are too many; the limit is {SCRATCHPAD_FILE_BYTES_MAX}. "
+                "Split it into several files"
+            )
+        parts = file_parts(path)
+        with self._above(parts, make=True) as above:
+            with _told(path, "was not written"):
+                self._write_new(data, _mode_of(path, above, parts[-1]))
+                try:
+                    os.rename(_TEMPORARY, parts[-1], src_dir_fd=self._fd, dst_dir_fd=above)
+                except OSError:
+                    self._drop_new()
+                    raise
+            # A rename is durable only once the directory is synced, too.
+            os.fsync(above)
+
+    def delete(self, path: str) -> bool:
+        """Remove a file, a link or an empty directory; False if there is none. Durable. Needs the lock."""
+        parts = file_parts(path)
+        try:
+            with self._above(parts) as above:
+                was_there = _remove(path, above, parts[-1])
+                # Also if somebody removed it before, and died before it was durable.
+                os.fsync(above)
+                return was_there
+        except NotFound:
+            return False
+
+    def entries(self, path: str, limit: int) -> list[Listed]:
+        """What is in a directory and those below it, by name, links not followed; at most `limit`."""
+        parts = parts_of(path)
+        found: list[Listed] = []
+        with _told(path or "the scratchpad", "cannot be listed"), self._above((*parts, "")) as fd:
+            self._collect(fd, parts, limit, found)
+        return found
+
+    def _collect(self, fd: int, parts: tuple[str, ...], limit: int, found: list[Listed]) -> None:
+        with os.scandir(fd) as inside:
+            names = heapq.nsmallest(limit + 1, (entry.name for entry in inside))
+        for name in names:
+            if len(found) >= limit:
+                return
+            if name == _TEMPORARY:
+                continue
+            with suppress(FileNotFoundError):
+                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                found.append(Listed(_shown("/".join((*parts, name))), _kind_of(info), info.st_size))
+                if stat.S_ISDIR(info.st_mode) and len(parts) < SCRATCHPAD_DEPTH_MAX:
+                    self._descend(fd, (*parts, name), limit, found)
+
+    def _descend(self, fd: int, parts: tuple[str, ...], limit: int, found: list[Listed]) -> None:
+        try:
+            inner = os.open(parts[-1], _ENTER, dir_fd=fd)
+        except OSError:  # It is no directory any more, or may not be looked into.
+            return
+        try:
+            self._collect(inner, parts, limit, found)
+        finally:
+            os.close(inner)
+
+    @contextmanager
+    def _above(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
+        """The directory that the last part is in."""
+        fd = os.dup(self._fd)
+        try:
+            for number, name in enumerate(parts[:-1], start=1):
+                with _told("/".join(parts[:number]), "cannot be opened"):
+                    inner = _enter(fd, name, make=make)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _write_new(self, data: bytes, mode: int | None) -> None:
+        self._drop_new()
+        fd = os.open(_TEMPORARY, _CREATE, 0o666, dir_fd=self._fd)
+        try:
+            if mode is not None:
+                os.fchmod(fd, mode)
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
+            os.fsync(fd)
+        except OSError:
+            self._drop_new()
+            raise
+        finally:
+            os.close(fd)
+
+    def _drop_new(self) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(_TEMPORARY, dir_fd=self._fd)
+
+
+@contextmanager
+def _told(path: str, what: str) -> Iterator[None]:
+    """Turn the operating system's errors into ours. They mean that nothing was done."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no {path!r} in the scratchpad") from error
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise BadInput(
+                f"{path} {what}: it is a link or not a directory; links are not followed here"
+            ) from error
+        raise NotDone(f"{path} {what}: {error.strerror}") from error
+
+
+def _enter(fd: int, name: str, *, make: bool) -> int:
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=fd)
+        # Also if it is there: who made it may have died before its name was durable.
+        os.fsync(fd)
+    return os.open(name, _ENTER, dir_fd=fd)
+
+
+def _mode_of(path: str, above: int, name: str) -> int | None:
+    """The permissions of the file that will be replaced."""
+    try:
+        info = os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _expect_file(path, info)
+    return stat.S_IMODE(info.st_mode) & 0o777
+
+
+def _remove(path: str, above: int, name: str) -> bool:
+    with _told(path, "was not deleted"):
+        info = os.stat(name, dir_fd=above, follow_symlinks=False)
+        if not stat.S_ISDIR(info.st_mode):
+            os.unlink(name, dir_fd=above)
+            return True
+        try:
+            os.rmdir(name, dir_fd=above)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise BadInput(f"{path} is a directory with files in it: delete those first") from error
+    return True
+
+
+def _kind_of(info: os.stat_result) -> str:
+    return next((kind for is_one, kind in _KINDS if is_one(info.st_mode)), "a device")
+
+
+def _expect_file(path: str, info: os.stat_result) -> None:
+    if stat.S_ISDIR(info.st_mode):
+        raise BadInput(f"{path} is a directory: name a file in it")
+    if not stat.S_ISREG(info.st_mode):
+        raise BadInput(f"{path} is {_kind_of(info)}: only plain files are read and written here")
+
+
+def _shown(path: str) -> str:
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in path
+    )
