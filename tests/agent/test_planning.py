@@ -157,7 +157,7 @@ async def test_a_step_that_does_not_exist_is_told_from_those_that_do() -> None:
 
 async def test_a_step_that_is_open_is_not_there_twice() -> None:
     """One that is done may well be done once more."""
-    async with opened("memory:") as (store, session):
+    async with opened("memory:") as (_, session):
         await done(session, "make_plan", **MOVE)
         await done(session, "add_plan_steps", steps=[COPY, TELL, TELL])
         assert ids(session) == ["1", "2", "3"]
@@ -287,12 +287,12 @@ async def test_a_call_that_was_killed_in_the_middle_is_done_once(
     store_url: Url, monkeypatch: pytest.MonkeyPatch, name: str, args: dict[str, Any]
 ) -> None:
     """Run again after its change was stored, it changes nothing more."""
-    with pytest.raises(Closed):
-        async with opened(store_url) as (store, session):
-            await done(session, "make_plan", **MOVE)
-            await reply(session, call(name, args))
-            await session.flush()
-            die_once_the_plan_is_stored(monkeypatch, store, session)
+    async with opened(store_url) as (store, session):
+        await done(session, "make_plan", **MOVE)
+        await reply(session, call(name, args))
+        await session.flush()
+        die_once_the_plan_is_stored(monkeypatch, store, session)
+        with pytest.raises(Closed):
             await registry().dispatch_step(session)
     async with opened(store_url, wait_s=60) as (store, session):
         found = plan_of(session)
@@ -305,12 +305,12 @@ async def test_a_call_that_was_killed_in_the_middle_is_done_once(
 
 async def test_a_call_that_was_killed_before_its_change_was_stored_is_done(store_url: Url) -> None:
     """Nothing of it is there, so it is simply run."""
-    with pytest.raises(Closed):
-        async with opened(store_url) as (store, session):
-            await done(session, "make_plan", **MOVE)
-            await reply(session, call("add_plan_steps", {"steps": [TELL]}))
-            await session.flush()
-            die(store)
+    async with opened(store_url) as (store, session):
+        await done(session, "make_plan", **MOVE)
+        await reply(session, call("add_plan_steps", {"steps": [TELL]}))
+        await session.flush()
+        die(store)
+        with pytest.raises(Closed):
             await registry().dispatch_step(session)
     async with opened(store_url, wait_s=60) as (_, session):
         assert ids(session) == ["1", "2"]
