@@ -9,6 +9,7 @@ from .agent.model import Model, Prompt, Reply, TextDelta, ToolSpec
 from .agent.outcome import Event, Outcome, Retrying, Waiting
 from .agent.planning import plan_tools
 from .agent.prices import Price
+from .agent.providers import open_model
 from .agent.scratchpad import scratchpad_tools
 from .agent.scripted import ScriptedModel
 from .budget import Budget, BudgetState, Reservation, Usage
@@ -165,6 +166,7 @@ __all__ = [
     "deny",
     "find_problems",
     "fit_session_id",
+    "open_model",
     "open_store",
     "paths_inside",
     "plan_tools",

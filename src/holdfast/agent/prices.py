@@ -14,7 +14,7 @@ _MTOK: Final = 1_000_000
 
 
 class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model costs, in USD per million tokens. Without a price for the cache it costs what input costs."""
+    """What a model costs, in USD per million tokens. Cached input costs the same unless a price is given."""
 
     input_usd_per_mtok: float
     output_usd_per_mtok: float

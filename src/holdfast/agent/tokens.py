@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def estimate_input_tokens(prompt: Prompt) -> int:
-    """How many tokens the prompt may be: rather too many than too few, for ordinary text about twice as many."""
+    """How many tokens the prompt may be, rather too many than too few; for ordinary text about double."""
     tools = sum(_TOOL_FRAME_TOKENS + _text(_encode(tool)) for tool in prompt.tools)
     messages = sum(_FRAME_TOKENS + _message(message) for message in prompt.messages)
     return _PROMPT_FRAME_TOKENS + _text(prompt.instructions) + tools + messages
