@@ -58,13 +58,15 @@ _T = TypeVar("_T")
 def reply_from(response: ModelResponse) -> Reply:
     """Our reply."""
     blocks = [block for part in response.parts if (block := _block_from(part)) is not None]
+    metadata = _kept(ModelResponse, response)
+    if _may_hold_secrets(metadata.get("provider_url", "")):
+        del metadata["provider_url"]
+    refusal = metadata.get("provider_details", {}).get("refusal")
+    if not blocks and isinstance(refusal, str):
+        blocks.append(Text(refusal))
     usage = response.usage
     return Reply(
-        message=Message(
-            role="assistant",
-            blocks=tuple(_with_distinct_ids(blocks)),
-            metadata=_kept(ModelResponse, response),
-        ),
+        message=Message(role="assistant", blocks=tuple(_with_distinct_ids(blocks)), metadata=metadata),
         usage=Usage(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
@@ -79,6 +81,10 @@ def response_from(message: Message) -> ModelResponse:
     """The provider's reply, as `reply_from` took it, or one made of a message that never was a reply."""
     parts = [part for block in message.blocks if (part := _part_from(block)) is not None]
     return _restored(ModelResponse, message.metadata, parts=parts)
+
+
+def _may_hold_secrets(url: str) -> bool:
+    return "@" in url or "?" in url
 
 
 def _block_from(part: ModelResponsePart) -> Block | None:
