@@ -71,7 +71,7 @@ async def test_an_explicit_parent_wins(store_url: StoreUrl) -> None:
 
 
 async def test_entries_belong_to_the_innermost_run_of_their_own_session(store_url: StoreUrl) -> None:
-    """What is recorded in a session by another session's run belongs to none of its runs."""
+    """Also with a run of another session, such as a delegate's, in between."""
     async with open_store(store_url) as store:
         async with store.session("one") as one, store.session("two") as two:
             async with one.run(run_id="a"):
@@ -79,12 +79,12 @@ async def test_entries_belong_to_the_innermost_run_of_their_own_session(store_ur
                 await two.add("in none")
                 async with two.run(run_id="b"):
                     await two.add("in b")
-                    await one.add("beside a")
+                    await one.add("still in a")
                 await one.add("in a again")
             await one.add("in none")
         assert [e.run for e in await entries(store, "one") if e.kind == "message.added"] == [
             "a",
-            None,
+            "a",
             "a",
             None,
         ]
