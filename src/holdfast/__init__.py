@@ -4,6 +4,7 @@ A session is a journal; everything else is a fold over it. See `open_store`.
 """
 
 from .agent.agent import Agent
+from .agent.experiment import experiment_log
 from .agent.loop import Compaction
 from .agent.model import Model, Prompt, Reply, TextDelta, ToolSpec
 from .agent.outcome import Event, Outcome, Retrying, Waiting
@@ -12,6 +13,7 @@ from .agent.prices import Price
 from .agent.providers import open_model
 from .agent.scratchpad import scratchpad_tools
 from .agent.scripted import ScriptedModel
+from .agent.thread import Decision, Thread
 from .budget import Budget, BudgetState, Reservation, Usage
 from .diff import ABSENT, Change, Diff, Spending
 from .effects import Effect, Question, Undone
@@ -89,6 +91,7 @@ __all__ = [
     "Codec",
     "Compaction",
     "Corrupt",
+    "Decision",
     "Diff",
     "Doubt",
     "Effect",
@@ -150,6 +153,7 @@ __all__ = [
     "StoreFailed",
     "Text",
     "TextDelta",
+    "Thread",
     "Tool",
     "ToolCall",
     "ToolContext",
@@ -164,6 +168,7 @@ __all__ = [
     "allow",
     "ask",
     "deny",
+    "experiment_log",
     "find_problems",
     "fit_session_id",
     "open_model",

@@ -140,3 +140,6 @@ SCRATCHPAD_DEPTH_MAX = 16
 SCRATCHPAD_TIMEOUT_S = 60.0
 """How long a change in a scratchpad may take. A slow disk needs a second; after a crash, another machine
 waits for as long before it believes that an interrupted one did not happen."""
+
+ITERATIONS_MAX = 50
+"""Iterations of a thread of agents, unless said otherwise, those that were stepped back from included."""

@@ -99,8 +99,9 @@ class Agent(Generic[DepsT, OutputT]):
             self.registry.add(self._output.tool)
 
     @cached_property
-    def _makeup(self) -> Makeup[OutputT]:
-        """Made when it is first needed: the library behind a model's name is a heavy one."""
+    def makeup(self) -> Makeup[OutputT]:
+        """What it drives a session with; made when it is first needed, because the library behind a model's
+        name is a heavy one."""
         model = self._given
         if isinstance(model, str):
             from .providers import open_model
@@ -137,7 +138,7 @@ class Agent(Generic[DepsT, OutputT]):
         named by its id, or given as it was opened. Without a `session` there is a new one; without a `store`,
         `HOLDFAST_STORE` names it.
         """
-        async with self._open(session, store, labels=labels, cadence=cadence, wait_s=wait_s) as opened:
+        async with self.open_session(session, store, labels=labels, cadence=cadence, wait_s=wait_s) as opened:
             return await self._drive(opened, message, deps=deps, run_id=run_id, parent=parent)
 
     async def resume(
@@ -153,7 +154,7 @@ class Agent(Generic[DepsT, OutputT]):
 
         If it had come to its end, that outcome is given again, and nothing is run.
         """
-        async with self._open(session, store, create=False, cadence=cadence, wait_s=wait_s) as opened:
+        async with self.open_session(session, store, create=False, cadence=cadence, wait_s=wait_s) as opened:
             return await self._resume(opened, deps, tell_nobody)
 
     async def stream(
@@ -178,7 +179,7 @@ class Agent(Generic[DepsT, OutputT]):
 
         async def work(tell: Tell) -> None:
             create = message is not None
-            async with self._open(
+            async with self.open_session(
                 session, store, create=create, labels=labels, cadence=cadence, wait_s=wait_s
             ) as opened:
                 if message is None:
@@ -237,24 +238,25 @@ class Agent(Generic[DepsT, OutputT]):
     # -- inside a session ----------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _open(
+    async def open_session(
         self,
         given: str | Session | None,
         store: Store | None,
         *,
         create: bool = True,
         labels: Mapping[str, str] | None = None,
-        cadence: Cadence,
-        wait_s: float,
+        cadence: Cadence = "step",
+        wait_s: float = 0,
     ) -> AsyncIterator[Session]:
-        _ = self._makeup  # A model that cannot be had is an error before anything is written.
+        """The session to drive: opened, or as it was given."""
+        _ = self.makeup  # A model that cannot be had is an error before anything is written.
         if isinstance(given, Session):
             yield given
             return
         chosen = given or f"{self.name or 'session'}-{secrets.token_hex(4)}"
         if store is None:
             async with open_store() as own:
-                async with self._open(
+                async with self.open_session(
                     chosen, own, create=create, labels=labels, cadence=cadence, wait_s=wait_s
                 ) as session:
                     yield session
@@ -279,7 +281,7 @@ class Agent(Generic[DepsT, OutputT]):
         parent: str | Parent | None = None,
         tell: Tell = tell_nobody,
     ) -> Outcome[OutputT]:
-        makeup = self._makeup
+        makeup = self.makeup
         own = self._budget if Lineage.of(session) is None else None
         if own is not None and session.budget.caps != own:
             await session.set_budget(own)
@@ -300,7 +302,8 @@ class Agent(Generic[DepsT, OutputT]):
         """The outcome of the last run, if it came to one of these ends and nothing has happened since."""
         facts = session.state.facts
         head = facts.head
-        found = self._output.find(session, session.transcript) if head.status == "completed" else None
+        over = head.status == "completed" and session.continuable
+        found = self._output.find(session.transcript) if over else None
         status = next((end for end in ends if end == head.status), None)
         if status is None or (status == "completed" and not isinstance(found, Ended)):
             return None

@@ -135,7 +135,7 @@ class Drive(Generic[OutputT]):
     async def _go_on(self) -> Outcome[OutputT]:
         session = self._session
         while True:
-            found = self._makeup.output.find(session, self._part.see(session))
+            found = self._makeup.output.find(self._part.see(session))
             if isinstance(found, Ended):
                 self._run.complete()
                 return self._conclude("completed", output=found.output)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 from msgspec import Struct
 
 from ..errors import BadInput
-from ..messages import AnyMessage, Json, Message, Text, ToolResult, calls_of
-from ..session.session import Session
+from ..messages import AnyMessage, Json, Message, Text, ToolResult
 from ..tools.tool import AnyTool, tool
 from .outcome import OutputT
 
@@ -73,13 +72,16 @@ class Output(Generic[OutputT]):
         assert self._adapter is not None
         return self._adapter.validate_python(given["result"] if self._wrapped else given)
 
-    def find(self, session: Session, seen: Sequence[AnyMessage]) -> Ended | Misses | None:
-        """The output, if the model has given it in what it has `seen`; None if it is the model's turn."""
-        if not len(seen) or not session.continuable:
+    def find(self, seen: Sequence[AnyMessage]) -> Ended | Misses | None:
+        """The output, if the model has given it in what it has `seen`; None if it is the model's turn.
+
+        Every call in it has its result.
+        """
+        if not seen:
             return None
         last = seen[-1]
         if last.role == "tool":
-            return self._find_result(session)
+            return self._find_result(seen)
         if last.role != "assistant":
             return None
         if self._adapter is None:
@@ -89,15 +91,13 @@ class Output(Generic[OutputT]):
         except ValueError:
             return self._miss(seen)
 
-    def _find_result(self, session: Session) -> Ended | None:
-        found = session.state.transcript_fold.find_last_reply()
-        if self.tool is None or found is None:
+    def _find_result(self, seen: Sequence[AnyMessage]) -> Ended | None:
+        reply, results = (seen[-2] if len(seen) > 1 else None), seen[-1]
+        if self.tool is None or not isinstance(reply, Message) or not isinstance(results, Message):
             return None
-        reply, results = found
-        for index, call in enumerate(calls_of(reply.read())):
-            given = results.get(index)
+        for call, given in zip(reply.tool_calls, results.blocks, strict=False):
             if call.name == FINAL and _is_value(given):
-                assert given is not None
+                assert isinstance(given, ToolResult)
                 return Ended(self._read(given.value))
         return None
 
@@ -122,8 +122,8 @@ def is_nudge(message: object) -> bool:
     return isinstance(message, Message) and message.metadata == _NUDGE_MARK
 
 
-def _is_value(result: ToolResult | None) -> bool:
-    return result is not None and not result.is_error and isinstance(result.value, dict)
+def _is_value(block: object) -> bool:
+    return isinstance(block, ToolResult) and not block.is_error and isinstance(block.value, dict)
 
 
 def _adapter_of(type: Any) -> TypeAdapter[Any]:

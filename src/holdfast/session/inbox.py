@@ -54,6 +54,13 @@ def message_item(message: AnyMessage, *, key: str | None) -> bytes:
     return encode_item(item)
 
 
+def message_entry(message: AnyMessage) -> tuple[Body, bytes | None]:
+    """The entry that adds a message, and its content."""
+    shape = shape_of(message)
+    body = MessageAdded(role=shape.role, parts=shape.parts, format=message.format)
+    return body, encode_message(message)
+
+
 Opened: TypeAlias = tuple[Sequence[Body], bytes | None]
 
 

@@ -37,8 +37,11 @@ class Rewound(Struct, frozen=True):
         return tuple(one for one in self.undone if one.status != "undone")
 
 
-async def return_to(session: Session, target: Checkpoint) -> None:
-    """Restore what the session was at a checkpoint. Durable on return."""
+async def return_to(
+    session: Session, target: Checkpoint, *, also: Sequence[tuple[Body, bytes | None]] = ()
+) -> None:
+    """Restore what the session was at a checkpoint; `also` comes after it in the same commit. Durable on
+    return."""
     await session.flush()
     journal = await session.engine.call(Journal, session.engine.driver, session.id)
     then = await session.engine.call(journal.fold, target.seq)
@@ -59,5 +62,5 @@ async def return_to(session: Session, target: Checkpoint) -> None:
         (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
         for item in waiting
     ]
-    session.record_all([(rewound, None), *kept])
+    session.record_all([(rewound, None), *also, *kept])
     await session.flush()

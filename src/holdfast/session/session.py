@@ -21,7 +21,6 @@ from ..entries import (
     CheckpointDropped,
     CheckpointTaken,
     LeaseReleased,
-    MessageAdded,
     Parent,
     PlanChanged,
     ScratchpadSet,
@@ -37,14 +36,14 @@ from ..facts import Checkpoint
 from ..fold import SessionState
 from ..ids import SessionId, check_labels, check_name
 from ..limits import KEYFRAME_GROWTH, KEYFRAME_LINES_MIN, PAGE_ROWS
-from ..messages import ForeignMessage, Json, Message, as_message, encode_message, shape_of
+from ..messages import ForeignMessage, Json, Message, as_message
 from ..plan import Plan
 from ..store.engine import Engine
 from ..store.journal import Journal
 from .cadence import Cadence, Pace
 from .compact import compaction
 from .hold import Hold, hold
-from .inbox import open_item
+from .inbox import message_entry, open_item
 from .lease import append_to, take
 from .rewind import Rewound, Undoer, return_to
 from .run import Run, current_run
@@ -215,10 +214,7 @@ class Session(SessionView):
     async def add(self, message: Json, *, format: str) -> None: ...
     async def add(self, message: Json, *, format: str | None = None) -> None:
         """Add a message; a plain string is the user's. One of another `format` is kept verbatim."""
-        found = as_message(message, format)
-        shape = shape_of(found)
-        body = MessageAdded(role=shape.role, parts=shape.parts, format=found.format)
-        self.record(body, content=encode_message(found))
+        self.record_all([message_entry(as_message(message, format))])
 
     async def set(self, key: str, value: object) -> None:
         """Keep a value under a key. One that cannot be encoded is kept as a marked `Opaque`."""
