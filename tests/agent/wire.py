@@ -48,7 +48,12 @@ class FailedStream:
     kind: str = "overloaded_error"
 
 
-Turn = Answer | Failure | Cut | FailedStream
+@dataclass(frozen=True)
+class Stall:
+    """The beginning of a stream, and then nothing until the client hangs up."""
+
+
+Turn = Answer | Failure | Cut | FailedStream | Stall
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Asked:
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    port: int
+    """Of the client: the same for all requests over one connection."""
 
     @property
     def dialect(self) -> Dialect:
@@ -110,6 +117,8 @@ class Wire:
 
     def __init__(self, script: Script) -> None:
         self.asked: list[Asked] = []
+        self.stalling, self.hung_up = threading.Event(), threading.Event()
+        """Somebody waits in the middle of a `Stall`; somebody left there."""
         self._script = script
         self._turns: deque[Turn] = deque()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -188,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, {"error": {"message": f"nobody speaks at {path}"}})
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        asked = Asked(path, headers, body)
+        asked = Asked(path, headers, body, self.client_address[1])
         turn = cast(_Server, self.server).wire.next_turn(asked)
         if isinstance(turn, Failure):
             self._send(turn.status, asked.dialect.error(turn.kind, turn.message), turn.headers)
@@ -199,16 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._reply(asked, turn)
 
-    def _reply(self, asked: Asked, turn: Answer | Cut | FailedStream) -> None:
+    def _reply(self, asked: Asked, turn: Turn) -> None:
         if isinstance(turn, FailedStream):
             self._send(529, asked.dialect.error(turn.kind, turn.message))
             return
-        answer = turn if isinstance(turn, Answer) else turn.answer
-        body = asked.dialect.plain(answer, asked.body["model"])
-        if isinstance(turn, Cut):
-            self._send(200, body, cut=True)
-        else:
-            self._send(200, body)
+        self._send(200, asked.dialect.plain(_answer_in(turn), asked.body["model"]), cut=isinstance(turn, Cut))
 
     def _send(
         self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None, *, cut: bool = False
@@ -223,31 +227,26 @@ class _Handler(BaseHTTPRequestHandler):
         if cut:
             self._hang_up()
 
-    def _stream(self, asked: Asked, turn: Answer | Cut | FailedStream) -> None:
+    def _stream(self, asked: Asked, turn: Turn) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        answer = (
-            turn
-            if isinstance(turn, Answer)
-            else Cut().answer
-            if isinstance(turn, FailedStream)
-            else turn.answer
-        )
-        events = [_sse(name, data) for name, data in asked.dialect.events(answer, asked.body["model"])]
+        dialect = asked.dialect
+        events = [_sse(name, data) for name, data in dialect.events(_answer_in(turn), asked.body["model"])]
         if isinstance(turn, Answer):
             self._chunks([*events, "data: [DONE]\n\n"] if asked.path.endswith("completions") else events)
             self._end()
             return
         self._chunks(events[: len(events) // 2])
-        if isinstance(turn, FailedStream):
-            self._chunks([_sse("error", asked.dialect.error(turn.kind, turn.message))])
-            self._end()
-        elif turn.where == "politely":
-            self._end()
-        else:
+        if isinstance(turn, Stall):
+            self._wait_for_the_end()
+        elif isinstance(turn, Cut) and turn.where == "middle":
             self._hang_up()
+        else:
+            if isinstance(turn, FailedStream):
+                self._chunks([_sse("error", dialect.error(turn.kind, turn.message))])
+            self._end()
 
     def _chunks(self, pieces: Iterable[str]) -> None:
         for piece in pieces:
@@ -262,6 +261,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.connection.shutdown(socket.SHUT_RDWR)
         self.close_connection = True
+
+    def _wait_for_the_end(self) -> None:
+        wire = cast(_Server, self.server).wire
+        wire.stalling.set()
+        self.rfile.read(1)
+        wire.hung_up.set()
+        self.close_connection = True
+
+
+def _answer_in(turn: Turn) -> Answer:
+    if isinstance(turn, Answer):
+        return turn
+    return turn.answer if isinstance(turn, Cut) else Cut().answer
 
 
 def _sse(name: str | None, data: dict[str, Any]) -> str:

@@ -163,7 +163,11 @@ def _needs_preparing(messages: Iterable[ModelMessage], model: Model) -> bool:
     Only then, because preparing also escapes tags that pydantic-ai speaks with wherever tools or users wrote
     them, and so changes what a model reads in a file.
     """
-    if model.profile.get("tool_call_id_length") is not None:
+    try:
+        profile = model.profile
+    except NotImplementedError:
+        return False  # It stands for several models, and prepares for each of them.
+    if profile.get("tool_call_id_length") is not None:
         return True
     parts = (part for message in messages if message.kind == "request" for part in message.parts)
     return any(
