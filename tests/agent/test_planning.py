@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -257,6 +259,13 @@ async def test_a_call_needs_a_session() -> None:
     result = await registry().dispatch("show_plan", {})
     assert result.status == "failed"
     assert "without a session" in result.content
+
+
+def test_importing_holdfast_loads_nothing_that_only_tools_need() -> None:
+    """Who declares no tool does not wait for the libraries that read their arguments."""
+    heavy = "{'pydantic', 'pydantic_core', 'griffe', 'jsonschema_rs'}"
+    code = f"import holdfast, sys; sys.exit(str(sorted({heavy} & set(sys.modules)) or ''))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == ""
 
 
 # -- crashes ---------------------------------------------------------------------------------------------
