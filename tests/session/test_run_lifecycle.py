@@ -1,5 +1,6 @@
 """Runs: their ids, how they end, and what that says about the session."""
 
+import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -154,9 +155,29 @@ async def test_an_output_that_cannot_be_recorded_is_refused_at_once(store_url: S
         async with store.session("s") as session, session.run(run_id="r") as run:
             with pytest.raises(BadInput):
                 run.complete(object())
+            with pytest.raises(BadInput, match=r"output\[0\] is nan"):
+                run.complete([math.nan])
             with pytest.raises(BadInput):
                 run.fail(3)  # type: ignore[arg-type]
         assert (await run_called(store, "r")).status == "completed"
+
+
+async def test_what_json_would_change_is_refused(store_url: StoreUrl) -> None:
+    """Before anything is written, instead of being kept as null or as something else."""
+    async with open_store(store_url) as store, store.session("s") as session:
+        for config, why in (
+            ({"t": math.nan}, "config.t is nan"),
+            ([math.inf], r"config\[0\] is inf"),
+            ({1: 2}, "keys must be strings"),
+            ({"t": {1}}, "config.t is a set"),
+        ):
+            with pytest.raises(BadInput, match=why):
+                session.run(config=config)
+        async with session.run() as run, run.request() as request:
+            with pytest.raises(BadInput, match="latency_ms is inf"):
+                await request.reply("hello", latency_ms=math.inf)
+            await request.reply("hello")
+        assert [one.config for one in await collect(store.runs())] == [None]
 
 
 async def test_an_exception_ends_the_run_as_failed_and_goes_on(store_url: StoreUrl) -> None:

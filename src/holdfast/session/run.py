@@ -29,7 +29,7 @@ from ..entries import (
 )
 from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
 from ..ids import RunId, SessionId, fresh_run_id, run_id
-from ..messages import ForeignMessage, Json, Message, as_message, encode_message, shape_of
+from ..messages import ForeignMessage, Json, Message, as_message, encode_message, refuse_unfaithful, shape_of
 from ..store.driver import ClaimChange, Claimed
 from ..store.engine import Engine
 
@@ -70,6 +70,7 @@ class Run:
         tools: Mapping[str, str],
         config: Json,
     ) -> None:
+        refuse_unfaithful(config, "config")
         self._engine, self._session = engine, session
         self._explicit = run_id
         self._parent = parent
@@ -165,6 +166,7 @@ class Run:
 
     def complete(self, output: Json = None) -> None:
         """What the run gave; recorded when the block ends without an error."""
+        refuse_unfaithful(output, "output")
         self._end_as(RunCompleted(output=output))
 
     def fail(self, reason: str, error: str = "") -> None:
@@ -236,6 +238,7 @@ class Request:
         """Record the model's reply. Durable on return."""
         if self._answered:
             raise BadInput("this request was answered already; make another one")
+        refuse_unfaithful(latency_ms, "latency_ms")
         found = as_message(message, format, role="assistant")
         shape = shape_of(found)
         self._session.record(
