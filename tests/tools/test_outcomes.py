@@ -6,10 +6,12 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import pytest
+from msgspec import Struct
 from pydantic import BaseModel
 
 import holdfast.tools.verifying
@@ -423,6 +425,21 @@ class Odd:
         return "<odd>"
 
 
+class Ticket(Struct, tag_field="kind", tag="ticket"):
+    """A msgspec struct."""
+
+    id: int
+    extra: Any = None
+
+
+@dataclass
+class Point:
+    """A dataclass."""
+
+    x: float
+    y: Any
+
+
 class Worse:
     """Cannot even be looked at."""
 
@@ -437,6 +454,13 @@ def endless() -> list[Any]:
     return found
 
 
+def holds_itself() -> Ticket:
+    """So does this one."""
+    found = Ticket(id=1)
+    found.extra = found
+    return found
+
+
 RESULTS: list[tuple[Any, Any, str]] = [
     ("plain", "plain", "plain"),
     ("line\nline", "line\nline", "line\nline"),
@@ -445,6 +469,23 @@ RESULTS: list[tuple[Any, Any, str]] = [
     (2**70, 2**70, str(2**70)),
     (0.5, 0.5, "0.5"),
     (Receipt(id=1), {"id": 1, "tags": []}, '{"id":1,"tags":[]}'),
+    (Ticket(id=1), {"kind": "ticket", "id": 1, "extra": None}, '{"kind":"ticket","id":1,"extra":null}'),
+    (
+        [Ticket(id=1, extra={2: Receipt(id=3), "at": Point(math.nan, b"hi")})],
+        [{"kind": "ticket", "id": 1, "extra": {"2": {"id": 3, "tags": []}, "at": {"x": "nan", "y": "aGk="}}}],
+        '[{"kind":"ticket","id":1,"extra":{"2":{"id":3,"tags":[]},"at":{"x":"nan","y":"aGk="}}}]',
+    ),
+    (
+        Point(1, Ticket(id=2, extra=Odd())),
+        {"x": 1, "y": {"kind": "ticket", "id": 2, "extra": "<odd>"}},
+        '{"x":1,"y":{"kind":"ticket","id":2,"extra":"<odd>"}}',
+    ),
+    (
+        holdfast.Media(media_type="image/png", data=b"hi"),
+        {"kind": "media", "media_type": "image/png", "data": "aGk="},
+        '{"kind":"media","media_type":"image/png","data":"aGk="}',
+    ),
+    (holds_itself(), "Ticket(id=1, extra=...)", "Ticket(id=1, extra=...)"),
     ({"a": (1, 2)}, {"a": [1, 2]}, '{"a":[1,2]}'),
     (b"hi", "aGk=", "aGk="),
     (math.nan, "nan", "nan"),

@@ -72,12 +72,23 @@ def as_json(value: object) -> Json:
     """
     if value is None or value.__class__ in (str, int, bool, float):
         return _faithful(value)
-    from pydantic_core import to_jsonable_python  # only here: importing it takes a while
-
     try:
-        return _faithful(to_jsonable_python(value, bytes_mode="base64", fallback=describe_value))
+        return _faithful(_as_builtins(value))
     except Exception:  # It holds itself, is nested without end, or cannot even be looked at.
         return describe_value(value)
+
+
+def _as_builtins(value: object) -> Json:
+    """Dataclasses, pydantic models, structs and what is in them as dicts and lists."""
+    from pydantic_core import to_jsonable_python  # only here: importing it takes a while
+
+    return to_jsonable_python(value, bytes_mode="base64", fallback=_open_struct)
+
+
+def _open_struct(value: object) -> Json:
+    if isinstance(value, Struct):
+        return msgspec.to_builtins(value, enc_hook=_as_builtins, str_keys=True)
+    return describe_value(value)
 
 
 def _faithful(value: Json) -> Json:
