@@ -46,10 +46,12 @@ from .messages import (
     Block,
     CallPart,
     ForeignMessage,
+    Json,
     Media,
     Message,
     Reasoning,
     ResultPart,
+    Role,
     Shape,
     Text,
     ToolCall,
@@ -65,11 +67,13 @@ from .session.rewind import Rewound
 from .session.run import Request, Run
 from .session.session import Session
 from .session.store import Store, open_store
+from .store.driver import Driver
 from .tools.context import ToolContext
 from .tools.outcome import Landed, NotDone, NotLanded, Result, Unsure
 from .tools.policy import Policy, Rule, allow, ask, deny, paths_inside
 from .tools.registry import Registry
 from .tools.tool import Retry, Tool, tool
+from .transcript import Messages
 from .validity import Problem, find_problems
 from .values import Codec, Opaque
 
@@ -94,6 +98,7 @@ __all__ = [
     "Decision",
     "Diff",
     "Doubt",
+    "Driver",
     "Effect",
     "Entry",
     "Event",
@@ -103,12 +108,14 @@ __all__ = [
     "Head",
     "Hold",
     "HoldfastError",
+    "Json",
     "Landed",
     "Lease",
     "LeaseHeld",
     "LeftBehind",
     "Media",
     "Message",
+    "Messages",
     "MissingExtra",
     "Model",
     "ModelError",
@@ -138,6 +145,7 @@ __all__ = [
     "Retry",
     "Retrying",
     "Rewound",
+    "Role",
     "Rule",
     "Run",
     "RunExists",
