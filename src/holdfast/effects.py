@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
@@ -208,6 +208,12 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         name = call_name(call)
         waiting = (one for one in self.questions.values() if call_name(one.call) == name)
         return next(waiting, None) or self.answers.get(name)
+
+    def inherit(self, undone: Iterable[int]) -> None:
+        """Of a fork: what its origin has taken back since is not done."""
+        for issued in undone:
+            if issued in self.rows:
+                self._end(issued, "undone", self.rows[issued].outcome)
 
     def rewind(self, seq: int) -> None:
         """What came after an entry was left behind: nobody waits for an answer any more."""

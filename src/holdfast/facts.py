@@ -195,6 +195,7 @@ def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     facts.counters = ToolCounters()
     facts.submitted, facts.cancel, facts.late = set(), None, set()
     facts.left_behind = body.left_behind
+    facts.effects.inherit(one.issued for one in body.left_behind if one.status == "undone")
 
 
 def _leased(facts: Facts, entry: Entry, body: LeaseTaken) -> None:

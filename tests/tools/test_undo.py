@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 import holdfast
 from holdfast import BadInput, NotDone, Registry, Rewound, Session, Store, ToolContext, Undone, tool
 from holdfast.entries import ToolIssued, ToolUndone
-from tests.tools.stage import Url, World, bodies, die, hear, kinds, opened
+from tests.tools.stage import Url, World, bodies, come_true, die, hear, kinds, opened
 
 
 @pytest.fixture
@@ -270,3 +273,136 @@ async def test_a_fork_is_told_what_its_origin_did_afterwards(store_url: Url, wor
         assert found.replay_of is None
     assert world.done == ["book train", "book hotel", "mail hello", "book hotel"]
     assert len({key for what, key in world.log if what == "book hotel"}) == 2
+
+
+async def test_a_copy_of_an_effect_is_not_undone_twice(store_url: Url, world: World) -> None:
+    """Read by somebody else before it was undone, it still looks as if it stood."""
+    registry = booking(world)
+    async with opened(store_url) as (store, session):
+        await step(registry, session, "book", what="hotel")
+        await session.flush()
+        copies = (await store.load("s")).facts.effects.since(0)
+        for _ in range(2):
+            (found,) = await registry.undo(session, copies)
+            assert found.status == "undone"
+            assert copies[0].status == "completed"
+        async with store.session("t") as other:
+            (found,) = await registry.undo(other, copies)
+            assert (found.status, found.why) == ("cannot", "it is not an effect of this session")
+    assert world.done == ["book hotel", "unbook hotel"]
+
+
+async def test_two_undos_at_once_are_one(store_url: Url, world: World) -> None:
+    """The second waits for the first, and has nothing left to do."""
+    entered, release = anyio.Event(), anyio.Event()
+    reports: list[str] = []
+
+    async def unbook(what: str) -> None:
+        entered.set()
+        await release.wait()
+        world.do(f"unbook {what}")
+
+    registry = booking(world, undo=unbook)
+    async with opened(store_url) as (_, session):
+        await step(registry, session, "book", what="hotel")
+        left = session.left_behind()
+
+        async def undo() -> None:
+            reports.extend(one.status for one in await registry.undo(session, left))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(undo)
+            await entered.wait()
+            tasks.start_soon(undo)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            release.set()
+    assert reports == ["undone", "undone"]
+    assert world.done == ["book hotel", "unbook hotel"]
+
+
+async def test_while_nobody_knows_whether_it_was_undone_it_is_not_done_again(
+    store_url: Url, world: World
+) -> None:
+    """Nor is it given as done: landed means that it is undone, not landed that it stands."""
+
+    def unbook(what: str) -> None:
+        world.do(f"unbook {what}")
+        raise ValueError("reset")
+
+    registry = booking(world, undo=unbook)
+    async with opened(store_url) as (store, session):
+        for verdict, then in (("not_landed", "completed"), ("landed", "undone")):
+            await step(registry, session, "book", what=verdict)
+            (row,) = [row for row in session.left_behind() if row.undo is None]
+            await registry.undo(session, [row])
+            blocked = await registry.dispatch("book", {"what": verdict}, session=session)
+            assert blocked.status == "in_doubt"
+            assert "which takes it back, is in doubt: it raised ValueError: reset" in blocked.content
+            (undo,) = session.in_doubt
+            await store.resolve("s", undo.issued, verdict, by="ann")  # type: ignore[arg-type]
+            await hear(session)
+            assert row.status == then
+            again = await registry.dispatch("book", {"what": verdict}, session=session)
+            assert (again.status, again.replay_of is None) == ("completed", then == "undone")
+
+
+async def test_an_undo_that_still_runs_is_not_run_beside_itself(store_url: Url, world: World) -> None:
+    """Also when a person says that it did not land."""
+    release = threading.Event()
+
+    def unbook(what: str) -> None:
+        release.wait(60)
+        world.do(f"unbook {what}")
+
+    registry = booking(world, undo=unbook, timeout_s=0.05)
+    registry._grace_s = 0.05
+    async with opened(store_url) as (store, session):
+        try:
+            await step(registry, session, "book", what="hotel")
+            (found,) = await registry.undo(session, session.left_behind())
+            assert found.status == "in_doubt"
+            (row,) = session.in_doubt
+            await store.resolve("s", row.issued, "not_landed", by="ann")
+            await hear(session)
+            (found,) = await registry.undo(session, session.left_behind())
+            assert (found.status, found.why) == ("in_doubt", "the body of its last undo still runs")
+        finally:
+            release.set()
+        await come_true(lambda: "unbook hotel" in world.done)
+    assert world.done == ["book hotel", "unbook hotel"]
+
+
+async def test_a_fork_does_not_undo_what_its_origin_did(store_url: Url, world: World) -> None:
+    """The origin may do so itself, or count on it; nobody would know that it happened twice."""
+    registry = booking(world)
+    async with opened(store_url) as (store, session):
+        await session.checkpoint()
+        await step(registry, session, "book", what="hotel")
+        await store.fork("s", into="f")
+        async with store.session("f") as fork:
+            await step(registry, fork, "book", what="train")
+            rewound = await fork.rewind(version=1, undo=True, registry=registry)
+            assert [(one.status, one.why) for one in rewound.undone] == [
+                ("undone", ""),
+                ("cannot", "session 's' did it, before this one was forked from it: undo it there"),
+            ]
+        assert [one.status for one in await registry.undo(session, session.left_behind())] == ["undone"]
+    assert world.done == ["book hotel", "book train", "unbook train", "unbook hotel"]
+
+
+async def test_a_fork_knows_what_its_origin_has_taken_back_since(store_url: Url, world: World) -> None:
+    """It began with a version in which it was done, and it is done no more."""
+    registry = booking(world)
+    async with opened(store_url) as (store, session):
+        await step(registry, session, "book", what="hotel")
+        await registry.undo(session, session.left_behind())
+        await session.flush()
+        await store.fork("s", version=1, into="f")
+        await store.fork("f", version=1, into="g")
+    for id in ("f", "g"):
+        async with opened(store_url, id) as (_, fork):
+            assert [(one.tool, one.status) for one in fork.left_at_origin] == [("book", "undone")]
+            found = await registry.dispatch("book", {"what": "hotel"}, session=fork)
+            assert found.replay_of is None
+    assert world.done == ["book hotel", "unbook hotel", "book hotel", "book hotel"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 
+from ..effects import Effect, Effects
 from ..entries import LeftBehind, SessionForked
 from ..errors import BadInput, NotFound, ReadOnly
 from ..ids import SessionId, fresh_uid
@@ -46,7 +47,7 @@ def fork(
             labels=labels,
             left_behind=tuple(
                 LeftBehind(issued=row.issued, tool=row.tool, call=row.call.id, status=row.status)
-                for row in latest.facts.effects.since(point.seq)
+                for row in _changed_since(state.facts.effects, latest.facts.effects, point.seq)
             ),
         ),
         engine,
@@ -68,3 +69,13 @@ def fork(
     if isinstance(outcome, Conflict):
         raise BadInput(f"session {name!r} exists already; a fork needs a new id")
     return name
+
+
+def _changed_since(then: Effects, now: Effects, seq: int) -> list[Effect]:
+    """What the origin did in the world after an entry, and what it has taken back of what was done then."""
+    undone = [
+        now.rows[row.issued]
+        for row in then.rows.values()
+        if row.status == "completed" and now.rows[row.issued].status == "undone"
+    ]
+    return [*undone, *now.since(seq)]

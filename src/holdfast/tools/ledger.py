@@ -235,6 +235,10 @@ class Ledger:
         if ended is not None:
             ended.set()
 
+    def is_at(self, row: Effect) -> bool:
+        """Whether somebody here is at this row, or will be in a moment."""
+        return row.key in self._at_it
+
     async def wait_for(self, row: Effect) -> None:
         """Wait until whoever is at this row has left it."""
         ended = self._at_it.get(row.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import anyio
@@ -9,6 +10,7 @@ import anyio
 from ..effects import Effect, Undone, UndoStatus
 from ..entries import CallRef, ToolIssued, ToolUndone
 from ..errors import Corrupt
+from ..ids import SessionId
 from ..messages import Json
 from ..session.session import Session
 from ..store.journal import Journal
@@ -26,26 +28,43 @@ async def undo(
 ) -> list[Undone]:
     """Take the effects back, the last first. One that cannot be is reported, and stays."""
     found: list[Undone] = []
-    for row in sorted(effects, key=lambda one: one.issued, reverse=True):
-        status, why = await _undo_one(session, tools.get(row.tool), gates, runner, row)
-        found.append(Undone(tool=row.tool, call=row.call.id, issued=row.issued, status=status, why=why))
+    rows = session.state.facts.effects.rows
+    for given in sorted(effects, key=lambda one: one.issued, reverse=True):
+        # What was handed in may be a copy, made before something happened to the effect.
+        row = rows.get(given.issued)
+        if row is None or row.key != given.key:
+            status, why = _NOT_OURS
+        else:
+            status, why = await _undo_one(session, tools.get(row.tool), gates, runner, row)
+        found.append(Undone(tool=given.tool, call=given.call.id, issued=given.issued, status=status, why=why))
     return found
+
+
+_NOT_OURS: tuple[UndoStatus, str] = "cannot", "it is not an effect of this session"
 
 
 async def _undo_one(
     session: Session, tool: AnyTool | None, gates: Gates, runner: Runner, row: Effect
 ) -> tuple[UndoStatus, str]:
-    if row.status != "completed":
-        return "cannot", f"it is {row.status}"
     if tool is None or tool.undo is None:
         return "cannot", "the tool is gone" if tool is None else "the tool has no undo"
-    ready = gates.fit(tool, await session.engine.call(_args_of, session, row.issued))
+    args, owner = await session.engine.call(_find_intent, session, row.issued)
+    if owner != session.id:
+        return "cannot", f"session {owner!r} did it, before this one was forked from it: undo it there"
+    ready = gates.fit(tool, args)
     if ready is None:
         return "cannot", "its arguments no longer fit the tool"
     operation = digest("undo", session.state.facts.head.uid, str(row.issued))
     last = session.state.facts.effects.find_last(operation)
+    while last is not None and runner.ledger.is_at(last):
+        await runner.ledger.wait_for(last)
+        last = session.state.facts.effects.find_last(operation)
+    if row.status != "completed":
+        return ("undone", "") if row.status == "undone" else ("cannot", f"it is {row.status}")
     if last is not None and last.status in ("running", "in_doubt", "gave_up"):
         return "in_doubt", last.why
+    if last is not None and math.isinf(await runner.ledger.body_is_over(last)):
+        return "in_doubt", "the body of its last undo still runs"
     said = await runner.ledger.recall(row)
     if row.scope == "global":
         await runner.claims.reopen(row.operation)
@@ -97,9 +116,10 @@ async def _record(
     return status, why
 
 
-def _args_of(session: Session, issued: int) -> Json:
+def _find_intent(session: Session, issued: int) -> tuple[Json, SessionId]:
+    """The arguments of an effect, and the session that did it: a fork inherits those of its origin."""
     journal = Journal(session.engine.driver, session.id)
     for entry in journal.entries(issued - 1, issued):
         if isinstance(entry.body, ToolIssued):
-            return entry.body.args
+            return entry.body.args, journal.find_owner(issued).id
     raise Corrupt(journal.where, "the intent is not there", seq=issued)
