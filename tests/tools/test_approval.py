@@ -325,3 +325,20 @@ async def test_what_was_done_already_is_not_asked_about(store_url: Url, world: W
         assert found.status == "completed"
         assert len(await bodies(store, session, ApprovalAsked)) == 1
     assert world.done == ["ann 500"]
+
+
+async def test_an_approval_is_spent_with_what_it_allowed(store_url: Url, world: World) -> None:
+    """What was approved and then undone is not done again without a person, also after a correction."""
+    registry = asking(world, undo=lambda to, cents: world.do(f"back from {to}"))
+
+    async def pay(session: Session) -> str:
+        return (await registry.dispatch("pay", ANN, call_id="c1", session=session)).status
+
+    async with opened(store_url) as (store, session):
+        for _ in range(2):
+            assert [await pay(session), await pay(session)] == ["waiting", "waiting"]
+            await store.approve("s", "c1", by="bob", args={"to": "ann", "cents": 400})
+            await hear(session)
+            assert [await pay(session), await pay(session)] == ["completed", "completed"]
+            assert [one.status for one in await registry.undo(session, session.left_behind())] == ["undone"]
+    assert world.done == ["ann 400", "back from ann"] * 2

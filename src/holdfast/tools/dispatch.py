@@ -138,6 +138,8 @@ class Dispatch:
             self._refuse_reuse(call, last, question)
         if last is not None and last.status == "completed":
             return await self._give_again(call, last)
+        if question is not None and last is not None and _is_spent(question, last):
+            question = None
         if question is not None and question.approved is None:
             return _result(call, f"{call.name}: waits for a person's approval", "waiting")
         if question is not None and question.approved is False:
@@ -312,6 +314,11 @@ class Dispatch:
         """Somebody here does the same: wait for it, then look again."""
         await self._ledger.wait_for(row)
         return await self._go_on(await self._begin(call))
+
+
+def _is_spent(question: Question, last: Effect) -> bool:
+    """Whether the answer allowed what has been taken back since: doing it anew is for a person to say."""
+    return last.status == "undone" and question.asked < last.issued
 
 
 def _result(
