@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -13,22 +14,30 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import blocking
+from holdfast import Message, blocking
+from holdfast.demo.agent import SCRIPT, SESSION
+from holdfast.demo.world import World
 from tests.docs.blocks import ROOT
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def make_environment(**changes: str) -> dict[str, str]:
+    """Ours, without what would change how it looks."""
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    names = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
+    inherited = {name: value for name, value in os.environ.items() if name not in names}
+    return {**inherited, "PYTHONPATH": path, **changes}
 
 
 def start(arguments: list[str], *, output: int, **environment: str) -> subprocess.Popen[bytes]:
     """The demo, which prints to `output`."""
-    command = [sys.executable, "-m", "holdfast.demo", *arguments]
-    path = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
-    names = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM")
-    inherited = {name: value for name, value in os.environ.items() if name not in names}
     return subprocess.Popen(
-        command,
+        [sys.executable, "-m", "holdfast.demo", *arguments],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.PIPE,
-        env={**inherited, **path, **environment},
+        env=make_environment(**environment),
     )
 
 
@@ -44,7 +53,7 @@ def play_on_terminal(database: Path, columns: int, **environment: str) -> str:
     """All that it prints on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    process = start([str(database), "--pace", "0"], output=theirs, TERM="xterm-256color", **environment)
+    process = start([str(database), "--fast"], output=theirs, TERM="xterm-256color", **environment)
     os.close(theirs)
     printed = b""
     while True:
@@ -61,54 +70,110 @@ def play_on_terminal(database: Path, columns: int, **environment: str) -> str:
     return printed.decode()
 
 
-def test_the_demo_kills_a_process_and_finishes_its_work(tmp_path: Path) -> None:
-    """It really was killed, nothing was asked for twice, and the database that stays says so."""
-    database = tmp_path / "demo.db"
-    printed = play(database)
-    assert "exit status -9" in printed
-    assert "KILLED" in printed
-    assert "3 replies in the journal, 3 requests" in printed
-    assert len(database.with_suffix(".bill").read_text().splitlines()) == 3
+def play_up_to(process: subprocess.Popen[bytes], words: bytes) -> int:
+    """Read until a line has these words; the process that was at work then."""
+    assert process.stdout is not None
+    pid = None
+    for line in process.stdout:
+        if found := re.search(rb"process (?:begins|resumes).*\(pid (\d+)\)", line):
+            pid = int(found[1])
+        if words in line:
+            break
+    assert pid is not None
+    return pid
+
+
+def expect_end(pid: int) -> None:
+    """The process ends, or has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended, _, _ = select.select([handle], [], [], 60)
+    os.close(handle)
+    assert ended
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The database after a performance without a terminal, and what was printed."""
+    database = tmp_path_factory.mktemp("demo") / "demo.db"
+    return database, play(database)
+
+
+def test_the_world_has_one_payment_and_one_letter(played: tuple[Path, str]) -> None:
+    """By its own books, which holdfast never writes; each was caused by a process that was killed then."""
+    database, printed = played
+    world = World(database)
+    (payment,), (letter,) = world.bank.read(), world.post.read()
+    killed = re.findall(r"process is gone \(pid (\d+), exit status -9\)", printed)
+    assert [str(payment.by), str(letter.by)] == killed
+    assert "1 payment, 1 letter." in printed
+
+
+def test_the_work_is_finished(played: tuple[Path, str]) -> None:
+    """Two runs were cut off, one waited for a person, one ended; the transcript has all of it."""
+    database, printed = played
     with blocking.open_store(database, create=False) as store:
-        state = store.load("kelp")
-        statuses = [run.status for run in store.runs(session="kelp")]
-    assert statuses == ["interrupted", "completed"]
+        state = store.load(SESSION)
+        statuses = [run.status for run in store.runs(session=SESSION)]
+        entries = list(store.tail(SESSION, follow=False))
+        assert list(store.in_doubt()) == []
+    assert statuses == ["interrupted", "interrupted", "paused", "completed"]
     assert state.continuable
-    assert [one.version for one in state.checkpoints] == [1, 2, 3]
-    assert state.facts.plan is not None
-    assert {step.status for step in state.facts.plan.steps} == {"done"}
+    messages = [message for message in state.transcript if isinstance(message, Message)]
+    assert [message.role for message in messages].count("assistant") == len(SCRIPT)
+    assert messages[-1].text == SCRIPT[-1]
+    # Whitespace aside: the answer is broken into lines.
+    assert str(SCRIPT[-1]).split()[:4] == printed.partition("★ completed")[2].partition("│")[2].split()[:4]
+    assert [entry.kind for entry in entries].count("model.replied") == len(SCRIPT)
 
 
-def test_without_a_terminal_there_is_no_colour(tmp_path: Path) -> None:
+def test_the_deeds_are_settled_by_verify_and_by_a_person(played: tuple[Path, str]) -> None:
+    """Each was issued once, and the timeline tells who said that it landed."""
+    database, printed = played
+    with blocking.open_store(database, create=False) as store:
+        effects = store.load(SESSION).facts.effects.rows.values()
+    assert [(effect.tool, effect.attempt) for effect in effects if effect.changes_the_world] == [
+        ("pay_refund", 1),
+        ("send_letter", 1),
+        ("close_ticket", 1),
+    ]
+    assert "pay_refund: landed, says verify" in printed
+    assert "send_letter: landed, says you" in printed
+    assert printed.count("✗ SIGKILL:") == 2
+    assert printed.count("↻ resumes") == 3
+
+
+def test_without_a_terminal_there_is_no_colour(played: tuple[Path, str]) -> None:
     """Nor anything else that only a terminal understands."""
-    assert "\x1b" not in play(tmp_path / "demo.db")
+    assert "\x1b" not in played[1]
 
 
-def test_what_to_try_next_works(tmp_path: Path) -> None:
-    """Each of the commands that it prints at the end."""
-    database = tmp_path / "demo.db"
-    printed = play(database, COLUMNS="200")
-    queries = re.findall(r'\$db "(SELECT [^"]+)"', printed)
-    assert len(queries) == 4
-    for query in queries:
-        shell = [sys.executable, "-m", "apsw", str(database), query]
-        done = subprocess.run(shell, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.strip()
-    code = re.search(r"(from holdfast import blocking.*?1, 3\)\))", printed, re.DOTALL)
-    assert code is not None
-    lines = [line.strip("│ \n").rstrip() for line in code[1].splitlines()]
-    exec("\n".join([*lines[:2], *(f"    {line}" for line in lines[2:])]), {})
+def test_what_to_try_next_works(played: tuple[Path, str]) -> None:
+    """All of the commands that it prints at the end, as they stand; and they pay nothing."""
+    database, printed = played
+    script = printed.partition("The database stays. Try:")[2].partition("\n")[2]
+    done = subprocess.run(
+        ["bash", "-euc", script], capture_output=True, text=True, timeout=60, env=make_environment()
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ('"what":"refund"', "pay_refund|1|landed", str(SCRIPT[-1]), "no end", '"kind":"completed"'):
+        assert words in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("['user', 'assistant', 'tool']")
+    world = World(database)
+    assert (len(world.bank.read()), len(world.post.read())) == (1, 1)
 
 
-@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("columns", [40, 80, 120])
 def test_a_terminal_of_any_width_will_do(columns: int, tmp_path: Path) -> None:
-    """No line is longer than the terminal is wide, and there is colour."""
+    """No line but those to be copied is longer than the terminal is wide, and there is colour."""
     printed = play_on_terminal(tmp_path / "demo.db", columns)
-    assert "\x1b[31m" in printed
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed)
-    assert [line for line in plain.splitlines() if len(line) > columns] == []
-    assert "KILLED" in plain
+    assert "\x1b[1;31m" in printed
+    shown, _, to_copy = _ESCAPE.sub("", printed).partition("The database stays.")
+    assert [line for line in shown.splitlines() if len(line) > columns] == []
+    assert "SIGKILL" in shown
+    assert "\x1b" not in to_copy
 
 
 def test_no_color_is_respected(tmp_path: Path) -> None:
@@ -118,31 +183,34 @@ def test_no_color_is_respected(tmp_path: Path) -> None:
     assert styles <= {"", "0", "1", "2", "3", "4"}
 
 
-def test_it_does_not_write_over_what_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["demo.db", "demo.bank.jsonl", "demo.post.jsonl"])
+def test_it_does_not_write_over_what_is_there(name: str, tmp_path: Path) -> None:
     """Somebody may have wanted to keep it."""
-    database = tmp_path / "demo.db"
-    database.write_text("mine")
-    process = start([str(database)], output=subprocess.PIPE)
+    (tmp_path / name).write_text("mine")
+    process = start([str(tmp_path / "demo.db")], output=subprocess.PIPE)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert b"exists already" in errors
-    assert database.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
 
 
 def test_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     """Without a traceback, and without leaving its own process behind."""
     process = start([str(tmp_path / "demo.db")], output=subprocess.PIPE, FORCE_COLOR="1")
-    assert process.stdout is not None
-    pid = None
-    for line in process.stdout:
-        if found := re.search(rb"process (\d+), store", line):
-            pid = int(found[1])
-        if b"search_library" in line:
-            break
+    pid = play_up_to(process, b"lookup_order")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == b"\nstopped\n"
-    assert pid is not None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_demo_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    """Not even the one that waits to be killed by it."""
+    process = start([str(tmp_path / "demo.db")], output=subprocess.PIPE, FORCE_COLOR="1")
+    pid = play_up_to(process, b"the world: ")
+    process.kill()
+    process.communicate(timeout=60)
+    expect_end(pid)

@@ -1,6 +1,6 @@
-"""`python -m holdfast.demo`: a session is killed in the middle of a step and carries on.
+"""`python -m holdfast.demo`: an agent is killed twice in the middle of its work, and nothing happens twice.
 
-`story` is what the killed process does, `stage` starts it, kills it and tells what happens, `timeline` reads
-the journal to the audience, and `look` has the colours. A new scene is another script in `story` and another
-act in `stage`.
+`agent` is the agent, and `world` what it changes: read these two first. `process` is the program that is
+killed, `children` starts and kills it, `stage` tells the story, `books` and `timeline` show what the world
+and the journal say of it in the end, `afterwards` what to try then, and `look` has the colours.
 """

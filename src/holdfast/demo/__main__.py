@@ -8,13 +8,14 @@ import tempfile
 from pathlib import Path
 
 from .stage import Stage
+from .world import World
 
 
 def main() -> int:
     """Play it; the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.demo",
-        description="A session is killed in the middle of a step and carries on.",
+        description="An agent is killed twice in the middle of its work, and nothing happens twice.",
     )
     parser.add_argument(
         "database",
@@ -22,17 +23,17 @@ def main() -> int:
         type=Path,
         help="the SQLite file to make (a new one in the temporary directory)",
     )
-    parser.add_argument(
-        "--pace", type=float, default=1.0, help="2 is slower, 0 does not wait for anybody to read (1)"
-    )
+    parser.add_argument("--fast", action="store_true", help="leave nobody time to read")
     options = parser.parse_args()
     database: Path | None = options.database
-    if database is not None and database.exists():
-        parser.error(f"{database} exists already; name a file that does not")
     if database is None:
         database = Path(tempfile.mkdtemp(prefix="holdfast-demo-")) / "demo.db"
+    world = World(database)
+    for path in (database, world.bank.path, world.post.path):
+        if path.exists():
+            parser.error(f"{path} exists already; name a database that does not")
     try:
-        Stage(database.absolute(), pace=options.pace).play()
+        Stage(database.absolute(), fast=options.fast).play()
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130

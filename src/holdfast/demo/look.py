@@ -6,24 +6,25 @@ import sys
 import time
 from io import TextIOWrapper
 
+from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-_NARROW = 64
+_NARROW = 70
 
 
 class Look:
     """Speaks to the audience. Without a terminal there is nobody to wait for, and nothing is in colour."""
 
-    def __init__(self, pace: float) -> None:
+    def __init__(self, *, fast: bool) -> None:
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")
         self.console = Console(highlight=False)
-        self.pace = pace if self.console.is_terminal else 0.0
+        self.hurried = fast or not self.console.is_terminal
 
     @property
     def narrow(self) -> bool:
@@ -32,41 +33,75 @@ class Look:
 
     def pause(self, seconds: float) -> None:
         """Give people time to read."""
-        time.sleep(seconds * self.pace)
+        if not self.hurried:
+            time.sleep(seconds)
 
     def title(self, text: str, subtitle: str) -> None:
         """What this is."""
         self.console.print()
         self.console.print(
-            Panel(Text(subtitle), title=f"[bold]{text}[/]", border_style="cyan", padding=(1, 2))
+            Panel(Text.from_markup(subtitle), title=f"[bold]{text}[/]", border_style="cyan", padding=(1, 2))
         )
 
-    def act(self, number: int, text: str) -> None:
+    def act(self, text: str, style: str) -> None:
         """The next part begins."""
         self.console.print()
-        self.console.print(Rule(f"[bold]{number}. {text}[/]", align="left", style="cyan"))
-        self.pause(0.4)
+        self.console.print(Rule(f"[bold]{text}[/]", align="left", style=style))
 
     def say(self, text: str) -> None:
         """Narration."""
-        self.console.print(Padding(Text.from_markup(text), (0, 0, 0, 1)))
+        self._hang(Text("  "), Text("  "), Text.from_markup(text))
 
-    def line(self, sign: str, style: str, text: Text | str) -> None:
-        """Something happened."""
-        grid = Table.grid(padding=(0, 1))
-        grid.add_column(style=style, width=2, justify="right")
-        grid.add_column()
-        grid.add_row(sign, text if isinstance(text, Text) else Text(text))
-        self.console.print(grid)
+    def line(self, whose: str, sign: str, style: str, text: str | Text) -> None:
+        """Something happened in the process whose colour this is."""
+        bar = Text("┃ ", style=whose)
+        first = Text.assemble(bar, (f"{sign} ", style))
+        self._hang(first, Text.assemble(bar, "  "), text if isinstance(text, Text) else Text(text))
 
-    def killed(self, what: str) -> None:
+    def killed(self, title: str, *lines: str) -> None:
         """The moment it is all about."""
-        self.console.print()
-        self.console.print(Panel(Text(what, style="bold"), title="SIGKILL", border_style="red", style="red"))
+        body = Group(*(Text.from_markup(line) for line in lines))
+        self.console.print(
+            Panel(
+                body, title=f"[bold white on red] ✗ {title} [/]", title_align="left", border_style="bold red"
+            )
+        )
 
-    def panel(self, title: str, *parts: RenderableType, style: str = "green") -> None:
+    def panel(self, title: str, *parts: RenderableType, style: str) -> None:
         """Something to look at for a while."""
-        self.console.print()
         self.console.print(
             Panel(Group(*parts), title=f"[bold]{title}[/]", title_align="left", border_style=style)
         )
+
+    def command(self, command: str, why: str) -> None:
+        """Something to copy: no frame around it, and broken by the terminal alone."""
+        self.console.print(Text(f"# {why}", style="dim"), soft_wrap=True)
+        self.console.print(Text(command, style="bold"), soft_wrap=True)
+
+    def _hang(self, first: Text, rest: Text, text: Text) -> None:
+        """Text with something before its first line, and before those that it is broken into."""
+        for number, line in enumerate(text.wrap(self.console, self.console.width - len(first))):
+            line.rstrip()
+            self.console.print(Text.assemble(rest if number else first, line))
+
+
+def make_table() -> Table:
+    """An empty one, as wide as the terminal."""
+    return Table(expand=True, box=box.ROUNDED, header_style="bold", border_style="dim")
+
+
+def make_code(source: str) -> Syntax:
+    """Python, in the colours of the terminal."""
+    return Syntax(
+        source, "python", theme="ansi_dark", background_color="default", word_wrap=True, padding=(0, 2)
+    )
+
+
+def make_facts(*rows: tuple[str, str]) -> Table:
+    """Names and what they stand for."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in rows:
+        grid.add_row(name, Text.from_markup(value))
+    return grid

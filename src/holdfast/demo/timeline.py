@@ -1,7 +1,8 @@
-"""The journal, read to people: one row an entry, with the kill where it happened."""
+"""The journal, read to people: who did what and when, and where a process fell silent."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -10,93 +11,120 @@ from rich.text import Text
 
 from .. import Entry, Message
 from .. import entries as kinds
+from .children import Child
+from .look import make_table
 
 _decode_message = msgspec.json.Decoder(Message).decode
-_STYLES = ("cyan", "magenta", "green", "yellow")
+_OUTCOMES = (kinds.ToolCompleted, kinds.ToolFailed, kinds.ToolSettled)
 
 
-def find_kill(entries: Sequence[Entry]) -> int | None:
-    """Where a lease was taken that nobody had given back: the place of that entry."""
-    held = False
-    for place, entry in enumerate(entries):
-        if isinstance(entry.body, kinds.LeaseTaken):
-            if held:
-                return place
-            held = True
-        elif isinstance(entry.body, kinds.LeaseReleased):
-            held = False
-    return None
+class Timeline:
+    """The table, built entry by entry."""
+
+    def __init__(self, children: Sequence[Child], *, narrow: bool) -> None:
+        self._children = {str(child.pid): child for child in children}
+        self._narrow = narrow
+        self._holder: str | None = None
+        self._released = True
+        self._usd = 0.0
+        self._issued: dict[int, kinds.ToolIssued] = {}
+        self._open: dict[int, str] = {}
+        self._begun = False
+        self.table = make_table()
+        self.table.add_column("time", justify="right", no_wrap=True)
+        self.table.add_column("who" if narrow else "process", no_wrap=True)
+        self.table.add_column("what is on record", ratio=1, no_wrap=True, overflow="ellipsis")
+        if not narrow:
+            self.table.add_column("spent", justify="right", no_wrap=True)
+
+    def read(self, entries: Iterable[Entry]) -> Table:
+        """All of them, oldest first."""
+        began = None
+        for entry in entries:
+            began = began or entry.at
+            if isinstance(entry.body, kinds.LeaseTaken):
+                self._take_lease(entry.body)
+            elif isinstance(entry.body, kinds.LeaseReleased):
+                self._released = True
+            elif what := self._describe(entry):
+                self._add(f"+{(entry.at - began).total_seconds():.2f}", what, cost=_cost(entry))
+        return self.table
+
+    def _take_lease(self, body: kinds.LeaseTaken) -> None:
+        """A lease that was taken and not given back: its holder is gone."""
+        if not self._released:
+            self._add("", Text(f"✗ {self._describe_end()}", style="bold white on red"))
+        if self._holder is not None:
+            self.table.add_section()
+        self._holder, self._released = body.name.rpartition(":")[2], False
+
+    def _describe_end(self) -> str:
+        child = self._children.get(self._holder or "")
+        end = "gone" if child is None or not child.status else signal.Signals(-child.status).name
+        return f"{end}: {', '.join(self._open.values())} has no outcome"
+
+    def _add(self, time: str, what: Text, *, cost: float = 0.0) -> None:
+        child = self._children.get(self._holder or "")
+        who = Text("you", "bold yellow") if child is None else Text(child.name, child.style)
+        if child is not None and not self._narrow:
+            who.append(f" {child.pid}", style="dim")
+        self._usd += cost
+        spent = [] if self._narrow else [f"${self._usd:.4f}" if cost else ""]
+        self.table.add_row(time, who, what, *spent)
+
+    def _describe(self, entry: Entry) -> Text | None:
+        """One entry in a few words; None for those that are not part of the story."""
+        body = entry.body
+        if isinstance(body, _OUTCOMES) and body.issued is not None:
+            self._open.pop(body.issued, None)
+        match body:
+            case kinds.RunStarted():
+                first, self._begun = not self._begun, True
+                return Text("begins") if first else Text("↻ resumes", style="bold green")
+            case kinds.RunPaused():
+                return Text("… waits for a person", style="yellow")
+            case kinds.RunCompleted():
+                return Text("★ done", style="bold green")
+            case kinds.CheckpointTaken(version=version):
+                return Text(f"◆ checkpoint {version}", style="dim")
+            case kinds.ToolIssued(tool=tool, key=key, side_effects=effects):
+                self._issued[entry.seq] = body
+                if not {"write", "mutate"}.intersection(effects):
+                    return None
+                self._open[entry.seq] = tool
+                return Text.assemble(f"▸ {tool}: intent", (f", key {key[:8]}", "dim"))
+            case kinds.ToolCompleted(issued=int(issued)):
+                return Text(f"✓ {self._issued[issued].tool}")
+            case kinds.ToolSettled(issued=issued, verdict=verdict, by=by):
+                return Text(f"✓ {self._issued[issued].tool}: {verdict}, says {by}", style="bold green")
+            case kinds.MessageAdded() | kinds.ModelReplied() if entry.content is not None:
+                return _quote(_decode_message(entry.content))
+            case _:
+                return None
 
 
-def make_timeline(entries: Iterable[Entry], *, narrow: bool) -> Table:
-    """The table."""
-    rows = list(entries)
-    kill = find_kill(rows)
-    table = Table(expand=True, header_style="bold", border_style="dim", pad_edge=False)
-    table.add_column("time", justify="right", no_wrap=True)
-    if not narrow:
-        table.add_column("run", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
-    table.add_column("what", ratio=1)
-    if not narrow:
-        table.add_column("spent", justify="right", no_wrap=True)
-    styles: dict[str | None, str] = {None: "dim"}
-    spent_usd = 0.0
-    for place, entry in enumerate(rows):
-        if place == kill:
-            gap_s = (entry.at - rows[place - 1].at).total_seconds()
-            mark = Text(
-                f"✗ KILLED by SIGKILL; {gap_s:.1f} s later, a new process:", style="bold white on red"
-            )
-            table.add_section()
-            table.add_row(*[""] * (2 if narrow else 3), mark)
-            table.add_section()
-        style = styles.setdefault(entry.run, _STYLES[(len(styles) - 1) % len(_STYLES)])
-        cost_usd = entry.body.cost_usd if isinstance(entry.body, kinds.ModelReplied) else 0.0
-        spent_usd += cost_usd
-        time = f"+{(entry.at - rows[0].at).total_seconds():.2f}"
-        what = Text(describe(entry), style="bold" if entry.kind == "checkpoint.taken" else "")
-        if narrow:
-            table.add_row(time, str(entry.step), what)
-        else:
-            run = Text("…" + entry.run[-8:] if entry.run else "", style=style)
-            table.add_row(time, run, str(entry.step), what, f"${spent_usd:.3f}" if cost_usd else "")
-    return table
+def count_takers(entries: Iterable[Entry], tool: str) -> int:
+    """How many runs had a call of this tool before them that had no result yet."""
+    takers, open_calls = 0, set[int]()
+    for entry in entries:
+        match entry.body:
+            case kinds.ToolIssued(tool=name) if name == tool:
+                open_calls.add(entry.seq)
+                takers += 1
+            case kinds.RunStarted():
+                takers += len(open_calls)
+            case kinds.ToolCompleted() | kinds.ToolFailed() | kinds.ToolSettled() as outcome:
+                open_calls.discard(outcome.issued or 0)
+            case _:
+                pass
+    return takers
 
 
-def describe(entry: Entry) -> str:
-    """One entry in a few words."""
-    match entry.body:
-        case kinds.SessionOpened():
-            return "the session begins"
-        case kinds.LeaseTaken(name=name):
-            return f"lease taken by {name} (fence {entry.seq})"
-        case kinds.LeaseReleased():
-            return "lease given back"
-        case kinds.BudgetChanged(budget=budget):
-            return f"budget: ${budget.usd:.2f}" if budget.usd is not None else "budget changed"
-        case kinds.PlanChanged(plan=plan):
-            done = [step for step in plan.steps if step.status == "done"] if plan else []
-            return f"plan: {len(done)} of {len(plan.steps)} done" if plan else "plan removed"
-        case kinds.StateSet(key=key):
-            return f"state: {key}"
-        case kinds.RunStarted(continues=continues):
-            return f"run begins, continues …{continues[-8:]}" if continues else "run begins"
-        case kinds.RunCompleted():
-            return "run completed"
-        case kinds.ModelRequested(reserved=reserved):
-            return f"model asked, ${reserved.usd:.2f} reserved"
-        case kinds.CheckpointTaken(version=version):
-            return f"◆ checkpoint, version {version}"
-        case kinds.MessageAdded() | kinds.ModelReplied() as said if entry.content is not None:
-            return _describe_message(said.role, _decode_message(entry.content))
-        case _:
-            return entry.kind
+def _cost(entry: Entry) -> float:
+    return entry.body.cost_usd if isinstance(entry.body, kinds.ModelReplied) else 0.0
 
 
-def _describe_message(role: str, message: Message) -> str:
-    words = {"user": "user", "assistant": "reply", "tool": "result"}.get(role, role)
-    text = message.text or " ".join(str(getattr(block, "content", "")) for block in message.blocks)
-    short = text if len(text) <= 60 else text[:59] + "…"
-    calls = "".join(f" → {call.name}" for call in message.tool_calls)
-    return f"{words}: {short}{calls}"
+def _quote(message: Message) -> Text:
+    calls = ", ".join(call.name for call in message.tool_calls)
+    said = calls or f"“{message.text}”"
+    return Text.assemble("reply: " if message.role == "assistant" else "task: ", (said, "italic"))

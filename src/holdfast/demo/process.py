@@ -1,0 +1,104 @@
+"""The program that is killed: it gives the agent its task, or lets it go on, and tells what happens.
+
+    python -m holdfast.demo.process DATABASE [--task] [--stop-after paid|posted] [--delay-s SECONDS]
+
+Without `--task` it resumes: run it on the database that the demo leaves behind, and it gives the outcome
+again and does nothing. It tells in lines of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from holdfast import Checkpoint, Outcome, Result, TextDelta, ToolCall, open_store
+
+from .agent import SESSION, TASK, make_agent
+from .world import World
+
+_WAIT_S = 60.0  # Where the death of a process cannot be proved, its lease must run out first.
+
+
+class Told(msgspec.Struct, omit_defaults=True):
+    """What the process tells. `kind` is `said`, `called`, `result`, `doubt`, `kept` or how it ended
+    (`completed`, `waiting`, …), or an event of the world's: `paid`, `posted`, `found` or `missed`."""
+
+    kind: str
+    text: str
+    usd: float = 0.0
+
+
+def tell(told: Told) -> None:
+    """In one write: the tools are in threads of their own."""
+    os.write(sys.stdout.fileno(), msgspec.json.encode(told) + b"\n")
+
+
+class Witness:
+    """Tells what happens in the world. After `stop_after` it lets nothing go on: the effect has landed, and
+    the tool that caused it never gets to say so."""
+
+    def __init__(self, stop_after: str | None) -> None:
+        self._stop_after = stop_after
+
+    def __call__(self, kind: str, text: str) -> None:
+        tell(Told(kind, text))
+        if kind == self._stop_after:
+            sys.stdin.buffer.read()  # Ends only with the one who was to kill this process.
+            os._exit(1)
+
+
+async def work(database: Path, task: str | None, *, stop_after: str | None, delay_s: float) -> None:
+    """Drive the agent as far as it goes."""
+    world, agent = World(database, Witness(stop_after)), make_agent(delay_s=delay_s)
+    said = ""
+    async with open_store(database) as store:
+        async for event in agent.stream(task, session=SESSION, store=store, deps=world, wait_s=_WAIT_S):
+            if isinstance(event, TextDelta):
+                said += event.text
+                continue
+            match event:
+                case ToolCall(name=name, args=args):
+                    if said:
+                        tell(Told("said", said))
+                    said = ""
+                    given = ", ".join(f"{key}={value!r}" for key, value in args.items())
+                    tell(Told("called", f"{name}({given})"))
+                case Result(status="in_doubt", name=name):
+                    tell(Told("doubt", name))
+                case Result(name=name, content=content):
+                    tell(Told("result", f"{name}: {content}"))
+                case Checkpoint(version=version):
+                    tell(Told("kept", f"checkpoint {version}"))
+                case Outcome():
+                    tell(Told(event.status, event.output or event.reason, event.cost_usd))
+                case _:
+                    pass
+
+
+def main() -> None:
+    """As the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m holdfast.demo.process")
+    parser.add_argument("database", type=Path)
+    parser.add_argument("--task", action="store_true")
+    parser.add_argument("--stop-after", choices=["paid", "posted"])
+    parser.add_argument("--delay-s", type=float, default=0.0)
+    options = parser.parse_args()
+
+    async def run() -> None:
+        await work(
+            options.database,
+            TASK if options.task else None,
+            stop_after=options.stop_after,
+            delay_s=options.delay_s,
+        )
+
+    anyio.run(run)
+
+
+if __name__ == "__main__":
+    main()
