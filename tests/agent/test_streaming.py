@@ -64,6 +64,36 @@ async def test_results_come_as_they_are_there(world: World) -> None:
     assert names == ["look", "slow"]
 
 
+async def test_who_resumes_is_told_what_became_of_a_call_in_doubt(world: World) -> None:
+    """Its result comes before the step ends, whether `verify` knew it or the body was run again."""
+    arrived = False
+
+    def was_sent(what: str) -> holdfast.Landed | holdfast.Unsure:
+        return holdfast.Landed(f"{what} arrived") if arrived else holdfast.Unsure()
+
+    @holdfast.tool(side_effects={"mutate"}, verify=was_sent)
+    async def send(what: str) -> str:
+        """Send something."""
+        raise OSError("the line went dead")
+
+    @holdfast.tool(side_effects={"mutate"}, idempotent=True)
+    async def book(what: str) -> str:
+        """Book something, the second time."""
+        if not arrived:
+            raise OSError("the line went dead")
+        return world.do(what)
+
+    agent = make([[call("send", what="x"), call("book", what="y")], "Done."], world, tools=[send, book])
+    async with fresh_store() as store:
+        assert (await agent.run("Go", session="s", store=store)).status == "waiting"
+        arrived = True
+        events = [event async for event in agent.stream(session="s", store=store)]
+    told = [event for event in events if not isinstance(event, TextDelta)]
+    assert [type(event) for event in told] == [Result, Result, Checkpoint, Checkpoint, Outcome]
+    results = {event.name: event.content for event in told if isinstance(event, Result)}
+    assert results == {"send": "x arrived", "book": "y done"}
+
+
 async def test_deltas_are_not_in_the_journal_and_whole_replies_are(world: World) -> None:
     agent = make(["All is fine."], world)
     async with fresh_store() as store:

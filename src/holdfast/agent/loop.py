@@ -122,7 +122,7 @@ class Drive(Generic[OutputT]):
 
     async def _catch_up(self, message: str | Message | ForeignMessage | None) -> bool:
         session, registry = self._session, self._makeup.registry
-        await session.settle(registry, deps=self._deps)
+        await registry.settle(session, deps=self._deps, on_result=self._tell)
         whole = await self._finish_step()
         if message is not None and whole:
             await session.add(message)

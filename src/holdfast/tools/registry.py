@@ -129,15 +129,23 @@ class Registry:
             for index, call in enumerate(calls)
         ]
 
-    async def settle(self, session: Session, *, deps: Any = None, policy: str | None = None) -> list[Effect]:
-        """Settle what is in doubt; see `Session.settle`."""
+    async def settle(
+        self,
+        session: Session,
+        *,
+        deps: Any = None,
+        policy: str | None = None,
+        on_result: OnResult | None = None,
+    ) -> list[Effect]:
+        """Settle what is in doubt; see `Session.settle`. `on_result` is told of each result that it gives."""
         if policy not in (None, "wait", "tell"):
             raise BadInput(f"policy is 'wait' or 'tell', not {policy!r}")
         lineage = Lineage.of(session)
         if lineage is not None:
             root = self._runner(lineage.root, deps, policy)
             await settle(lineage.root, self._tools, self._gates, root, prefix=prefix_at_root(session))
-        return await settle(session, self._tools, self._gates, self._runner(session, deps, policy))
+        runner = self._runner(session, deps, policy)
+        return await settle(session, self._tools, self._gates, runner, on_result=on_result)
 
     async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
         """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""

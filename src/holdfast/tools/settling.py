@@ -9,50 +9,61 @@ from ..effects import Effect
 from ..session.session import Session
 from .decision import Issue
 from .gates import Gates
-from .outcome import Landed, NotLanded
-from .running import Runner, run_chains
+from .outcome import Landed, NotLanded, Result
+from .running import Runner, result_of, run_chains
 from .tool import AnyTool
 
 
 async def settle(
-    session: Session, tools: Mapping[str, AnyTool], gates: Gates, runner: Runner, *, prefix: str = ""
+    session: Session,
+    tools: Mapping[str, AnyTool],
+    gates: Gates,
+    runner: Runner,
+    *,
+    prefix: str = "",
+    on_result: Callable[[Result], None] | None = None,
 ) -> list[Effect]:
     """Settle every call in doubt of the session; those that stay in doubt.
 
     Side by side, but what one tool writes one after another, in the order of the calls. A delegate settles
     what it did itself: the calls whose ids begin with `prefix`.
     """
+
+    async def settle_one(row: Effect) -> None:
+        result = await _settle_one(session, tools.get(row.tool), gates, runner, row)
+        if result is not None and on_result is not None:
+            on_result(result)
+
     chains: dict[object, list[Callable[[], Awaitable[None]]]] = {}
     attempts = session.state.facts.effects.attempts
     known = [row for row in session.in_doubt if row.call.id.startswith(prefix)]
     for row in sorted(known, key=lambda row: attempts(row)[0].issued):
         place = row.tool if "write" in row.side_effects else row.issued
-        chains.setdefault(place, []).append(
-            partial(_settle_one, session, tools.get(row.tool), gates, runner, row)
-        )
+        chains.setdefault(place, []).append(partial(settle_one, row))
     await run_chains(list(chains.values()))
     return session.in_doubt
 
 
 async def _settle_one(
     session: Session, tool: AnyTool | None, gates: Gates, runner: Runner, row: Effect
-) -> None:
+) -> Result | None:
+    """Settle one; the call's result, if it has one now."""
     ready = None if tool is None else gates.fit(tool, row.args)
     if tool is not None and ready is not None and row.undoes is None:
         answer = await runner.verify(tool, row, ready.values)
         if row.status != "in_doubt":
-            return  # A person was quicker.
+            return None  # A person was quicker.
         if isinstance(answer, Landed):
-            await runner.record_landed(row, answer)
-            return
+            text, value = await runner.record_landed(row, answer)
+            return result_of(row, text, "completed", value)
         if isinstance(answer, NotLanded):
             await runner.record_not_landed(row, answer)
-            return
+            return None
         tried = session.state.facts.effects.find_call(row.call)
         crashes = sum(one.crashed for one in tried)
         if runner.ledger.may_repeat(tool, row) and crashes < gates.max_crashes:
             again = runner.ledger.issue_again(ready, row, Issue.again(row))
             await runner.commit(again)
-            await runner.run(ready, again)
-            return
-    await runner.tell(row)
+            return await runner.run(ready, again)
+    text = await runner.tell(row)
+    return result_of(row, text, "in_doubt") if runner.tells else None
