@@ -20,7 +20,7 @@ from .process import Told
 from .timeline import Timeline
 from .world import World
 
-_MODEL_DELAY_S = 0.35
+_MODEL_DELAY_S = 0.25
 
 
 class Stage:
@@ -39,7 +39,6 @@ class Stage:
             "twice.\n\n"
             "[dim]The processes are real, and so is SIGKILL. The model is a script: no key, no network.[/]",
         )
-        self._look.pause(1.2)
         self._pay()
         self._verify()
         self._ask_a_person()
@@ -82,7 +81,7 @@ class Stage:
         with self._children.start() as child:
             self._open(child, "resumes")
             self._follow(child, until=None)
-        self._look.pause(0.6)
+        self._look.pause(0.5)
 
     def _look_back(self) -> None:
         look = self._look
@@ -91,10 +90,10 @@ class Stage:
         look.act("What the world's own books say", "green")
         look.console.print(make_books(self._world, self._children.born))
         look.say(tell_books(self._world, entries))
-        look.pause(1.0)
+        look.pause(0.8)
         look.act("What the journal says", "cyan")
         look.console.print(Timeline(self._children.born, narrow=look.narrow).read(entries))
-        look.pause(0.6)
+        look.pause(0.5)
 
     def _what_next(self) -> None:
         self._look.act("The database stays. Try:", "cyan")
@@ -104,7 +103,7 @@ class Stage:
     # -- what they are made of -----------------------------------------------------------------------
 
     def _open(self, child: Child, what: str) -> None:
-        self._look.pause(0.4)
+        self._look.pause(1.0)  # The process starts meanwhile, and what it tells waits in its pipe.
         self._look.act(f"The {child.name} process {what} [dim](pid {child.pid})[/]", child.style)
 
     def _follow(self, child: Child, *, until: str | None) -> None:
@@ -128,7 +127,6 @@ class Stage:
             meanwhile,
             *(f"[bold yellow]In doubt: {doubt}[/]" for doubt in doubts),
         )
-        self._look.pause(1.0)
 
     def _show_inbox(self, doubt: Doubt, note: str) -> None:
         effect = doubt.effect
@@ -140,7 +138,7 @@ class Stage:
         look = self._look
         look.act("The inbox: a person is asked", "yellow")
         look.panel("in doubt", facts, style="yellow")
-        look.pause(0.8)
+        look.pause(0.6)
         look.say(f"You go and see: {note}. So you say, from any process:")
         look.console.print(
             make_code(
@@ -148,7 +146,7 @@ class Stage:
                 f'              result="posted", note="{note}")'
             )
         )
-        look.pause(0.8)
+        look.pause(0.6)
 
     def _show(self, child: Child, told: Told) -> None:
         look, whose = self._look, child.style
