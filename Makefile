@@ -14,7 +14,7 @@ DEV := $(VENV)/.dev
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: $(CORE) ## an agent is killed and carries on; installs the core only
+demo: $(CORE) ## an agent is killed right after it paid, and pays once; installs the core only
 	@$(VENV)/bin/python -m holdfast.demo
 
 test: $(DEV) ## every test but the full-size suites
