@@ -174,6 +174,42 @@ async def test_an_unfinished_step_is_finished_before_a_new_message_is_added(worl
         ]
 
 
+async def _crash(store: holdfast.Store, agent: Agent[Any, Any], *, after: str) -> None:
+    """Leave a session as a process does that dies on the way to the first tool, or to the second reply."""
+    async with store.session("s") as session:
+        run = await session.run().__aenter__()
+        await session.add("Go")
+        async with run.request() as request:
+            said = holdfast.Message(role="assistant", blocks=(call("look", what="x"),))
+            await request.reply(said)
+        if after == "request":
+            await agent.registry.dispatch_step(session)
+            await session.checkpoint()
+            await run.request(reserve_tokens=100).__aenter__()
+        run.leave_context()
+
+
+async def test_a_request_that_was_cut_off_is_no_step(world: World) -> None:
+    """It ends none, and no version is made of what has one already."""
+    agent = make([call("look", what="x"), "Done."], world)
+    async with fresh_store() as store:
+        await _crash(store, agent, after="request")
+        assert (await agent.resume("s", store=store)).output == "Done."
+        assert [one.step for one in (await store.load("s")).checkpoints] == [1, 2]
+
+
+@pytest.mark.parametrize("after", ["reply", "request"])
+async def test_a_step_that_a_crash_cut_in_two_counts_once(world: World, after: str) -> None:
+    """Towards the limit: the model is told that the second reply is the last one."""
+    model = Counting([call("look", what="x"), "Done."])
+    agent = make(model, world, max_steps=2)
+    async with fresh_store() as store:
+        await _crash(store, agent, after=after)
+        assert (await agent.resume("s", store=store)).output == "Done."
+        assert "last reply" in model.prompts[-1].instructions
+        assert (await store.load("s")).budget.steps == 2
+
+
 def _empty() -> holdfast.Prompt:
     return holdfast.Prompt(messages=[])
 

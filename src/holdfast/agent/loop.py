@@ -107,13 +107,15 @@ class Drive(Generic[OutputT]):
         self._makeup, self._session, self._run = makeup, session, run
         self._part = part or Part(agent=makeup.name)
         self._deps, self._tell, self._specs = deps, tell, makeup.list_tools()
-        self._steps = _count_steps(session, run.id)
+        self._steps = 0
 
     async def go(self, message: str | Message | ForeignMessage | None) -> Outcome[OutputT]:
         """Finish what was begun, take in the message, and go on until there is an output or a reason."""
         try:
             if not await self._catch_up(message):
                 return await self._pause()
+            # Only now: the step that was finished first is one of them.
+            self._steps = _count_steps(self._session, self._run.id)
             return await self._go_on()
         except BudgetSpent as spent:
             return self._fail("budget_spent", str(spent))
@@ -189,11 +191,18 @@ class Drive(Generic[OutputT]):
             await self._makeup.registry.dispatch_step(session, deps=self._deps, on_result=self._tell)
             if self._missing_calls():
                 return False
-        transcript = session.state.transcript_fold
-        if transcript.in_step and transcript.items[-1].role in ("assistant", "tool"):
+        if self._has_replied():
             version = await session.checkpoint()
             self._tell(session.state.get_checkpoint(version))
         return True
+
+    def _has_replied(self) -> bool:
+        """Whether the step has a reply; a request that was cut off gave none."""
+        facts = self._session.state.facts
+        ended = facts.checkpoints.get(facts.base)
+        items = reversed(self._session.state.transcript_fold.items)
+        reply = next((item for item in items if item.role == "assistant"), None)
+        return reply is not None and (ended is None or reply.seq > ended.seq)
 
     def _missing_calls(self) -> list[ToolCall]:
         found = self._session.state.transcript_fold.find_last_reply()
