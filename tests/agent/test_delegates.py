@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Message, Price, Reply, ScriptedModel, Text, Usage
+from holdfast.entries import DelegateStarted
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
 
@@ -143,6 +144,23 @@ async def test_what_a_delegate_spends_is_the_roots(world: World) -> None:
         assert outcome.cost_usd == pytest.approx(0.2, rel=1e-2)
         child = await store.load((await child_of(store, "s")).session)
         assert child.budget.caps.usd == pytest.approx(1.0, rel=1e-2)
+
+
+async def test_delegates_side_by_side_never_hold_more_than_there_is(world: World) -> None:
+    """Each gets a share of what the others leave."""
+    staff = [make(["Fine."], world, name=name, price=PRICE) for name in ("one", "two", "three")]
+    agent = make(
+        [[call("one", task="Look"), call("two", task="Look"), call("three", task="Look")], "Done."],
+        world,
+        tools=[one.as_tool() for one in staff],
+        price=PRICE,
+        budget=Budget(usd=8),
+    )
+    async with fresh_store() as store:
+        assert (await agent.run("Go", session="s", store=store)).output == "Done."
+        lines = [entry.body async for entry in store.tail("s", follow=False)]
+        held = [line.reserved.usd for line in lines if isinstance(line, DelegateStarted)]
+        assert held == pytest.approx([4, 2, 1], rel=1e-3)
 
 
 async def test_a_delegate_hits_the_wall_of_its_share(world: World) -> None:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
+import anyio
+
 from ..budget import Budget, BudgetState, Reservation, Usage
 from ..entries import DelegateEnded, DelegateStarted
 from ..errors import BudgetSpent, HoldfastError
@@ -50,12 +52,20 @@ def is_held(parent: Session, delegate: Session) -> bool:
 async def working_for(parent: Session, delegate: Session, own: Budget | None) -> AsyncIterator[None]:
     """Hold a share of the parent's budget while the delegate works, and settle what it spent."""
     if not is_held(parent, delegate):
-        await _start(parent, delegate, own or Budget())
+        # One after another: what is left is known only once the one before has its share.
+        async with _turn(parent):
+            await _start(parent, delegate, own or Budget())
     try:
         yield
     finally:
         if not parent.is_lost:
             _settle(parent, delegate)
+
+
+def _turn(parent: Session) -> anyio.Lock:
+    found = parent.extensions.setdefault(DelegateStarted, anyio.Lock())
+    assert isinstance(found, anyio.Lock)
+    return found
 
 
 async def _start(parent: Session, delegate: Session, own: Budget) -> None:
