@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from .budget import BudgetState, Reservation
 from .codec import Line
@@ -215,17 +216,26 @@ class SessionState:
 
     @property
     def budget(self) -> BudgetState:
-        """The caps, and what was spent."""
+        """The caps, and what was spent; what is held for delegates counts as spent."""
+        settled = self.settled_budget
+        held = [one for one in self.facts.delegates.values() if one.held is not None]
+        return replace(
+            settled,
+            steps=settled.steps + sum(one.held_steps for one in held),
+            reserved=sum((one.held for one in held if one.held is not None), settled.reserved),
+        )
+
+    @property
+    def settled_budget(self) -> BudgetState:
+        """The same as if no delegate were at work: as it was when the calls of the step were made."""
         facts = self.facts
-        delegates = facts.delegates.values()
-        held = [*facts.requests.values(), *(one.held for one in delegates if one.held is not None)]
         return BudgetState(
             caps=facts.budget,
             usd=facts.head.usd,
             tokens=facts.head.usage.tokens,
-            steps=facts.head.step + sum(one.steps + one.held_steps for one in delegates),
+            steps=facts.head.step + sum(one.steps for one in facts.delegates.values()),
             seconds=facts.seconds,
-            reserved=sum(held, Reservation()),
+            reserved=sum(facts.requests.values(), Reservation()),
         )
 
     @property

@@ -151,7 +151,8 @@ class Dispatch:
             repeats=_NO_REPEATS if last is not None or effects.is_answered(call.ref) else effects.repeats,
             tried=tried,
             answer=question,
-            budget=self._session.budget if self._session.state.facts.budget != _NO_CAPS else None,
+            # What is held for a delegate must keep neither it nor its neighbours from going on after a crash.
+            budget=self._session.state.settled_budget if self._session.budget.caps != _NO_CAPS else None,
         )
         if isinstance(gated, Refused):
             return self._refuse(call, gated, last)
