@@ -6,6 +6,7 @@ spend is held in the parent's budget before it starts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
@@ -14,12 +15,13 @@ import anyio
 
 from ..budget import Budget, BudgetState, Reservation, Usage
 from ..entries import DelegateEnded, DelegateStarted
-from ..errors import BudgetSpent, HoldfastError
+from ..errors import BudgetSpent, HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId
 from ..limits import DELEGATE_DEPTH_MAX
 from ..session.session import Session
 from ..tools.lineage import Lineage
 
+log = logging.getLogger("holdfast")
 _SHARE: Final = 0.5
 """Of what is left, for a delegate that names no budget of its own: several at once all get something, and
 those that hand work to each other end."""
@@ -66,6 +68,25 @@ def _turn(parent: Session) -> anyio.Lock:
     found = parent.extensions.setdefault(DelegateStarted, anyio.Lock())
     assert isinstance(found, anyio.Lock)
     return found
+
+
+async def release_abandoned(parent: Session) -> None:
+    """End the delegates that were cut off and that no call waits for any more, and settle what they spent.
+
+    Their calls were refused when they were made again: there were too many crashes, or the tool is gone.
+    """
+    for id, known in list(parent.state.facts.delegates.items()):
+        if known.held is None:
+            continue
+        try:
+            async with Session.existing(parent.engine, SessionId(id)) as delegate:
+                await release_abandoned(delegate)
+                if delegate.state.facts.head.open_run is not None:
+                    async with delegate.run() as run:
+                        run.fail("abandoned", f"session {parent.id!r} went on without it")
+                _settle(parent, delegate)
+        except (LeaseHeld, NotFound) as error:
+            log.warning("session %s: what delegate %s spent is not known: %s", parent.id, id, error)
 
 
 async def _start(parent: Session, delegate: Session, own: Budget) -> None:

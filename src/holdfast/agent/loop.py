@@ -22,6 +22,7 @@ from ..session.session import Session
 from ..session.store import Store
 from ..tools.registry import Registry
 from .asking import LAST_CALL, Asker
+from .delegate import release_abandoned
 from .model import Prompt, ToolSpec
 from .outcome import Event, Outcome, OutcomeStatus, OutputT, Waiting, list_waiting
 from .output import Ended, Misses, Output, make_nudge
@@ -191,6 +192,7 @@ class Drive(Generic[OutputT]):
             await self._makeup.registry.dispatch_step(session, deps=self._deps, on_result=self._tell)
             if self._missing_calls():
                 return False
+        await release_abandoned(session)
         if self._has_replied():
             version = await session.checkpoint()
             self._tell(session.state.get_checkpoint(version))
