@@ -12,11 +12,14 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.entries import KIND_OF, Body
 from holdfast.session.session import Session
 from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
+
+ANY: Final = "any"
+"""Instead of a label: the how manieth of all."""
 
 
 class Point(NamedTuple):
@@ -48,7 +51,7 @@ class _Path:
             self._counts[label] += 1
             point = Point(label, self._counts[label])
             self.passed.append(point)
-            if point == self._target:
+            if self._target in (point, Point(ANY, len(self.passed))):
                 with self.beating:
                     # To this very thread, so that it does not get one step further.
                     signal.pthread_kill(threading.get_ident(), self._signal)
@@ -58,7 +61,7 @@ path = _Path()
 """Of this process: each is a child of its own."""
 at = path.at
 
-_LEDGER = ("tool.", "approval.", "inbox.", "checkpoint.", "session.rewound", "lease.renewed")
+_LEDGER = ("tool.", "delegate.", "approval.", "inbox.", "checkpoint.", "session.rewound", "lease.renewed")
 
 
 def install(driver: Driver) -> None:
@@ -69,7 +72,8 @@ def install(driver: Driver) -> None:
 
 def _watch_driver(driver: Driver) -> None:
     def commit(batch: Sequence[Append], real: Any = driver.commit) -> Sequence[Outcome]:
-        kinds = "+".join(kind for item in batch for kind in item.kinds)
+        # Which sessions share a commit may change from one time to the next, too.
+        kinds = "+".join(batch[0].kinds) if len(batch) == 1 else "of several sessions"
         done: Sequence[Outcome] = _around(f"commit {kinds}", lambda: real(batch))
         return done
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ..crash.warm import Warm
+from . import scenarios
 from .boundaries import Point
 from .person import answer
-from .scenarios import live
 
 TRIAL_S = 30.0
 """Beyond this a child hangs. None takes as much as a tenth of it."""
@@ -45,10 +45,14 @@ Again: TypeAlias = Callable[[Death, Sequence[Point]], Sequence[Point]]
 
 
 class Campaign:
-    """Trials on one driver, as many at once as there are processors."""
+    """Trials on one driver, as many at once as there are processors. `live` is what a child does in them."""
 
-    def __init__(self, warm: Warm, scheme: str, folder: Path) -> None:
-        self._warm, self._scheme, self._folder = warm, scheme, folder
+    def __init__(
+        self, warm: Warm, scheme: str, folder: Path, live: Callable[..., Any] = scenarios.live
+    ) -> None:
+        self._warm, self._scheme, self._folder, self._live = warm, scheme, folder, live
+        self._ends: dict[str, dict[str, Any]] = {}
+        """By scenario: what an undisturbed life comes to."""
         self._count = 0
         self._lock = threading.Lock()
         self.problems: list[str] = []
@@ -70,6 +74,7 @@ class Campaign:
             assert not outcome["problems"], f"{scenario} in rehearsal: {outcome['problems']}"
             phases.append(Phase(who, start, [Point(*point) for point in outcome["points"]]))
             if outcome["state"] == "done":
+                self._ends[scenario] = outcome["end"]
                 break
         deaths = [Death(scenario, phase, point) for phase in phases for point in phase.points]
         self.scenarios += 1
@@ -95,7 +100,7 @@ class Campaign:
             # In the same place: the store remembers where the lock of the dead is.
             shutil.rmtree(folder)
             shutil.copytree(left, folder)
-            if self._die(folder, death, live, point):
+            if self._die(folder, death, self._live, point):
                 with self._lock:
                     self.pairs += 1
                 self._finish(folder, death, [death.point, point])
@@ -123,9 +128,14 @@ class Campaign:
                 return first or []
             first = first or [Point(*point) for point in outcome["points"]]
             if outcome["state"] == "done":
+                self._compare(death, points, outcome["end"])
                 return first
         self._blame(death, points, "it is never done")
         return first or []
+
+    def _compare(self, death: Death, points: list[Point], end: dict[str, Any]) -> None:
+        if wrong := list(_differences("", end, self._ends[death.scenario])):
+            self._blame(death, points, {"problems": wrong})
 
     def _blame(self, death: Death, points: list[Point], outcome: object) -> None:
         why = "\n    ".join(map(str, outcome["problems"])) if isinstance(outcome, dict) else repr(outcome)
@@ -143,7 +153,7 @@ class Campaign:
                 return repr(silence)
 
     def _turns(self) -> Iterable[Callable[..., Any]]:
-        return (who for who, _ in zip(cycle([live, answer]), range(_PHASES_MAX), strict=False))
+        return (who for who, _ in zip(cycle([self._live, answer]), range(_PHASES_MAX), strict=False))
 
     def _new_folder(self) -> Path:
         with self._lock:
@@ -157,3 +167,15 @@ class Campaign:
             f"{self._scheme}: {self.scenarios} scenarios with {self.boundaries} boundaries, "
             f"{self.kills} kills, {self.pairs} of them the second in a row, by {self.children} processes"
         )
+
+
+def _differences(where: str, found: Any, expected: Any) -> Iterator[str]:
+    """Where it is not as in an undisturbed life."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        for key in sorted({*found, *expected}):
+            yield from _differences(f"{where} / {key}", found.get(key), expected.get(key))
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(f"{where} {place}", one, other)
+    elif found != expected:
+        yield f"{where}: {found}, undisturbed: {expected}"

@@ -45,11 +45,13 @@ class Life:
     """An open store, the world, and the tools."""
 
     def __init__(self, store: Store, world: World, folder: Path) -> None:
-        self.store, self.world = store, world
+        self.store, self.world, self.folder = store, world, folder
         self.registry = Registry(toolbox.TOOLS.values())
         self.waits = True
         """Whether a call in doubt keeps the step open."""
         self.problems: list[str] = []
+        self.end: dict[str, Any] = {}
+        """Once it is done: what must be the same, whoever was killed on the way."""
         self.acks = folder / "acks"
         self._acks = os.open(self.acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
@@ -155,6 +157,11 @@ def run(
 
     async def watched(life: Life) -> Report:
         state = await act(life)
-        return {"state": state, "points": boundaries.path.passed, "problems": life.problems}
+        return {
+            "state": state,
+            "points": boundaries.path.passed,
+            "problems": life.problems,
+            "end": life.end,
+        }
 
     return open_life(folder, scheme, watched)

@@ -15,6 +15,8 @@ from .oracle import count_problems, find_bad_transcripts, find_losses, find_negl
 from .toolbox import TOOLS
 
 Play: TypeAlias = Callable[[Life], Awaitable[bool]]
+End: TypeAlias = Callable[[Life], Awaitable[dict[str, Any]]]
+"""Looks at what must be the same in the end, whoever was killed on the way."""
 Persona: TypeAlias = Literal["truthful", "gives up", "refuses", "corrects"]
 """What a person does who is asked."""
 
@@ -31,14 +33,19 @@ class Scenario(Struct, frozen=True, kw_only=True):
     final: Mapping[str, str] = {}
     """What registers hold in the end."""
     persona: Persona = "truthful"
+    end: End | None = None
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
 def live(line: Line, folder: str, scheme: str, scenario: str, target: Sequence[Any] | None = None) -> Report:
-    """In a child: look at what others left, go on as far as possible, and look again."""
-    chosen = SCENARIOS[scenario]
+    """In a child: go on with one of these scenarios."""
+    return go_on(SCENARIOS[scenario], folder, scheme, target)
+
+
+def go_on(chosen: Scenario, folder: str, scheme: str, target: Sequence[Any] | None) -> Report:
+    """Look at what others left, go on as far as possible, and look again."""
 
     async def act(life: Life) -> str:
         before, deeds = await look(life.store), life.world.deeds("landed")
@@ -52,6 +59,7 @@ def live(line: Line, folder: str, scheme: str, scenario: str, target: Sequence[A
         if done:
             life.problems += count_problems(life.world, chosen.effects, chosen.final, chosen.perhaps)
             life.problems += await find_bad_transcripts(life.store, may_doubt=bool(chosen.perhaps))
+            life.end |= {} if chosen.end is None else await chosen.end(life)
         return "done" if done else "open"
 
     return run(folder, scheme, target, act)
