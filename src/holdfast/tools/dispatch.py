@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -53,6 +54,7 @@ class Pending(Struct):
 
 
 Begun: TypeAlias = Result | Pending
+Again: TypeAlias = Callable[[], Awaitable[Result]]
 OnResult: TypeAlias = Callable[[Result], None]
 """Told of each result as soon as it is there."""
 
@@ -231,12 +233,7 @@ class Dispatch:
     ) -> Result:
         """Have it done under the root session's ledger, and keep the result here."""
         known = Call(name_at_root(self._session, call.ref), call.name, call.args)
-        tried = root._session.state.facts.effects.find_call(known.ref)
-        last = tried[-1] if tried else None
-        if last is not None and last.status == "completed":
-            result = await root._give_again(known, last)
-        else:
-            result = await root._go_on(await root._decide(known, ready, last, scope, operation, Issue()))
+        result = await root._run_for_delegate(known, ready, scope, operation)
         if result.status == "completed":
             body: Body = ToolCompleted(
                 call=call.ref, replay_of=result.replay_of, fingerprint=ready.fingerprint
@@ -249,6 +246,19 @@ class Dispatch:
             return _result(call, result.content, result.status)
         self._session.record(body, content=encode_content(result.content, result.value))
         return _result(call, result.content, result.status, result.value, result.replay_of)
+
+    async def _run_for_delegate(self, call: Call, ready: Ready, scope: str, operation: str) -> Result:
+        """A delegate's call. It has passed the gates of its own session, and passes none here: not when it
+        has to look again, either."""
+        tried = self._session.state.facts.effects.find_call(call.ref)
+        last = tried[-1] if tried else None
+        if last is not None and last.status == "completed":
+            return await self._give_again(call, last)
+
+        async def again() -> Result:
+            return await self._run_for_delegate(call, ready, scope, operation)
+
+        return await self._go_on(await self._decide(call, ready, last, scope, operation, Issue(), again))
 
     async def _run_global(self, call: Call, ready: Ready, last: Effect | None, operation: str) -> Result:
         taken = await self._runner.claims.take(operation, call.ref.id, CLAIM_WAIT_S)
@@ -267,9 +277,20 @@ class Dispatch:
         return await begun.go()
 
     async def _decide(
-        self, call: Call, ready: Ready, last: Effect | None, scope: str, operation: str, first: Issue
+        self,
+        call: Call,
+        ready: Ready,
+        last: Effect | None,
+        scope: str,
+        operation: str,
+        first: Issue,
+        again: Again | None = None,
     ) -> Begun:
-        """What the ledger says about the operation. `first` is how to issue it if it is new."""
+        """What the ledger says about the operation.
+
+        `first` is how to issue it if it is new, `again` how to look anew if it is not settled by then.
+        """
+        look = again if again is not None else partial(self._look_again, call)
         decision = self._ledger.decide(ready.tool, scope, operation, first, call.ref, last)
         match decision:
             case Replay(row):
@@ -282,10 +303,10 @@ class Dispatch:
                     return self._block(call, ready, describe_doubt(row))
                 return _result(call, await self._runner.tell(row), "in_doubt")
             case Join(row):
-                return self._pend(ready, lambda: self._join(call, row))
+                return self._pend(ready, lambda: self._join(row, look))
             case Issue():
                 issued = self._ledger.issue(ready, call.ref, scope, operation, decision)
-                return self._pend(ready, lambda: self._run(call, ready, issued), issued)
+                return self._pend(ready, lambda: self._run(ready, issued, look), issued)
 
     def _pend(
         self, ready: Ready, finish: Callable[[], Awaitable[Result]], row: Effect | None = None
@@ -307,13 +328,16 @@ class Dispatch:
 
     # -- from the intent on --------------------------------------------------------------------------
 
-    async def _run(self, call: Call, ready: Ready, row: Effect) -> Result:
+    async def _run(self, ready: Ready, row: Effect, again: Again) -> Result:
         result = await self._runner.run(ready, row)
-        return result if result is not None else await self._go_on(await self._begin(call))
+        return result if result is not None else await again()
 
-    async def _join(self, call: Call, row: Effect) -> Result:
+    async def _join(self, row: Effect, again: Again) -> Result:
         """Somebody here does the same: wait for it, then look again."""
         await self._ledger.wait_for(row)
+        return await again()
+
+    async def _look_again(self, call: Call) -> Result:
         return await self._go_on(await self._begin(call))
 
 
