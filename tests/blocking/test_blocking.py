@@ -418,6 +418,7 @@ FOR_THE_LAYERS_ABOVE = {
     "engine",
     "existing",
     "mark_deleted",
+    "of",
     "record",
     "record_all",
     "reload",
@@ -427,7 +428,7 @@ DONE_BY_THE_WITH_BLOCK = {"aclose", "enter_context", "leave_context"}
 LEFT_OUT = FOR_THE_LAYERS_ABOVE | DONE_BY_THE_WITH_BLOCK
 
 
-@pytest.mark.parametrize("name", ["Hold", "Request", "Run", "Session", "Store"])
+@pytest.mark.parametrize("name", ["Agent", "Hold", "Request", "Run", "Session", "Store"])
 def test_whatever_the_async_one_can_do_can_be_done_here(name: str) -> None:
     """Every public method and property, with the same parameters."""
     theirs, ours = getattr(holdfast, name), getattr(blocking, name)

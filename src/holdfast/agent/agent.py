@@ -48,7 +48,7 @@ from .streaming import stream
 
 log = logging.getLogger("holdfast")
 DepsT = TypeVar("DepsT", default=Any)
-_MODEL_RETRY = Retry(attempts=5, backoff_s=1.0, backoff_max_s=60.0)
+MODEL_RETRY = Retry(attempts=5, backoff_s=1.0, backoff_max_s=60.0)
 
 
 class Agent(Generic[DepsT, OutputT]):
@@ -73,7 +73,7 @@ class Agent(Generic[DepsT, OutputT]):
         output_type: type[OutputT] | None = None,
         price: Price | None = None,
         max_tokens: int = REPLY_TOKENS_MAX,
-        retry: Retry = _MODEL_RETRY,
+        retry: Retry = MODEL_RETRY,
         compact: Compact | None = None,
         in_doubt: InDoubtPolicy = "wait",
         max_repeats: int = REPEATS_MAX,

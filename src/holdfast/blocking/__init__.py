@@ -1,4 +1,4 @@
-"""The same store and the same sessions, for code without an event loop.
+"""The same store, sessions and agents, for code without an event loop.
 
     with blocking.open_store("sqlite:agents.db") as store, store.session("order-42") as session:
         with session.run(agent="planner") as run:
@@ -11,8 +11,9 @@ An event loop in a thread of its own does the work. Every method here hands over
 one does is said where the async one is.
 """
 
+from .agent import Agent
 from .registry import Registry
 from .session import Hold, Request, Run, Session
 from .store import Store, open_store
 
-__all__ = ["Hold", "Registry", "Request", "Run", "Session", "Store", "open_store"]
+__all__ = ["Agent", "Hold", "Registry", "Request", "Run", "Session", "Store", "open_store"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from typing import Any, TypeVar
+from threading import Event
+from typing import Any, Generic, TypeVar
 
+import anyio
 from anyio.from_thread import BlockingPortal
 
 from ..errors import Closed
@@ -22,16 +24,27 @@ class Loop:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Have it done, and wait for it."""
+        task = _Task(work)
         try:
-            future: Future[T] = self._portal.start_task_soon(_itself, work)
-        except RuntimeError as error:
-            work.close()
-            raise Closed(f"the store was closed, or this is its own event loop: {error}") from error
-        try:
-            return future.result()
+            return self._start(task).result()
         except BaseException:
-            future.cancel()  # Ctrl-C reaches the thread that waits, not the one that works.
+            # Ctrl-C reaches the thread that waits, not the one that works; and that one still has to write
+            # down how far it came.
+            if not task.ended.is_set():
+                self._stop(task)
             raise
+
+    def _start(self, task: _Task[T]) -> Future[T]:
+        try:
+            return self._portal.start_task_soon(task.go)
+        except RuntimeError as error:
+            task.stop()
+            raise Closed(f"the store was closed, or this is its own event loop: {error}") from error
+
+    def _stop(self, task: _Task[Any]) -> None:
+        with suppress(RuntimeError):
+            self._portal.call(task.stop)
+            task.ended.wait()
 
     @contextmanager
     def inside(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
@@ -56,15 +69,36 @@ class Loop:
         try:
             while found := self.wait(_next(items)):
                 yield from found
-        except GeneratorExit:
+        except BaseException:
             if isinstance(items, AsyncGenerator):
                 with suppress(Closed):
                     self.wait(items.aclose())
             raise
 
 
-def _itself(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    return work
+class _Task(Generic[T]):
+    """Something to do in the loop. It may have to stop before it has started."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._scope: anyio.CancelScope | None = None
+        self.ended = Event()
+
+    async def go(self) -> T:
+        if not self.ended.is_set():
+            try:
+                with anyio.CancelScope() as self._scope:
+                    return await self._work
+            finally:
+                self.ended.set()
+        raise Closed("it was stopped")
+
+    def stop(self) -> None:
+        if self._scope is not None:
+            self._scope.cancel()
+        elif not self.ended.is_set():
+            self._work.close()
+            self.ended.set()
 
 
 async def _next(items: AsyncIterator[T]) -> list[T]:

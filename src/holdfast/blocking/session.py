@@ -123,6 +123,10 @@ class Session(SessionView):
         """Set the status by hand. The lease stays until the `with` block ends."""
         self._loop.wait(self._session.close(status, reason))
 
+    def compact(self, message: str | Message, *, keep: int) -> None:
+        """Replace all but the last `keep` messages by one of the user's; the journal keeps the original."""
+        self._loop.wait(self._session.compact(message, keep=keep))
+
     # -- checkpoints --------------------------------------------------------------------------------
 
     def checkpoint(self, name: str | None = None) -> int:
