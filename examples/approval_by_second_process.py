@@ -14,33 +14,44 @@ import tempfile
 import anyio
 
 import holdfast
+from holdfast import Message, Prompt, ScriptedModel, ToolCall, ToolResult
 
 
 @holdfast.tool(side_effects={"mutate"}, needs_approval=lambda order, cents: cents > 1000)
 async def refund(order: str, cents: int) -> str:
     """Give the money back."""
-    return f"refunded {cents} for {order}"
+    return f"refunded {cents} cents for order {order}"
 
 
-async def agent(url: str) -> None:
-    """Ask for a refund; if somebody has agreed meanwhile, make it."""
-    registry = holdfast.Registry([refund])
-    async with holdfast.open_store(url) as store, store.session("order-42") as session:
-        result = await registry.dispatch(
-            "refund", {"order": "42", "cents": 9900}, call_id="r1", session=session
-        )
-        print(f"agent: {result.status}: {result.content}", flush=True)
+def answer(prompt: Prompt) -> str | ToolCall:
+    """Stands in for a model."""
+    match prompt.messages[-1]:
+        case Message(blocks=(ToolResult(content=done),)):
+            return f"Done: {done}."
+    return ToolCall(id="call_0", name="refund", args={"order": "42", "cents": 9900})
+
+
+agent = holdfast.Agent(ScriptedModel(answer), tools=[refund])
+
+
+async def work(url: str) -> None:
+    """Go on with the session, or begin it, as far as it goes."""
+    async with holdfast.open_store(url) as store:
+        try:
+            outcome = await agent.resume("order-42", store=store)
+        except holdfast.NotFound:
+            outcome = await agent.run("The kettle leaks. Refund it.", session="order-42", store=store)
+        print(f"agent: {outcome.status}: {outcome.output or outcome.reason}", flush=True)
 
 
 async def person(url: str) -> None:
     """See what waits, and agree, but to less."""
     async with holdfast.open_store(url) as store:
-        (question,) = (await store.load("order-42")).facts.effects.questions.values()
-        print(f"ann: {question.tool} {question.args}? {question.why}.", flush=True)
-        answer = await store.approve(
-            "order-42", "r1", by="ann", args={"order": "42", "cents": 4900}, note="half is fair"
-        )
-        print(f"ann: approved, with another amount ({answer})", flush=True)
+        async for head in store.sessions(status="waiting"):
+            for question in (await store.load(head.session)).facts.effects.questions.values():
+                print(f"ann: {question.tool} {question.args}? Half of it is fair.", flush=True)
+                less = {**question.args, "cents": 4900}
+                await store.approve(head.session, question.call.id, by="ann", args=less)
 
 
 def main(url: str | None) -> None:
@@ -54,6 +65,6 @@ def main(url: str | None) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--as"]:
-        anyio.run({"agent": agent, "person": person}[sys.argv[2]], sys.argv[3])
+        anyio.run({"agent": work, "person": person}[sys.argv[2]], sys.argv[3])
     else:
         main(sys.argv[1] if len(sys.argv) > 1 else None)

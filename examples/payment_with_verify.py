@@ -3,7 +3,7 @@
     python examples/payment_with_verify.py [STORE]
 
 The bank is a file that knows keys. The first process dies by SIGKILL inside the tool, right after the money
-moved. The second one finds the call in doubt, asks the bank, and pays nothing.
+moved. The second one resumes the same session: it finds the call in doubt, asks the bank, and pays nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import anyio
 
 import holdfast
+from holdfast import ToolCall
 
 
 class Bank:
@@ -46,6 +47,7 @@ async def was_charged(
     ctx: holdfast.ToolContext[Bank], order: str, cents: int
 ) -> holdfast.Landed | holdfast.NotLanded:
     """Ask the bank before anything is tried again."""
+    print("  in doubt: asking the bank …", flush=True)
     return holdfast.Landed(f"paid {order}") if ctx.deps.find(ctx.key) else holdfast.NotLanded()
 
 
@@ -58,18 +60,28 @@ async def charge(ctx: holdfast.ToolContext[Bank], order: str, cents: int) -> str
     return f"paid {order}"
 
 
+agent = holdfast.Agent(
+    holdfast.ScriptedModel(
+        [
+            [
+                "I will charge the card.",
+                ToolCall(id="call_0", name="charge", args={"order": "42", "cents": 500}),
+            ],
+            "Order 42 is paid.",
+        ]
+    ),
+    tools=[charge],
+)
+
+
 async def work(url: str, bank: Bank) -> None:
-    """One step of an agent: settle what is in doubt, then make the call of this step."""
-    registry = holdfast.Registry([charge])
-    async with holdfast.open_store(url) as store, store.session("order-42") as session:
-        if session.in_doubt:
-            print(f"in doubt: {[effect.call.id for effect in session.in_doubt]}; asking the bank …")
-            await session.settle(registry, deps=bank)
-        result = await registry.dispatch(
-            "charge", {"order": "42", "cents": 500}, call_id="c1", session=session, deps=bank
-        )
-        print(f"result: {result.content}", flush=True)
-        await session.checkpoint()
+    """Resume what there is, or else begin; what comes of it is the same."""
+    async with holdfast.open_store(url) as store:
+        try:
+            outcome = await agent.resume("order-42", store=store, deps=bank)
+        except holdfast.NotFound:
+            outcome = await agent.run("Charge order 42.", session="order-42", store=store, deps=bank)
+        print(f"  {outcome.status}: {outcome.output}", flush=True)
 
 
 def main(url: str | None) -> None:
@@ -78,8 +90,10 @@ def main(url: str | None) -> None:
         if url in (None, "memory:"):  # A store in memory would die with the first process.
             url = f"sqlite:{folder}/agents.db"
         command = [sys.executable, __file__, "--work", str(url), f"{folder}/bank.txt"]
+        print("a process charges the card …", flush=True)
         killed = subprocess.run(command, env={**os.environ, "DIE_IN_CHARGE": "1"}, check=False)
-        print(f"the first process ended with {signal.Signals(-killed.returncode).name}", flush=True)
+        print(f"  it ended with {signal.Signals(-killed.returncode).name}", flush=True)
+        print("another one goes on …", flush=True)
         subprocess.run(command, check=True)
         print(f"payments at the bank: {len(Bank(Path(folder) / 'bank.txt').payments())}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import holdfast
-from holdfast import Agent, Outcome, ScriptedModel, Store, ToolCall
+from holdfast import Agent, Budget, Outcome, ScriptedModel, Store, ToolCall, ToolContext
 from holdfast.store.driver import Driver
 from holdfast.tools.tool import AnyTool
 
@@ -60,3 +60,22 @@ async def test_what_two_delegates_wait_for_is_told_once(store_url: str | Driver)
         assert await store.resolve(doubt.session, doubt.call, "landed", by="ann", result="paid") == "settled"
         outcome = await lead.resume("bill", store=store)
         assert (outcome.status, outcome.output) == ("completed", "All is paid.")
+
+
+async def test_two_delegates_at_once_leave_something_for_their_parent(store_url: str | Driver) -> None:
+    """Each gets half of what is left when it is its turn."""
+    seen: list[int] = []
+
+    @holdfast.tool(side_effects=())
+    async def measure(ctx: ToolContext[None]) -> str:
+        seen.append(ctx.session.budget.caps.tokens or 0)
+        return "measured"
+
+    call = ToolCall(id="m", name="measure", args={})
+    scout = Agent(ScriptedModel([call, "Seen."]), name="scout", tools=[measure])
+    lead = Agent(ScriptedModel([BOTH, "Done."]), tools=[scout.as_tool()], budget=Budget(tokens=400_000))
+    async with holdfast.open_store(store_url) as store:
+        assert (await lead.run("Look.", session="s", store=store)).output == "Done."
+    small, large = sorted(seen)
+    assert 190_000 < large < 200_000
+    assert 95_000 < small < 100_000

@@ -147,13 +147,16 @@ def test_ctrl_c_stops_an_agent_and_the_record_says_so(store_url: str | Driver, s
         assert asked.wait(20)
         os.kill(os.getpid(), signal.SIGINT)
 
+    def drive(agent: blocking.Agent, store: blocking.Store, *, streaming: bool) -> None:
+        if streaming:
+            list(agent.stream("Hi.", session="s", store=store))
+        else:
+            agent.run("Hi.", session="s", store=store)
+
     agent = blocking.Agent(ScriptedModel(slow))
     with blocking.open_store(store_url) as store:
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            if streaming:
-                list(agent.stream("Hi.", session="s", store=store))
-            else:
-                agent.run("Hi.", session="s", store=store)
+            drive(agent, store, streaming=streaming)
         assert [run.status for run in store.runs(session="s")] == ["cancelled"]
         assert agent.resume("s", store=store).output == "Here you are."
