@@ -417,8 +417,10 @@ def test_the_public_names_are_sorted() -> None:
 FOR_THE_LAYERS_ABOVE = {
     "engine",
     "existing",
+    "makeup",
     "mark_deleted",
     "of",
+    "open_session",
     "record",
     "record_all",
     "reload",
