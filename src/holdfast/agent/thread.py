@@ -278,8 +278,9 @@ class _Talk:
         if not said:
             return None
         others = [index for index, (name, _) in enumerate(authors) if name is not None and index > said[-1]]
-        until = others[0] if others else len(transcript)
-        found = agent.makeup.output.find(transcript[:until]) if self._session.continuable else None
+        if not others and not self._session.continuable:
+            return None  # Only who spoke last can have calls without results.
+        found = agent.makeup.output.find(transcript[: others[0] if others else len(transcript)])
         return found if isinstance(found, Ended) else None
 
     async def _take_up(self, message: str | Message | ForeignMessage) -> Outcome[str] | None:
