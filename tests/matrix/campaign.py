@@ -88,6 +88,19 @@ class Campaign:
             for trial in [lanes.submit(self._try, death, again) for death in deaths]:
                 trial.result()
 
+    def wear_out(self, scenario: str, kills: int, choose: Callable[[], Point]) -> int:
+        """One run, killed that often in a row, then finished; how many boundaries were left to the last."""
+        death, folder = self.rehearse(scenario)[0], self._new_folder()
+        points: list[Point] = []
+        while self.kills < kills:
+            points.append(choose())
+            if self._die(folder, death, self._live, points[-1]):
+                continue
+            assert not self.problems, self.problems
+            assert len(points) < 2 * kills, f"it is done after {self.kills} kills"
+            self._play(folder, scenario, answer, None)
+        return len(self._finish(folder, death, points))
+
     def _try(self, death: Death, again: Again) -> None:
         folder = self._new_folder()
         left = folder.with_name(f"{folder.name}-left")

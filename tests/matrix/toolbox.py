@@ -221,6 +221,13 @@ async def _gate(ctx: Ctx, what: str) -> str:
     return world().land(ctx, "gate", what).result
 
 
+@tool(name="carve", side_effects={"write"})
+async def _carve(ctx: Ctx, what: str) -> str:
+    """Ends when the test says so; others of its kind come one after another."""
+    await _wait_at("carve")
+    return world().land(ctx, "carve", what).result
+
+
 async def _ask_slowly(ctx: Ctx, what: str) -> NotLanded:
     """Looks at once, and is believed much later."""
     await _wait_at("verify")
@@ -244,7 +251,8 @@ async def _picky(ctx: Ctx, what: str) -> str:
 
 
 TOOLS |= {
-    "mail": _mail, "order": _order, "plain": plain, "gate": _gate, "doubted": _doubted, "picky": _picky,
+    "mail": _mail, "order": _order, "plain": plain, "gate": _gate, "carve": _carve, "doubted": _doubted,
+    "picky": _picky,
 }  # fmt: skip
 
 IDEMPOTENT: Final = frozenset(name for name, one in TOOLS.items() if one.idempotent_s is not None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -158,11 +158,11 @@ def _decide(prompt: Prompt) -> Reply:
     at("model: asked")
     # Fixed, so that ids of other lengths cost the same.
     usage = Usage(input_tokens=100 * len(prompt.messages), output_tokens=10 + place)
-    return Reply(message=_message(SCRIPT[task][place]), usage=usage)
+    return Reply(message=message_of(SCRIPT[task][place], NAMES), usage=usage)
 
 
-def _message(lines: Sequence[str]) -> Message:
-    names = {*TOOLS, *DELEGATES, "plan", "remember", "final_result"}
+def message_of(lines: Sequence[str], names: Collection[str]) -> Message:
+    """A reply that calls tools with these names, or says something else."""
     if not all(line.partition(" ")[0] in names for line in lines):
         return Message(role="assistant", blocks=(Text(" ".join(lines)),))
     blocks = tuple(
@@ -182,6 +182,8 @@ def _used() -> set[str]:
 
 
 OWN: Final = [*(one for one in TOOLS.values() if one.name in _used()), _plan, _remember]
+
+NAMES: Final = {"final_result", *DELEGATES, *(one.name for one in OWN)}
 
 
 def make_root(max_crashes: int) -> Agent[Any, Everything]:

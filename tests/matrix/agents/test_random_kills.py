@@ -1,0 +1,36 @@
+"""One agent run that is killed again and again, wherever it is."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ...crash.warm import Warm
+from ..boundaries import ANY, Point
+from ..campaign import Campaign
+from .plays import NO_LIMIT, live
+
+
+def _wear_out(campaign: Campaign, seed: int, *, kills: int, reach: int) -> None:
+    """Each process passes at most `reach` boundaries."""
+    choose = random.Random(seed)
+    left = campaign.wear_out(NO_LIMIT, kills, lambda: Point(ANY, choose.randint(1, reach)))
+    print(f"{campaign}; the last one passed {left} boundaries")
+    assert not campaign.problems, "\n".join(campaign.problems)
+    assert campaign.kills == kills
+
+
+def test_an_agent_survives_kills_in_a_row(warm: Warm, quick_path: Path, seed: int) -> None:
+    """With no limit on crashes, it ends as if nothing had happened."""
+    _wear_out(Campaign(warm, "sqlite", quick_path, live), seed, kills=8, reach=120)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_an_agent_survives_a_hundred_kills_in_a_row(
+    warm: Warm, scheme: str, quick_path: Path, seed: int
+) -> None:
+    """The same."""
+    _wear_out(Campaign(warm, scheme, quick_path, live), seed, kills=100, reach=30)
