@@ -40,23 +40,32 @@ def test_ctrl_c_lets_a_running_effect_end_and_begins_no_other(
     assert warm.call(look, place, scheme)["roles"] == ["user", "assistant", "tool", "assistant"]
 
 
+def _interrupt(process: subprocess.Popen[bytes]) -> bool:
+    process.send_signal(signal.SIGINT)
+    return process.poll() is not None
+
+
 @pytest.mark.parametrize("tool", ["hang", "hang_in_thread"])
 def test_ctrl_c_twice_leaves_at_once(warm: Warm, quick_path: Path, tool: str) -> None:
     """Although the tool hangs and would have an hour more; whoever resumes finds out what became of it."""
     command = [sys.executable, "-m", "tests.matrix.agents.worker", str(quick_path), tool]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with open(quick_path / "log", "wb") as log:
+    log_path = quick_path / "log"
+    with open(log_path, "wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
         poll((quick_path / "begun").exists, "the tool")
         process.send_signal(signal.SIGINT)
         poll((quick_path / "interrupted").exists, "the first signal")
         process.send_signal(signal.SIGINT)
+        poll(lambda: "KeyboardInterrupt" in log_path.read_text(), "the second signal")
+        if tool == "hang_in_thread":
+            # We have left. Python itself still waits for the thread, until it is interrupted, too.
+            poll(lambda: _interrupt(process), "Python", pause_s=0.1)
         process.wait(DEADLINE_S)
     finally:
         process.kill()
         process.wait()
-    assert "KeyboardInterrupt" in (quick_path / "log").read_text()
     outcome = warm.call(work, str(quick_path), "sqlite", None)
     assert outcome == {"status": "completed", "output": "hung"}
     assert _landed(quick_path) == [f"{tool} 1"]
