@@ -90,7 +90,7 @@ class Witness:
             self.say(seq, "user", text)
 
     def answer(self, reply: int, index: int, text: str) -> None:
-        if not any(one[0] == reply and one[1] != "tool" for one in self.said):
+        if not any(one[0] == reply and one[1] == "assistant" for one in self.said):
             return
         for one in self.said:
             if one[0] == reply and one[1] == "tool":
@@ -108,10 +108,10 @@ class Witness:
         said, self.taken = self.versions[version]
         self.said, self.in_step, self.queued = copy.deepcopy(said), False, []
 
-    def compact(self, first: int, last: int, seq: int, text: str) -> None:
+    def compact(self, first: int, last: int, text: str) -> None:
         inside = [place for place, one in enumerate(self.said) if first <= one[0] <= last]
         if inside:
-            self.said[inside[0] : inside[-1] + 1] = [[seq, "user", text]]
+            self.said[inside[0] : inside[-1] + 1] = [[last, "user", text]]
 
     @property
     def spoken(self) -> list[tuple[str, Any]]:
@@ -319,8 +319,8 @@ class Script:
         first, last = sorted(items[place].seq for place in places)
         text = f"in short {self.seq}"
         content = encode_message(Message(role="user", blocks=(Text(text),)))
-        seq = self.write(TranscriptCompacted(span=Span(first, last)), content)
-        self.witness.compact(first, last, seq, text)
+        self.write(TranscriptCompacted(span=Span(first, last)), content)
+        self.witness.compact(first, last, text)
 
     @property
     def first_seq(self) -> int:
