@@ -188,11 +188,16 @@ def _tell_of_interrupts(say: Callable[[], None]) -> None:
         else:
             say()
 
+    def tick() -> None:
+        loop.call_later(0.01, tick)
+
     def on_interrupt(*args: Any) -> None:
         loop.call_soon_threadsafe(wait, 100)
         deal(*args)
 
     signal.signal(signal.SIGINT, on_interrupt)
+    # A signal that comes just before the event loop begins to wait is noticed when it wakes up.
+    tick()
 
 
 def main(folder: str, task: str) -> None:
