@@ -5,13 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
+import anyio
 import pytest
 
 import holdfast
-from holdfast import Budget, Outcome, Prompt, ScriptedModel, TextDelta, ToolCall, ToolContext, blocking
+from holdfast import (
+    Budget,
+    Message,
+    Outcome,
+    Prompt,
+    Reply,
+    ScriptedModel,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolContext,
+    blocking,
+)
 from holdfast.store.driver import Driver
 
 Line = str | ToolCall
@@ -66,9 +79,25 @@ def test_events_come_one_by_one_and_the_outcome_last(store_url: str | Driver) ->
         assert list(agent.stream(session="s", store=store)) == [last]
 
 
+class Stalling:
+    """Says half a sentence and stalls, the first time."""
+
+    name = "stalling"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[TextDelta | Reply, None]:
+        self.asked += 1
+        yield TextDelta("One ")
+        if self.asked == 1:
+            await anyio.sleep_forever()
+        yield Reply(message=Message(role="assistant", blocks=(Text("One two."),)))
+
+
 def test_who_stops_listening_stops_the_run(store_url: str | Driver) -> None:
     """And it can be taken up again."""
-    agent = make(["One two.", "Three."])
+    agent = blocking.Agent(Stalling())
     with blocking.open_store(store_url) as store:
         events = agent.stream("Count.", session="s", store=store)
         assert next(events) == TextDelta("One ")
