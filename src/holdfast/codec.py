@@ -19,7 +19,7 @@ import os
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from binascii import b2a_base64
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import sha256
 from typing import Final
@@ -68,8 +68,8 @@ _encode = msgspec.json.Encoder().encode
 _decode_line = msgspec.json.Decoder(Line).decode
 # Here and everywhere decoders are made when a module is imported, not when they are first needed: two threads
 # that make msgspec look at the same class for the first time at the same moment crash the interpreter.
-_decoders: dict[type[Body], msgspec.json.Decoder[Body]] = {
-    cls: msgspec.json.Decoder(cls) for cls in KINDS.values()
+_decoders: dict[str, Callable[[bytes | Raw], Body]] = {
+    kind: msgspec.json.Decoder(cls).decode for kind, cls in KINDS.items()
 }
 
 
@@ -91,29 +91,34 @@ def _timestamp(at: datetime) -> str:
 
 
 class _Salts:
-    """Random salts, fetched many at a time: each call to the kernel gives up the interpreter lock."""
+    """Random salts, each with the body's and with its text, made many at a time."""
 
     BYTES = 12
 
     def __init__(self) -> None:
-        self._pool: list[bytes] = []
-        os.register_at_fork(after_in_child=self._pool.clear)
+        self._ready: list[tuple[bytes, bytes, bytes]] = []
+        # Parent and child must never draw the same ones.
+        os.register_at_fork(after_in_child=self._ready.clear)
 
-    def take(self) -> bytes:
+    def take(self) -> tuple[bytes, bytes, bytes]:
         try:
-            return self._pool.pop()
+            return self._ready.pop()
         except IndexError:
-            data = os.urandom(256 * self.BYTES)
-            self._pool.extend(data[i : i + self.BYTES] for i in range(self.BYTES, len(data), self.BYTES))
-            return data[: self.BYTES]
+            data, size = os.urandom(64 * self.BYTES), self.BYTES
+            salts = [data[i : i + size] for i in range(0, len(data), size)]
+            made = [(salt, sha256(salt + b"body").digest()[:12], _to_base64(salt)) for salt in salts]
+            self._ready.extend(made[1:])
+            return made[0]
 
 
-_salt = _Salts().take
+_take_salt = _Salts().take
 
 
 def encode_body(body: Body) -> bytes:
     """A body as JSON; `BadInput` where it cannot be."""
     try:
+        if body.__class__ in KIND_OF:
+            return _encode(body)
         if isinstance(body, UnknownBody):
             return bytes(body.data)
         return _encode(body.data if isinstance(body, AdapterBody) else body)
@@ -125,7 +130,8 @@ def write_body(body: Body, kind: str) -> tuple[bytes, Body]:
     """A body as JSON, and as it will be read; `BadInput` if nobody could: that would lose the session."""
     data = encode_body(body)
     try:
-        return data, _decode_body(kind, Raw(data))
+        decode = _decoders.get(kind)
+        return data, _decode_body(kind, data) if decode is None else decode(data)
     except msgspec.DecodeError as error:
         raise BadInput(f"this cannot be recorded as {kind}: {error}") from error
 
@@ -145,42 +151,31 @@ def seal(
 
     The line is put together by hand, because this is done for every entry: ids and kinds need no escaping.
     """
-    kind = kind or KIND_OF[type(body)]
     must = type(body) in MUST
+    kind = kind or KIND_OF[type(body)]
     # From here on it is what a reader will find.
     data, body = write_body(body, kind)
     stamp = _timestamp(at)
-    named = f'"{run}"' if run is not None else "null"
-    envelope = f'[{VERSION},{seq},{stamp},{named},{step},"{kind}",{"true" if must else "false"}]'
-    start = f'{{"v":{VERSION},"seq":{seq},"at":{stamp}'
-    if run is not None:
-        start += f',"run":{named}'
-    start += f',"step":{step},"kind":"{kind}"'
-    if must:
-        start += ',"must":true'
-    salt = _salt()
+    if run is None:
+        envelope = f'[{VERSION},{seq},{stamp},null,{step},"{kind}",{"true" if must else "false"}]'
+        start = f'{{"v":{VERSION},"seq":{seq},"at":{stamp},"step":{step},"kind":"{kind}"'
+    else:
+        envelope = f'[{VERSION},{seq},{stamp},"{run}",{step},"{kind}",{"true" if must else "false"}]'
+        start = f'{{"v":{VERSION},"seq":{seq},"at":{stamp},"run":"{run}","step":{step},"kind":"{kind}"'
+    salt, body_salt, salt_text = _take_salt()
     said = digest = b""
+    raw: Raw | None = None
     if content is not None:
         assert b"\n" not in content, "a line is a line"
         if len(content) > LINE_BYTES_MAX:
             raise BadInput(f"an entry of {len(content):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
         digest = sha256(salt + content).digest()
-        said = b',"content":' + content
-    fact = sha256(_body_salt(salt) + data).digest()
+        said, raw = b',"content":' + content, Raw(content)
+    fact = sha256(body_salt + data).digest()
     sum = _to_base64(sha256(b"".join((after.encode(), digest, envelope.encode(), fact))).digest())
-    line = b"".join(
-        (start.encode(), b',"body":', data, said, b',"salt":"', _to_base64(salt), b'","sum":"', sum, b'"}')
-    )
-    entry = Entry(
-        seq=seq,
-        at=at,
-        run=run,
-        step=step,
-        kind=kind,
-        must=must,
-        body=body,
-        content=None if content is None else Raw(content),
-    )
+    field = b',"must":true,"body":' if must else b',"body":'
+    line = b"".join((start.encode(), field, data, said, b',"salt":"', salt_text, b'","sum":"', sum, b'"}'))
+    entry = Entry(seq=seq, at=at, run=run, step=step, kind=kind, must=must, body=body, content=raw)
     return Sealed(entry, line, sum.decode())
 
 
@@ -223,13 +218,13 @@ def sum_of(line: Line, after: str, where: str) -> str:
     return _to_base64(sha256(after.encode() + digest + envelope + fact).digest()).decode()
 
 
-def _decode_body(kind: str, data: Raw) -> Body:
-    cls = body_class(kind)
-    if cls is UnknownBody:
-        return UnknownBody(data=data.copy())
-    if cls is AdapterBody:
+def _decode_body(kind: str, data: bytes | Raw) -> Body:
+    decode = _decoders.get(kind)
+    if decode is not None:
+        return decode(data)
+    if body_class(kind) is AdapterBody:
         return AdapterBody(data=msgspec.json.decode(data))
-    return _decoders[cls].decode(data)
+    return UnknownBody(data=Raw(bytes(data)))
 
 
 def open_line(line: Line, where: str) -> Entry:

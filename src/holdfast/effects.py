@@ -149,7 +149,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def count_open(self) -> int:
         """How many effects have no outcome: they run, or are in doubt, or will be when their holder dies."""
-        return sum(self.rows[issued].changes_the_world for issued in self.open)
+        return sum([self.rows[issued].changes_the_world for issued in self.open]) if self.open else 0
 
     def since(self, seq: int) -> list[Effect]:
         """Effects in the world that were issued after an entry, and were not taken back."""
@@ -194,6 +194,11 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
             if other.changes_the_world and not (same and call.index < other.call.index):
                 return True
         return False
+
+    def knows(self, call: CallRef) -> bool:
+        """Whether this very call may have been here before, in whatever way."""
+        name = call_name(call)
+        return bool(self.questions) or name in self.by_call or name in self.replayed or name in self.answers
 
     def find_call(self, call: CallRef) -> list[Effect]:
         """The rows of this very call, oldest first."""
@@ -256,7 +261,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def _follow(self, row: Effect) -> None:
         """Put a row after the earlier attempts of its generation: it takes their place."""
-        issued = self.by_operation.setdefault(row.operation, [])
+        issued = self.by_operation.get(row.operation)
+        if issued is None:
+            self.by_operation[row.operation] = [row.issued]
+            return
         place = len(issued)
         while place and self.rows[issued[place - 1]].generation > row.generation:
             place -= 1

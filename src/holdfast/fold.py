@@ -109,9 +109,10 @@ class SessionState:
             self._skip(entry)
         if cls in LEDGER:
             lease = facts.head.lease
-            facts.effects.apply(entry, lease.holder if lease else None)
-            facts.head.in_doubt = facts.effects.count_open()
-            facts.head.waiting = len(facts.effects.questions)
+            effects = facts.effects
+            effects.apply(entry, lease.holder if lease else None)
+            facts.head.in_doubt = effects.count_open()
+            facts.head.waiting = len(effects.questions)
         facts.head.messages = len(transcript.items)
         if cls not in BOOKKEEPING or (cls is CheckpointTaken and queued):
             facts.changed = True

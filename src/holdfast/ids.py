@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 import sys
@@ -45,6 +46,34 @@ def session_id(value: object) -> SessionId:
 def run_id(value: object) -> RunId:
     """Return `value` as a run id, or raise `BadId`."""
     return RunId(_check("run id", value))
+
+
+class RandomPool:
+    """Random bytes, fetched many at a time: each call to the kernel gives up the interpreter lock."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pool: list[bytes] = []
+        # Parent and child must never draw the same ones.
+        os.register_at_fork(after_in_child=self._pool.clear)
+
+    def take(self) -> bytes:
+        """As many as the pool was made for, and never the same again."""
+        try:
+            return self._pool.pop()
+        except IndexError:
+            size = self._size
+            data = os.urandom(256 * size)
+            self._pool.extend([data[i : i + size] for i in range(size, len(data), size)])
+            return data[:size]
+
+
+_call_ids = RandomPool(8)
+
+
+def fresh_call_id() -> str:
+    """Unique in its session, however many calls that will make."""
+    return f"call-{_call_ids.take().hex()}"
 
 
 def fresh_run_id(agent: str | None) -> RunId:

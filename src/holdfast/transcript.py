@@ -203,7 +203,8 @@ class Transcript:
         seq = entry.seq
         self._live.extend_to(seq)
         self._seen.extend_to(seq)
-        event = _event_of(entry)
+        reader = _READERS.get(entry.body.__class__)
+        event = None if reader is None else reader(entry, entry.body)
         if event is None:
             return None
         self._events[seq] = event
@@ -310,7 +311,7 @@ class Transcript:
     def _add_result(self, event: _Result) -> None:
         call = event.call
         if call.reply not in self._replies:
-            return  # A bare dispatch lives in the ledger alone.
+            return  # That reply was left behind, or compacted away.
         item = self._results.get(call.reply)
         if item is None:
             item = Item(call.reply, event.at, "tool", (), None, results={})
@@ -362,11 +363,11 @@ def _replied(entry: Entry, body: ModelReplied) -> Item:
     return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format)
 
 
-def _completed(entry: Entry, body: ToolCompleted) -> _Result:
+def _completed(entry: Entry, body: ToolCompleted) -> _Result | None:
     return _result(entry, body.call, False, body.replay_of)
 
 
-def _refused(entry: Entry, body: ToolRefused | ApprovalRefused) -> _Result:
+def _refused(entry: Entry, body: ToolRefused | ApprovalRefused) -> _Result | None:
     return _result(entry, body.call, True)
 
 
@@ -406,7 +407,9 @@ SPEAKING = frozenset(KIND_OF[body] for body in _READERS)
 """Kinds that the transcript needs to see. All others can be skipped when only it is wanted."""
 
 
-def _result(entry: Entry, call: CallRef, is_error: bool, replay_of: str | None = None) -> _Result:
+def _result(entry: Entry, call: CallRef, is_error: bool, replay_of: str | None = None) -> _Result | None:
+    if call.reply is None:
+        return None  # A bare dispatch lives in the ledger alone.
     said = ResultContent(text="[erased]") if entry.content is None else _decode_result(entry.content)
     result = ToolResult(
         call_id=call.id,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from copy import copy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, overload
 
 import anyio
+from msgspec.structs import replace
 
 from ..budget import Budget
 from ..clock import boot_s
@@ -151,16 +151,19 @@ class Session(SessionView):
 
         For the layers above; applications have a method for everything they may record.
         """
-        self.record_all([*((body, None) for body in bodies[:-1]), (bodies[-1], content)])
+        if len(bodies) == 1:
+            self.record_all(((bodies[0], content),))
+        else:
+            self.record_all([*((body, None) for body in bodies[:-1]), (bodies[-1], content)])
 
     def record_all(self, entries: Sequence[tuple[Body, bytes | None]]) -> None:
         """Seal, fold and hand over entries, each with its content, for one commit."""
-        engine, state = self._engine, self._state
-        if self._channel.lost is not None or self._channel.closed is not None:
-            engine.committer.check(self._channel)
+        engine, state, channel = self._engine, self._state, self._channel
+        if channel.lost is not None or channel.closed is not None:
+            engine.committer.check(channel)
         run = current_run(self.id)
         sealed = [append_to(state, body, engine, run, content) for body, content in entries]
-        engine.committer.offer(self._channel, sealed, copy(state.facts.head), keyframe=self._due_keyframe())
+        engine.committer.offer(channel, sealed, replace(state.facts.head), keyframe=self._due_keyframe())
 
     def _due_keyframe(self) -> bytes | None:
         """A keyframe, when the tail has grown by a fixed share: together they cost a constant per line."""

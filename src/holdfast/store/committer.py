@@ -112,7 +112,8 @@ class Committer:
 
     def __init__(self, driver: Driver, *, linger_s: float = LINGER_S) -> None:
         self._driver, self._linger_s = driver, linger_s
-        self._wake = threading.Condition()
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
         self._dirty: dict[Channel, None] = {}
         self._urgent = False
         self._due: float | None = None
@@ -126,7 +127,8 @@ class Committer:
         self, channel: Channel, sealed: Sequence[Sealed], head: Head, *, keyframe: bytes | None = None
     ) -> None:
         """Hand over lines that belong into one commit. Returns at once; `head` must not change any more."""
-        with self._wake:
+        # The bare lock, not the condition around it: this is done for every entry.
+        with self._lock:
             if channel.lost is not None or channel.closed is not None or self._closing:
                 self.check(channel)
             if not channel.lines:
@@ -136,7 +138,8 @@ class Committer:
                 channel.kinds.append(one.entry.kind)
             channel.head = head
             channel.keyframe = keyframe or channel.keyframe
-            self._mark(channel)
+            if self._due is None or channel not in self._dirty:
+                self._mark(channel)
 
     def check(self, channel: Channel) -> None:
         """Raise why nothing can be written through this channel any more, if so."""
@@ -156,7 +159,7 @@ class Committer:
 
     async def barrier(self, channel: Channel) -> None:
         """Wait until everything that was offered so far is durable."""
-        with self._wake:
+        with self._lock:
             if channel.lost is not None or self._closing:
                 self.check(channel)
             seq = channel.head.seq if channel.head else 0
@@ -275,7 +278,8 @@ def _end_in_child() -> None:
     """A forked child has neither the threads nor a right to the connections of its parent."""
     for committer in list(_committers):
         # Another thread may have held the lock at the moment of the fork.
-        committer._wake = threading.Condition()
+        committer._lock = threading.Lock()
+        committer._wake = threading.Condition(committer._lock)
         committer._closing, committer._thread = True, None
 
 

@@ -76,6 +76,10 @@ class Dispatch:
         self._runner, self._ledger = runner, runner.ledger
         self._root, self._on_result = root, on_result
 
+    async def one(self, call: Call) -> Result:
+        """Dispatch a call that belongs to no reply."""
+        return await self._go_on(await self._begin(call))
+
     async def all(self, calls: Sequence[Call]) -> list[Result]:
         """Begin the calls in order, make their intents durable together, and run them side by side.
 
@@ -133,6 +137,8 @@ class Dispatch:
     async def _begin(self, call: Call) -> Begun:
         """Everything up to the intent."""
         effects = self._session.state.facts.effects
+        if not effects.knows(call.ref):
+            return await self._pass(call, None, None, effects.repeats, [])
         tried = effects.find_call(call.ref)
         last = tried[-1] if tried else None
         question = effects.find_question(call.ref)
@@ -147,14 +153,23 @@ class Dispatch:
         if question is not None and question.approved is False:
             refused = Refused(gate="approval", content=question.answer, fingerprint=question.fingerprint)
             return self._refuse(call, refused, last)
+        been_here = last is not None or effects.is_answered(call.ref)
+        repeats = _NO_REPEATS if been_here else effects.repeats
+        return await self._pass(call, last, question, repeats, tried)
+
+    async def _pass(
+        self, call: Call, last: Effect | None, answer: Question | None, repeats: Repeats, tried: list[Effect]
+    ) -> Begun:
+        """Through the gates."""
+        capped = self._session.state.facts.budget != _NO_CAPS
         gated = self._gates.check(
             call.name,
             call.args,
-            repeats=_NO_REPEATS if last is not None or effects.is_answered(call.ref) else effects.repeats,
+            repeats=repeats,
             tried=tried,
-            answer=question,
+            answer=answer,
             # What is held for a delegate must keep neither it nor its neighbours from going on after a crash.
-            budget=self._session.state.settled_budget if self._session.budget.caps != _NO_CAPS else None,
+            budget=self._session.state.settled_budget if capped else None,
         )
         if isinstance(gated, Refused):
             return self._refuse(call, gated, last)
@@ -272,7 +287,7 @@ class Dispatch:
     async def _go_on(self, begun: Begun) -> Result:
         if isinstance(begun, Result):
             return begun
-        if begun.row is not None:
+        if begun.row is not None and begun.row.changes_the_world:
             await self._runner.commit(begun.row)
         return await begun.go()
 

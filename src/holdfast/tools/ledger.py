@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.from_thread
@@ -48,15 +47,14 @@ from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
 _decode_result = msgspec.json.Decoder(ResultContent).decode
+_encode = msgspec.json.Encoder().encode
 _under_way: dict[str, Engine] = {}
 """Keys of the effects whose bodies run in this process, also those that nobody waits for any more."""
-_at_it: WeakKeyDictionary[Session, dict[str, anyio.Event]] = WeakKeyDictionary()
-"""For each open session, the keys that a dispatch is at, from the intent to the last word about it."""
 
 
 def encode_content(text: str, value: Json = None) -> bytes:
     """The content of a line that answers a call."""
-    return msgspec.json.encode(ResultContent(text=text, value=value))
+    return _encode(ResultContent(text=text, value=value))
 
 
 def is_definite(tool: AnyTool, ran: Ran) -> bool:
@@ -69,9 +67,20 @@ def is_definite(tool: AnyTool, ran: Ran) -> bool:
 class Ledger:
     """What the tools of one open session do, whichever registries are used."""
 
+    @classmethod
+    def of(cls, session: Session) -> Ledger:
+        """The one ledger of a session."""
+        found = session.extensions.get(cls)
+        if not isinstance(found, cls):
+            found = session.extensions[cls] = cls(session)
+        return found
+
     def __init__(self, session: Session) -> None:
         engine = session.engine
-        self._session, self._at_it = session, _at_it.setdefault(session, {})
+        self._session = session
+        self._at_it: dict[str, anyio.Event | None] = {}
+        """The keys that a dispatch is at, from the intent to the last word about it, each with an event if
+        somebody waits for that."""
         self._sure_until_s: dict[int, float] = {}
         """For each intent: nobody can have taken the lease before this, if the intent got through."""
         engine.is_busy = lambda: any(one is engine for one in list(_under_way.values()))
@@ -220,9 +229,11 @@ class Ledger:
                 undoes=undoes,
             )
         )
-        row = session.state.facts.effects.rows[session.state.seq]
-        self._sure_until_s[row.issued] = boot_s() + session.engine.presence.left_s
-        self._at_it.setdefault(row.key, anyio.Event())
+        facts = session.state.facts
+        row = facts.effects.rows[facts.head.seq]
+        if tool.changes_the_world:
+            self._sure_until_s[row.issued] = boot_s() + session.engine.presence.left_s
+        self._at_it.setdefault(row.key, None)
         return row
 
     def issue_again(self, ready: Ready, row: Effect, how: Issue) -> Effect:
@@ -231,6 +242,7 @@ class Ledger:
 
     def leave(self, row: Effect) -> None:
         """Nobody is at this row any more: who waited for it may look."""
+        self._sure_until_s.pop(row.issued, None)
         ended = self._at_it.pop(row.key, None)
         if ended is not None:
             ended.set()
@@ -241,8 +253,9 @@ class Ledger:
 
     async def wait_for(self, row: Effect) -> None:
         """Wait until whoever is at this row has left it."""
-        ended = self._at_it.get(row.key)
-        if ended is not None:
+        if row.key in self._at_it:
+            ended = self._at_it[row.key] or anyio.Event()
+            self._at_it[row.key] = ended
             await ended.wait()
 
     def discard(self, row: Effect) -> None:

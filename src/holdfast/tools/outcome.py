@@ -42,6 +42,7 @@ class Unsure(Struct, frozen=True):
 
 Verification: TypeAlias = Landed | NotLanded | Unsure
 
+_encode = msgspec.json.Encoder().encode
 ResultStatus: TypeAlias = Literal["completed", "failed", "refused", "in_doubt", "waiting"]
 
 
@@ -129,4 +130,4 @@ def describe_error(error: BaseException | None) -> str:
 
 def as_text(value: Json) -> str:
     """What the model is shown of a value."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else _encode(value).decode()

@@ -119,7 +119,7 @@ class Policy:
         for rule in self.rules:
             if rule.matches(tool, args):
                 return rule.decision, rule.why or _because(rule.decision, tool)
-        return self.default, _because(self.default, tool)
+        return self.default, "" if self.default == "allow" else _because(self.default, tool)
 
 
 def _because(decision: Decision, tool: AnyTool) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from ..effects import Effect, Repeats, Undone
 from ..entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
+from ..ids import fresh_call_id
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
 from ..messages import ForeignMessage, Json, Message, Text, ToolCall, ToolResult, calls_of
 from ..session.answers import Doubt
@@ -103,10 +103,10 @@ class Registry:
         A `call_id` names the call in its session: dispatched again after a crash, it gives the recorded
         outcome. Without a session there are the gates alone.
         """
-        ref = CallRef(id=call_id or f"call-{secrets.token_hex(4)}")
+        ref = CallRef(id=call_id or fresh_call_id())
         if session is None:
             return await self._dispatch_bare(Call(ref, name, args), deps)
-        return (await self._dispatch(session, deps).all([Call(ref, name, args)]))[0]
+        return await self._dispatch(session, deps).one(Call(ref, name, args))
 
     async def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None

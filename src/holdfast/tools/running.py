@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import anyio
@@ -39,10 +40,15 @@ class Runner:
     """Runs the bodies of one session's calls."""
 
     def __init__(self, session: Session, *, in_doubt: InDoubtPolicy, grace_s: float, deps: Any) -> None:
-        self._session, self.ledger, self.claims = session, Ledger(session), Claims(session)
+        self._session, self.ledger = session, Ledger.of(session)
         self.grace_s, self.deps = grace_s, deps
         self.tells = in_doubt == "tell"
         """Whether the model is told of what is in doubt; else it waits for a person."""
+
+    @cached_property
+    def claims(self) -> Claims:
+        """The session's claims on global operations."""
+        return Claims(self._session)
 
     async def run(self, ready: Ready, row: Effect) -> Result | None:
         """Run the body, as often as its retry policy and its outcome allow.
@@ -98,39 +104,44 @@ class Runner:
 
     async def _record_and_go_on(self, ready: Ready, row: Effect, ran: Ran) -> Result | Issue | None:
         tool = ready.tool
+        if ran.done:
+            text, value = await self._record_value(row, ran)
+            return result_of(row, text, "completed", value)
         if isinstance(ran.error, Waits) and not row.changes_the_world:
             self.ledger.discard(row)
             return result_of(row, str(ran.error), "waiting")
         more = row.attempt < tool.retry.attempts
-        definite = not ran.done and is_definite(tool, ran)
+        definite = is_definite(tool, ran)
         retry = definite and more and (tool.changes_the_world or not ran.stopped)
-        given = await self._record(tool, row, ran, final=definite and not retry)
-        if given is not None:
-            return result_of(row, given[0], "completed", given[1])
+        await self._record(tool, row, ran, final=definite and not retry)
         if retry:
             return Issue.again(row)
         if definite:
             return result_of(row, describe_failure(tool, ran), "failed")
         return await self._settle_now(ready, row, ran, more=more)
 
-    async def _record(self, tool: AnyTool, row: Effect, ran: Ran, *, final: bool) -> tuple[str, Json] | None:
-        """Record how the body ended, durably if it changes the world; the result if it gave one."""
-        given: tuple[str, Json] | None = None
-        definite = not ran.done and is_definite(tool, ran)
+    async def _record_value(self, row: Effect, ran: Ran) -> tuple[str, Json]:
+        """Record what the body gave, durably if it changes the world."""
+        text, value = self.ledger.complete(row, ran.value, ran.latency_ms)
+        if row.changes_the_world or self._session.waits_for_calls:
+            await self._session.flush()
+        if row.scope == "global":
+            await self.claims.finish(row, text, value)
+        return text, value
+
+    async def _record(self, tool: AnyTool, row: Effect, ran: Ran, *, final: bool) -> None:
+        """Record how the body ended, durably if it changes the world."""
         if ran.done:
-            given = self.ledger.complete(row, ran.value, ran.latency_ms)
-        elif definite:
+            await self._record_value(row, ran)
+            return
+        if is_definite(tool, ran):
             self.ledger.fail(row, describe_failure(tool, ran), why_of(ran), final=final)
         else:
             self.ledger.doubt(row, why_of(ran), left_behind=ran.left_behind)
         if row.changes_the_world or self._session.waits_for_calls:
             await self._session.flush()
-        if row.scope == "global":
-            if given is not None:
-                await self.claims.finish(row, *given)
-            elif final:
-                await self.claims.free(row)
-        return given
+        if row.scope == "global" and final:
+            await self.claims.free(row)
 
     # -- in doubt ------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from .names import closest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
 _SECTIONS = re.compile(r"^\s*(Args|Arguments|Parameters|Params)\s*:?\s*$|^\s*:param", re.MULTILINE)
 
@@ -98,6 +99,7 @@ class FunctionArguments:
                 f"tool {name!r}: a secret is no argument for a model to give; hand it over in deps"
             )
         self._has_sets = '"uniqueItems": true' in text
+        self._is_flat = all(map(_is_flat, self._model.model_fields.values()))
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         plain = _as_object(args)
@@ -107,7 +109,10 @@ class FunctionArguments:
             raise BadArguments(
                 [self._problem(one, plain) for one in error.errors(include_url=False)]
             ) from None
-        values = {name: getattr(model, name) for name in self.names}
+        # The model was made this moment and nobody else has it.
+        values: dict[str, Any] = model.__dict__
+        if self._is_flat:
+            return values, values.copy()
         dumped = self._dump(model, mode="json", by_alias=True)
         if self._has_sets:
             dumped = _order_sets(self._dump(model, by_alias=True), dumped)
@@ -122,6 +127,31 @@ class FunctionArguments:
         if error["type"] == "extra_forbidden":
             return _unknown(path, str(location[-1]), self._known if len(location) == 1 else ())
         return f"{path}: {error['msg']}"
+
+
+_FLAT = (str, int, bool, type(None))
+
+
+def _is_flat(field: FieldInfo) -> bool:
+    """Whether every value of this field is its own canonical form, once it came from normalised JSON."""
+    kinds = get_args(field.annotation) or (field.annotation,)
+    default = None if field.is_required() else field.default
+    return (
+        all(kind in _FLAT for kind in kinds)
+        and not field.metadata
+        and field.serialization_alias is None
+        and field.default_factory is None
+        and default.__class__ in _FLAT
+        and _is_canonical(default)
+    )
+
+
+def _is_canonical(value: Json) -> bool:
+    try:
+        normalise(value)
+    except NotCanonical:
+        return False
+    return True
 
 
 def _order_sets(live: Any, dumped: Json) -> Json:
