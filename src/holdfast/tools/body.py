@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -106,10 +107,11 @@ async def run_guarded(
     found: list[Ran] = []
     scope = anyio.CancelScope(shield=True)
     sync = not hook.is_async
-    given_up = threading.Event()
+    given_up = False
     begun = not sync
     gate = threading.Lock()
     """Either the thread begins, or we give it up first."""
+    interrupt: BaseException | None = None
 
     def note(ran: Ran) -> None:
         on_end()
@@ -118,7 +120,7 @@ async def run_guarded(
     def in_thread(*args: Any, **kwargs: Any) -> None:
         nonlocal begun
         with gate:
-            if given_up.is_set():
+            if given_up:
                 return
             begun = True
         try:
@@ -132,7 +134,7 @@ async def run_guarded(
         except BaseException as error:  # `sys.exit()` in a tool must not end the agent.
             ran = Ran(error=_as_error(error), latency_ms=_since(began_s))
         note(ran)
-        if given_up.is_set():
+        if given_up:
             on_late(ran)
 
     async def drive() -> None:
@@ -149,40 +151,71 @@ async def run_guarded(
         finally:
             ended.set()
 
-    interrupt: BaseException | None = None
+    async def attend() -> None:
+        nonlocal given_up, interrupt
+        try:
+            with anyio.move_on_after(timeout_s):
+                await ended.wait()
+        except anyio.get_cancelled_exc_class() as error:
+            interrupt = error
+            # Cancelled once more, it gets no further grace.
+            with suppress(anyio.get_cancelled_exc_class()), anyio.move_on_after(grace_s, shield=True):
+                await ended.wait()
+        if not ended.is_set():
+            with gate:
+                given_up = True
+            if ctx is not None:
+                ctx.cancelled = True
+            scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await ended.wait()
+
     try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(drive)
-            try:
-                with anyio.move_on_after(timeout_s):
-                    await ended.wait()
-            except anyio.get_cancelled_exc_class() as error:
-                interrupt = error
-                # Cancelled once more, it gets no further grace.
-                with suppress(anyio.get_cancelled_exc_class()), anyio.move_on_after(grace_s, shield=True):
-                    await ended.wait()
-            if not ended.is_set():
-                with gate:
-                    given_up.set()
-                if ctx is not None:
-                    ctx.cancelled = True
-                scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    await ended.wait()
+        await _side_by_side(drive, attend)
     except anyio.get_cancelled_exc_class() as error:
         interrupt = error
     finally:
         if not (sync and begun):
             on_end()
     if found:
-        return replace(found[0], interrupt=interrupt)
+        return found[0] if interrupt is None else replace(found[0], interrupt=interrupt)
     return Ran(
-        stopped="timed out" if given_up.is_set() and interrupt is None else "was cancelled",
+        stopped="timed out" if given_up and interrupt is None else "was cancelled",
         begun=begun,
         left_behind=sync and begun,
         interrupt=interrupt,
         latency_ms=_since(began_s),
     )
+
+
+async def _side_by_side(
+    drive: Callable[[], Coroutine[Any, Any, None]], attend: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    """Run `drive` in a task of its own while `attend` looks after it; return when both have ended."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive)
+            await attend()
+        return
+    # A bare task where there is one: a task group costs several times as much, for every effect.
+    task = loop.create_task(drive())
+    interrupt: BaseException | None = None
+    try:
+        await attend()
+    except asyncio.CancelledError as error:
+        interrupt = error
+    while not task.done():
+        try:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            interrupt = error
+    if not task.cancelled():
+        task.result()
+    if interrupt is not None:
+        raise interrupt
 
 
 def _as_error(error: BaseException) -> Exception:
