@@ -88,9 +88,10 @@ class SessionState:
         facts = self.facts
         head = facts.head
         assert entry.seq == head.seq + 1 or head.seq == 0, (entry.seq, head.seq)
-        if entry.run is not None and entry.run == facts.last_run:
+        run = entry.run
+        if run is not None and run == facts.last_run:
             facts.seconds += max(0.0, (entry.at - head.updated_at).total_seconds())
-        facts.last_run = entry.run
+        facts.last_run = run
         head.seq, head.sum, head.updated_at = entry.seq, sum, entry.at
         body = entry.body
         cls = body.__class__
@@ -107,13 +108,14 @@ class SessionState:
             handler(facts, entry, body)
         elif cls is UnknownBody:
             self._skip(entry)
+        # A fork has a head of its own from here on.
+        head = facts.head
         if cls in LEDGER:
-            lease = facts.head.lease
             effects = facts.effects
-            effects.apply(entry, lease.holder if lease else None)
-            facts.head.in_doubt = effects.count_open()
-            facts.head.waiting = len(effects.questions)
-        facts.head.messages = len(transcript.items)
+            effects.apply(entry, head.lease.holder if head.lease else None)
+            head.in_doubt = effects.count_open()
+            head.waiting = len(effects.questions)
+        head.messages = len(transcript.items)
         if cls not in BOOKKEEPING or (cls is CheckpointTaken and queued):
             facts.changed = True
 

@@ -151,10 +151,12 @@ class Session(SessionView):
 
         For the layers above; applications have a method for everything they may record.
         """
-        if len(bodies) == 1:
-            self.record_all(((bodies[0], content),))
-        else:
-            self.record_all([*((body, None) for body in bodies[:-1]), (bodies[-1], content)])
+        last = bodies[-1]
+        self.record_all(
+            [(last, content)]
+            if len(bodies) == 1
+            else [*((one, None) for one in bodies[:-1]), (last, content)]
+        )
 
     def record_all(self, entries: Sequence[tuple[Body, bytes | None]]) -> None:
         """Seal, fold and hand over entries, each with its content, for one commit."""
@@ -168,7 +170,8 @@ class Session(SessionView):
     def _due_keyframe(self) -> bytes | None:
         """A keyframe, when the tail has grown by a fixed share: together they cost a constant per line."""
         state = self._state
-        tail, before = state.facts.head.seq - state.keyframe_seq, state.keyframe_seq
+        before = state.keyframe_seq
+        tail = state.facts.head.seq - before
         if tail < KEYFRAME_LINES_MIN or tail < KEYFRAME_GROWTH * before:
             return None
         state.keyframe_seq = state.facts.head.seq

@@ -205,8 +205,9 @@ class Committer:
                 size += sum(map(len, item.lines))
             if not (retry and channel.lines):
                 del self._dirty[channel]
-        self._urgent = any(channel.waiters for channel in self._dirty)
-        self._due = time.monotonic() + self._linger_s if self._dirty else None
+        self._urgent = any(channel.waiters for channel in self._dirty) if self._dirty else False
+        # After a commit it looks once more by itself: what is offered until then need not wake it up.
+        self._due = time.monotonic() + self._linger_s if batch or self._dirty else None
         return batch
 
     def _write(self, batch: list[tuple[Channel, Append]]) -> None:

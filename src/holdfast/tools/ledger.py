@@ -212,7 +212,8 @@ class Ledger:
     ) -> Effect:
         """Record the intent. It is durable only after the next barrier."""
         tool, session = ready.tool, self._session
-        realm = session.engine.driver.store_id() if scope == "global" else session.state.facts.head.uid
+        facts = session.state.facts
+        realm = session.engine.driver.store_id() if scope == "global" else facts.head.uid
         session.record(
             ToolIssued(
                 call=call,
@@ -229,7 +230,6 @@ class Ledger:
                 undoes=undoes,
             )
         )
-        facts = session.state.facts
         row = facts.effects.rows[facts.head.seq]
         if tool.changes_the_world:
             self._sure_until_s[row.issued] = boot_s() + session.engine.presence.left_s
