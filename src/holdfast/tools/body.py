@@ -113,6 +113,9 @@ async def run_guarded(
     """Either the thread begins, or we give it up first."""
     interrupt: BaseException | None = None
 
+    def is_given_up() -> bool:
+        return given_up
+
     def note(ran: Ran) -> None:
         on_end()
         found.append(ran)
@@ -120,7 +123,7 @@ async def run_guarded(
     def in_thread(*args: Any, **kwargs: Any) -> None:
         nonlocal begun
         with gate:
-            if given_up:
+            if is_given_up():
                 return
             begun = True
         try:
@@ -134,7 +137,7 @@ async def run_guarded(
         except BaseException as error:  # `sys.exit()` in a tool must not end the agent.
             ran = Ran(error=_as_error(error), latency_ms=_since(began_s))
         note(ran)
-        if given_up:
+        if is_given_up():
             on_late(ran)
 
     async def drive() -> None:
