@@ -136,6 +136,23 @@ def write_body(body: Body, kind: str) -> tuple[bytes, Body]:
         raise BadInput(f"this cannot be recorded as {kind}: {error}") from error
 
 
+class _Shape(Struct, frozen=True, gc=False):
+    """What is the same in all lines of a kind."""
+
+    kind: str
+    must: bool
+    envelope_end: str
+    start_end: str
+
+    @classmethod
+    def of(cls, kind: str, must: bool) -> _Shape:
+        word, said = ("true", ',"must":true') if must else ("false", "")
+        return cls(kind, must, f',"{kind}",{word}]', f',"kind":"{kind}"{said},"body":')
+
+
+_SHAPES = {cls: _Shape.of(kind, cls in MUST) for cls, kind in KIND_OF.items()}
+
+
 def seal(
     body: Body,
     seq: int,
@@ -151,17 +168,14 @@ def seal(
 
     The line is put together by hand, because this is done for every entry: ids and kinds need no escaping.
     """
-    must = type(body) in MUST
-    kind = kind or KIND_OF[type(body)]
+    shape = _SHAPES[type(body)] if kind is None else _Shape.of(kind, type(body) in MUST)
     # From here on it is what a reader will find.
-    data, body = write_body(body, kind)
+    data, body = write_body(body, shape.kind)
     stamp = _timestamp(at)
-    if run is None:
-        envelope = f'[{VERSION},{seq},{stamp},null,{step},"{kind}",{"true" if must else "false"}]'
-        start = f'{{"v":{VERSION},"seq":{seq},"at":{stamp},"step":{step},"kind":"{kind}"'
-    else:
-        envelope = f'[{VERSION},{seq},{stamp},"{run}",{step},"{kind}",{"true" if must else "false"}]'
-        start = f'{{"v":{VERSION},"seq":{seq},"at":{stamp},"run":"{run}","step":{step},"kind":"{kind}"'
+    named = "null" if run is None else f'"{run}"'
+    envelope = f"[{VERSION},{seq},{stamp},{named},{step}{shape.envelope_end}"
+    ran = "" if run is None else f',"run":{named}'
+    start = f'{{"v":{VERSION},"seq":{seq},"at":{stamp}{ran},"step":{step}{shape.start_end}'
     salt, body_salt, salt_text = _take_salt()
     said = digest = b""
     raw: Raw | None = None
@@ -173,9 +187,10 @@ def seal(
         said, raw = b',"content":' + content, Raw(content)
     fact = sha256(body_salt + data).digest()
     sum = _to_base64(sha256(b"".join((after.encode(), digest, envelope.encode(), fact))).digest())
-    field = b',"must":true,"body":' if must else b',"body":'
-    line = b"".join((start.encode(), field, data, said, b',"salt":"', salt_text, b'","sum":"', sum, b'"}'))
-    entry = Entry(seq=seq, at=at, run=run, step=step, kind=kind, must=must, body=body, content=raw)
+    line = b"".join((start.encode(), data, said, b',"salt":"', salt_text, b'","sum":"', sum, b'"}'))
+    entry = Entry(
+        seq=seq, at=at, run=run, step=step, kind=shape.kind, must=shape.must, body=body, content=raw
+    )
     return Sealed(entry, line, sum.decode())
 
 

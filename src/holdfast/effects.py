@@ -38,7 +38,7 @@ EffectStatus: TypeAlias = Literal[
 OPEN: frozenset[EffectStatus] = frozenset({"running", "in_doubt"})
 
 
-class Effect(Struct, kw_only=True, omit_defaults=True):
+class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     """A row of the ledger. `issued` is the `seq` of its intent and names it; `outcome` that of its end."""
 
     issued: int

@@ -10,7 +10,7 @@ from ..messages import Json
 from .base import Body, kind
 
 
-class CallRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CallRef(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Which call: the `index`-th of the reply at entry `reply`, or one that a caller made by itself.
     `id` is the provider's or the caller's."""
 

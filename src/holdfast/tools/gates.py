@@ -101,7 +101,7 @@ class Gates:
 
     def _loop(self, ready: Ready, repeats: Repeats, tried: list[Effect]) -> str | None:
         name = ready.tool.name
-        crashes = sum(row.crashed for row in tried)
+        crashes = sum(row.crashed for row in tried) if tried else 0
         if crashes >= self.max_crashes:
             return (
                 f"tool-call loop detected: this call of {name} was running each of the {crashes} times the "
