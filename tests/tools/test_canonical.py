@@ -11,11 +11,12 @@ import unicodedata
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import PlainSerializer
 
 from holdfast import tool
 from holdfast.tools.canonical import NotCanonical, canonical, digest, fingerprint, normalise
@@ -180,6 +181,33 @@ def test_defaults_and_coercion_come_first() -> None:
     ]
     for args in spellings:
         assert book.arguments.check(args)[1] == {"at": "2026-01-02T03:04:05Z", "seats": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "expected"),
+    [
+        (int, 5.0, 5),
+        (float, 5.0, 5),
+        (str | None, "é", "é"),
+        (list[str], ["b", "a"], ["b", "a"]),
+        (tuple[int, ...], [2, 1], [2, 1]),
+        (set[str], ["b", "a"], ["a", "b"]),
+        (dict[str, float], {"a": 1.0}, {"a": 1}),
+        (Annotated[str, PlainSerializer(str.upper)], "a", "A"),
+    ],
+)
+def test_the_canonical_form_is_plain_json(kind: Any, given: object, expected: object) -> None:
+    """Whatever Python makes of it for the body, and whatever the body does with that."""
+
+    def put(x: Any) -> None:
+        """Put it."""
+
+    put.__annotations__["x"] = kind
+    values, args = tool(side_effects=())(put).arguments.check({"x": given})
+    if isinstance(values["x"], list | dict | set):
+        values["x"].clear()
+    assert args == {"x": expected}
+    assert type(args["x"]) is type(expected)
 
 
 PRINT_A_SET = """

@@ -7,7 +7,8 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union, get_args, get_origin, get_type_hints
 
 from ..errors import BadInput
 from ..messages import Json
@@ -134,7 +135,8 @@ _FLAT = (str, int, bool, type(None))
 
 def _is_flat(field: FieldInfo) -> bool:
     """Whether every value of this field is its own canonical form, once it came from normalised JSON."""
-    kinds = get_args(field.annotation) or (field.annotation,)
+    hint = field.annotation
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     default = None if field.is_required() else field.default
     return (
         all(kind in _FLAT for kind in kinds)
