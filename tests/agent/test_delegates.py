@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import Budget, Message, Price, Reply, ScriptedModel, Text, Usage
+from holdfast import BadInput, Budget, Message, Price, Reply, ScriptedModel, Text, Usage
 from holdfast.entries import DelegateStarted
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
@@ -210,6 +210,16 @@ async def test_a_delegate_gives_data_where_it_has_an_output_type(world: World) -
         (block,) = message.blocks
         assert isinstance(block, holdfast.ToolResult)
         assert block.value == 7
+
+
+async def test_a_delegate_cannot_be_driven_past_its_parent(world: World) -> None:
+    helper = make([call("fire", what="bob"), "Fired."], world, name="helper")
+    agent = make([call("helper", task="Fire bob"), "Done."], world, tools=[helper.as_tool()])
+    async with fresh_store() as store:
+        await agent.run("Go", session="s", store=store)
+        child = (await child_of(store, "s")).session
+        with pytest.raises(BadInput, match="works for 's': resume that one"):
+            await helper.resume(child, store=store)
 
 
 async def test_delegates_are_not_taken_up_without_their_parents(world: World) -> None:

@@ -38,7 +38,7 @@ from ..tools.registry import Registry
 from ..tools.running import InDoubtPolicy
 from ..tools.tool import AnyTool, Retry, tool
 from .asking import Asker
-from .delegate import DelegateFailed, check_depth, derive_id, is_held, working_for
+from .delegate import DelegateFailed, check_depth, derive_id, is_held, refuse_delegate, working_for
 from .loop import Compact, Drive, Makeup, Tell, digest_of, tell_nobody
 from .model import Model
 from .outcome import Event, Outcome, OutputT
@@ -286,6 +286,7 @@ class Agent(Generic[DepsT, OutputT]):
         if own is not None and session.budget.caps != own:
             await session.set_budget(own)
         makeup.asker.check(session.budget)
+        await refuse_delegate(session)
         async with session.run(
             agent=self.name,
             run_id=run_id,

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 import anyio
 
 from ..budget import Budget, BudgetState, Reservation, Usage
 from ..entries import DelegateEnded, DelegateStarted
-from ..errors import BudgetSpent, HoldfastError, LeaseHeld, NotFound
+from ..errors import BadInput, BudgetSpent, HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId
 from ..limits import DELEGATE_DEPTH_MAX
 from ..session.session import Session
+from ..session.store import Store
 from ..tools.lineage import Lineage
 
 log = logging.getLogger("holdfast")
@@ -42,6 +43,20 @@ def check_depth(parent: Session) -> Lineage:
     if lineage.depth > DELEGATE_DEPTH_MAX:
         raise DelegateFailed(f"this would be the {lineage.depth}th delegate below {lineage.root.id!r}")
     return lineage
+
+
+async def refuse_delegate(session: Session) -> None:
+    """A delegate is driven by the call that it works for: alone, it would know nothing of the root's budget
+    and ledger."""
+    parent = session.state.facts.head.parent
+    if parent is None or Lineage.of(session) is not None:
+        return
+    with suppress(NotFound):
+        above = await Store.of(session.engine).load(parent)
+        if session.id in above.facts.delegates:
+            raise BadInput(
+                f"session {session.id!r} works for {parent!r}: resume that one, and it goes on, too"
+            )
 
 
 def is_held(parent: Session, delegate: Session) -> bool:
