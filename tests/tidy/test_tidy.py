@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
+from holdfast import public
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "holdfast"
@@ -28,12 +30,13 @@ LAYERS = (
     ("session",),
     ("tools",),
     ("agent",),
+    ("public",),
     ("adapters", "blocking", "worker", "testing"),
-    ("cli", "viewer", "demo"),
+    ("cli", "viewer", "demo", "__main__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
 
-# The package itself re-exports from every layer, so importing it is for the last line only.
+# The package itself offers names of every layer, so importing it is for the last line only.
 LAYER_OF_PACKAGE = len(LAYERS) - 1
 
 # `store/sqlite.py`, `store/sqlite_schema.py` and everything in `store/sqlite/` belong to one driver.
@@ -264,12 +267,27 @@ def test_a_public_name_exists(name: str) -> None:
 
 def test_no_public_name_is_left_out() -> None:
     """Whatever a user can reach without an underscore is meant for use, and listed."""
-    public = {
+    offered = {
         name
-        for name, value in vars(holdfast).items()
+        for name, value in {**vars(public), **vars(holdfast)}.items()
         if not name.startswith("_") and not isinstance(value, ModuleType | __future__._Feature)
     }
-    expect_none(sorted(public - set(holdfast.__all__)))
+    expect_none(sorted(offered - {*holdfast.__all__, "TYPE_CHECKING"}))
+
+
+def test_the_package_loads_its_names_when_they_are_asked_for() -> None:
+    """Who imports it and asks for nothing waits for nothing; who misspells a name is told as ever."""
+    script = (
+        "import sys, holdfast\n"
+        "assert 'msgspec' not in sys.modules\n"
+        "assert not hasattr(holdfast, '__wrapped__') and 'msgspec' not in sys.modules\n"
+        "assert not hasattr(holdfast, 'Agnet')\n"
+        "assert set(holdfast.__all__) <= set(dir(holdfast))\n"
+        "from holdfast import *\n"
+        "assert Agent is holdfast.Agent is sys.modules['holdfast.agent.agent'].Agent\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
 
 
 def test_the_types_ship_with_the_package() -> None:
