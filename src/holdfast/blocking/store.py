@@ -72,6 +72,14 @@ class Store:
         """The state of a session now, or at a version."""
         return self._loop.wait(self._store.load(session, version))
 
+    def head(self, session: str) -> Head:
+        """What listings say of a session."""
+        return self._loop.wait(self._store.head(session))
+
+    def is_held(self, head: Head) -> bool:
+        """Whether somebody who may be alive drives the session."""
+        return self._loop.wait(self._store.is_held(head))
+
     def overview(self, session: str) -> Overview:
         """A session at a glance."""
         return self._loop.wait(self._store.overview(session))

@@ -13,7 +13,7 @@ import anyio
 from ..codec import open_line, parse
 from ..diff import Diff, compare
 from ..entries import Entry, InboxCancel, Parent, RunStarted, SessionStatus, Verdict
-from ..errors import BadInput, Closed, HoldfastError
+from ..errors import BadInput, Closed, HoldfastError, NotFound
 from ..facts import RUN_ENDS, Checkpoint, RunInfo
 from ..fold import Overview, SessionState
 from ..head import Head
@@ -131,6 +131,23 @@ class Store:
             state = journal.fold(state.get_checkpoint(version).seq)
         state.decoder = self._engine.values
         return state
+
+    async def head(self, session: str) -> Head:
+        """What listings say of a session, without folding it."""
+        return await self._engine.call(self._head, session_id(session))
+
+    def _head(self, session: SessionId) -> Head:
+        tip = self._engine.driver.find_tip(session)
+        if tip is None:
+            raise NotFound(f"no session {session!r}")
+        return tip.head or Journal(self._engine.driver, session).fold().facts.head
+
+    async def is_held(self, head: Head) -> bool:
+        """Whether somebody who may be alive drives the session."""
+        return await self._engine.call(self._is_held, head)
+
+    def _is_held(self, head: Head) -> bool:
+        return head.lease is not None and self._engine.presence.judge(head.lease.holder).alive
 
     async def overview(self, session: str) -> Overview:
         """A session at a glance, without reading its whole transcript."""
@@ -302,9 +319,7 @@ class Store:
         return found
 
     def _is_interrupted(self, head: Head) -> bool:
-        if head.open_run is None:
-            return False
-        return head.lease is None or not self._engine.presence.judge(head.lease.holder).alive
+        return head.open_run is not None and not self._is_held(head)
 
     async def runs(self, *, session: str | None = None, parent: str | None = None) -> AsyncIterator[RunInfo]:
         """Runs, oldest first; of one session, of one parent run, or of all. Filters combine."""
