@@ -1,0 +1,67 @@
+"""`holdfast clean`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ..options import DEFAULTS, Common, SessionArg, Wait, Yes
+
+if TYPE_CHECKING:
+    from ...session.store import Store
+
+
+def clean(
+    session: SessionArg,
+    /,
+    *more: SessionArg,
+    only: Literal["transcript", "checkpoints"] | None = None,
+    wait: Wait = 0,
+    yes: Yes = False,
+    common: Common = DEFAULTS,
+) -> None:
+    """Delete sessions, or erase what was said in them. You are asked first.
+
+    A deleted session is gone, and its id is free. Lines that a fork shares stay for the fork. Sessions that
+    somebody holds are left alone.
+
+    Parameters
+    ----------
+    only
+        transcript: erase what messages and results said; digests stay in their place, and so does what was
+        spent and done. checkpoints: offer no version any more; what was said stays.
+    """
+    from ..opening import with_store
+
+    with_store(common, lambda store: _clean(store, (session, *more), only, wait, yes, common))
+
+
+async def _clean(
+    store: Store,
+    sessions: tuple[str, ...],
+    only: Literal["transcript", "checkpoints"] | None,
+    wait: float,
+    yes: bool,
+    common: Common,
+) -> None:
+    from ..console import confirm, print_json, say
+    from ..opening import get_head
+    from ..words import count
+
+    heads = [await get_head(store, session) for session in dict.fromkeys(sessions)]
+    what = {
+        None: "Delete",
+        "transcript": "Erase what was said in",
+        "checkpoints": "Drop all versions of",
+    }[only]
+    which = ", ".join(head.session for head in heads)
+    messages = sum(head.messages for head in heads)
+    confirm(f"{what} {which} ({count(messages, 'message')})? This cannot be undone.", yes=yes)
+    done: dict[str, str] = {}
+    for head in heads:
+        done[head.session] = await store.clean(
+            head.session, transcript=only != "checkpoints", checkpoints=only != "transcript", wait_s=wait
+        )
+        if not common.json:
+            say(f"{head.session}: {done[head.session]}")
+    if common.json:
+        print_json({"sessions": done})

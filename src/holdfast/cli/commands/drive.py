@@ -1,0 +1,146 @@
+"""`holdfast run` and `holdfast resume`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from ..options import DEFAULTS, Common, TargetArg, Wait, complete_session
+
+if TYPE_CHECKING:
+    from ...agent.outcome import Outcome
+    from ...session.store import Store
+    from ..agents import AnyAgent
+
+Deps = Annotated[
+    str | None,
+    Parameter(
+        help="What its tools get as ctx.deps: module:attribute or file.py:attribute; called if it can be."
+    ),
+]
+
+
+def run(
+    agent: TargetArg,
+    message: Annotated[str, Parameter(help="What to say to it. - reads it from stdin.")],
+    /,
+    *,
+    session: Annotated[str | None, Parameter(completer=complete_session)] = None,
+    label: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    deps: Deps = None,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
+    wait: Wait = 0,
+    common: Common = DEFAULTS,
+) -> int:
+    """Give an agent of yours a message, and drive its session until there is an outcome.
+
+    The answer goes to stdout, and what happens on the way to stderr. The store is made if there is none. A
+    session that is there already goes on: what a killed process left unfinished is finished first. Ctrl-C
+    stops it in an orderly way; `holdfast resume` takes it up again, as after a crash.
+
+    Parameters
+    ----------
+    session
+        The session's id; a new one if you leave it out.
+    label
+        A label for a new session, as name=value.
+    quiet
+        Say nothing on the way.
+    """
+    import sys
+
+    from ..agents import load_agents, load_value, pick
+    from ..labels import parse_labels
+    from ..opening import with_store
+
+    chosen = pick(load_agents(agent), agent)
+    given = None if deps is None else load_value(deps)
+    text = sys.stdin.read() if message == "-" else message
+    labels = parse_labels(label)
+
+    async def work(store: Store) -> int:
+        from ..driving import drive, finish
+
+        outcome = await drive(
+            chosen.stream(text, session=session, store=store, deps=given, labels=labels, wait_s=wait),
+            quiet=quiet or common.json,
+            streams=not common.json,
+        )
+        return finish([outcome], common, agent)
+
+    return with_store(common, work, create=True)
+
+
+def resume(
+    agent: TargetArg,
+    session: Annotated[str | None, Parameter(completer=complete_session)] = None,
+    /,
+    *,
+    all: bool = False,
+    deps: Deps = None,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"])] = False,
+    wait: Wait = 0,
+    common: Common = DEFAULTS,
+) -> int:
+    """Go on where a session stands: after a crash, after Ctrl-C, or when a person has answered.
+
+    A reply that is on record is not asked for again, a completed tool is not run again, and a call in doubt
+    is verified first, or waits for you. A session that had come to its end gives its answer again.
+
+    Parameters
+    ----------
+    session
+        The session's id.
+    all
+        Instead of one: every session of this agent that a crash cut off and that nobody drives.
+    quiet
+        Say nothing on the way.
+    """
+    from ..agents import load_agents, load_value
+    from ..exits import Exit, Stop
+    from ..opening import with_store
+
+    if (session is None) != all:
+        raise Stop(Exit.USAGE, "name one session, or say --all")
+    agents = load_agents(agent)
+    given = None if deps is None else load_value(deps)
+
+    async def work(store: Store) -> int:
+        if session is None:
+            return await _resume_all(store, agents, agent, given, common)
+        return await _resume(store, agents, agent, session, given, quiet, wait, common)
+
+    return with_store(common, work)
+
+
+async def _resume(
+    store: Store,
+    agents: dict[str, AnyAgent],
+    target: str,
+    session: str,
+    deps: Any,
+    quiet: bool,
+    wait: float,
+    common: Common,
+) -> int:
+    from ..agents import pick
+    from ..driving import drive, finish
+    from ..opening import get_head
+
+    head = await get_head(store, session)
+    chosen = pick(agents, target, head.agent)
+    events = chosen.stream(session=session, store=store, deps=deps, wait_s=wait)
+    outcome = await drive(events, quiet=quiet or common.json, streams=not common.json)
+    return finish([outcome], common, target)
+
+
+async def _resume_all(
+    store: Store, agents: dict[str, AnyAgent], target: str, deps: Any, common: Common
+) -> int:
+    from ..driving import finish_all
+
+    outcomes: list[Outcome[Any]] = []
+    for agent in {id(agent): agent for agent in agents.values()}.values():
+        outcomes += await agent.resume_all(store, deps=deps)
+    return finish_all(outcomes, common, target)

@@ -1,0 +1,71 @@
+"""`holdfast export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ..forms import FORMS
+from ..options import DEFAULTS, Common, SessionArg
+
+if TYPE_CHECKING:
+    from ...session.store import Store
+
+_FORMS = "; ".join(f"{name}: {form.about}" for name, form in FORMS.items())
+
+
+def export(
+    session: SessionArg,
+    /,
+    *,
+    form: Annotated[
+        str, Parameter(name=["--form", "-F"], completer=lambda _: list(FORMS), help=f"{_FORMS}.")
+    ] = "text",
+    version: int | None = None,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    common: Common = DEFAULTS,
+) -> None:
+    """Write a session down in another form.
+
+    What is exported is a copy for people and other programs: it cannot be opened as a session again.
+
+    Parameters
+    ----------
+    version
+        As it was at this version, instead of now.
+    output
+        The file to write, instead of stdout. One that is there is not written over.
+    """
+    from ..exits import Exit, Stop
+    from ..opening import with_store
+
+    if form not in FORMS:
+        raise Stop(Exit.USAGE, f"no form {form!r}; there are {', '.join(FORMS)}")
+    if output is not None and output.exists():
+        raise Stop(Exit.USAGE, f"{output} exists already; name a file that does not")
+    with_store(common, lambda store: _export(store, session, form, version, output, common))
+
+
+async def _export(
+    store: Store, session: str, form: str, version: int | None, output: Path | None, common: Common
+) -> None:
+    import sys
+
+    from ..console import print_json, say
+    from ..opening import get_head
+
+    await get_head(store, session)
+    state = await store.load(session, version)
+    entries = [entry async for entry in store.tail(session, follow=False) if entry.seq <= state.seq]
+    lines = FORMS[form].load()(state, iter(entries))
+    if common.json:
+        print_json({"session": session, "form": form, "version": state.version, "content": "".join(lines)})
+    elif output is None:
+        sys.stdout.writelines(lines)
+    else:
+        # Exclusively: somebody may have made it meanwhile.
+        with output.open("x", encoding="utf-8") as file:
+            file.writelines(lines)
+        say(f"wrote {output}")

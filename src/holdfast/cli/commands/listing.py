@@ -1,0 +1,121 @@
+"""`holdfast sessions`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ..options import DEFAULTS, Common
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...head import Head
+    from ...session.store import Store
+
+_SHOWN = 50
+
+
+def sessions(
+    *,
+    status: Literal["active", "waiting", "completed", "failed", "cancelled"] | None = None,
+    interrupted: bool = False,
+    label: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    parent: str | None = None,
+    limit: int | None = None,
+    common: Common = DEFAULTS,
+) -> None:
+    """List sessions, the latest first.
+
+    Anybody may look: nothing is locked, and nobody who works is disturbed. `interrupted` means that the last
+    run has no end and that nobody drives it: `holdfast resume` takes it up.
+
+    Parameters
+    ----------
+    status
+        Only those of which the last run came to this.
+    interrupted
+        Only those that a crash cut off.
+    label
+        Only those with this label, as name=value. Several must all fit.
+    parent
+        Only the delegates of this session.
+    limit
+        How many; 50 for people and all for programs, unless you say otherwise. 0 is all.
+    """
+    from ..opening import with_store
+
+    with_store(common, lambda store: _list(store, status, interrupted, label, parent, limit, common))
+
+
+async def _list(
+    store: Store,
+    status: Literal["active", "waiting", "completed", "failed", "cancelled"] | None,
+    interrupted: bool,
+    label: tuple[str, ...],
+    parent: str | None,
+    limit: int | None,
+    common: Common,
+) -> None:
+    from ..console import print_json, say, stdout
+    from ..labels import parse_labels
+    from ..shapes import shape_head
+    from ..words import count
+
+    heads = [
+        head
+        async for head in store.sessions(
+            status=status, parent=parent, label=parse_labels(label), interrupted=interrupted or None
+        )
+    ]
+    heads.sort(key=lambda head: head.updated_at, reverse=True)
+    most = (None if common.json else _SHOWN) if limit is None else limit or None
+    shown = [(head, await store.is_held(head)) for head in heads[:most]]
+    if common.json:
+        print_json({"sessions": [shape_head(*one) for one in shown], "total": len(heads)})
+        return
+    _print(stdout(), shown)
+    if len(heads) > len(shown):
+        say(f"… and {count(len(heads) - len(shown), 'more session')}: --limit 0 shows all")
+    elif not heads:
+        say("no such session" if status or label or parent or interrupted else "no sessions yet")
+
+
+def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
+    from rich.text import Text
+
+    from ...clock import utc_now
+    from ..console import is_narrow, make_table
+    from ..shapes import standing
+    from ..styles import STANDING
+    from ..words import ago, shorten, usd
+
+    if not shown:
+        return
+    narrow = is_narrow(console)
+    table = (
+        make_table("session…", "standing", "last change>")
+        if narrow
+        else make_table(
+            "session…", "standing", "agent", "step>", "tokens>", "cost>", "last change>", "title…"
+        )
+    )
+    now = utc_now()
+    for head, held in shown:
+        word = standing(head, held)
+        marks = [f"{head.waiting} to approve"] if head.waiting else []
+        marks += [f"{head.in_doubt} in doubt"] if head.in_doubt and not held else []
+        state = Text(word, style=STANDING.get(word, ""))
+        if marks:
+            state.append(f"{chr(10) if narrow else ' '}({', '.join(marks)})", style="yellow")
+        name = Text("↳ " if head.parent else "").append(head.session, style="bold")
+        cells = [name, state]
+        if not narrow:
+            cells += [Text(head.agent or ""), Text(str(head.step)), Text(f"{head.usage.tokens:,}")]
+            cells += [Text(usd(head.usd))]
+        cells += [Text(ago(head.updated_at, now))]
+        if not narrow:
+            cells += [Text(shorten(head.title, 60))]
+        table.add_row(*cells)
+    console.print(table)

@@ -1,0 +1,88 @@
+"""`holdfast submit` and `holdfast cancel`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ..options import DEFAULTS, By, Common, SessionArg, who
+
+if TYPE_CHECKING:
+    from ...session.store import Store
+
+
+def submit(
+    session: SessionArg,
+    message: Annotated[str, Parameter(help="What to say. - reads it from stdin.")],
+    /,
+    *,
+    key: str | None = None,
+    common: Common = DEFAULTS,
+) -> None:
+    """Send a message to a session, whoever holds it. Durable when the command returns.
+
+    The holder takes it in at the end of its step. If nobody holds the session, it waits for the next one.
+
+    Parameters
+    ----------
+    key
+        Equal keys are one submission: submitting again after an error is safe.
+    """
+    import sys
+
+    from ..opening import with_store
+
+    text = sys.stdin.read() if message == "-" else message
+    with_store(common, lambda store: _submit(store, session, text, key, common))
+
+
+async def _submit(store: Store, session: str, text: str, key: str | None, common: Common) -> None:
+    from ..console import print_json, say
+    from ..opening import get_head
+
+    head = await get_head(store, session)
+    number = await store.submit(session, text, key=key)
+    if common.json:
+        print_json({"session": session, "number": number})
+        return
+    held = await store.is_held(head)
+    taker = head.lease.name if held and head.lease else "whoever opens the session next"
+    say(f"in the inbox of {session} as number {number}; {taker} takes it in")
+
+
+def cancel(
+    session: SessionArg,
+    /,
+    *,
+    reason: str = "",
+    by: By = None,
+    common: Common = DEFAULTS,
+) -> None:
+    """Ask whoever drives a session to stop at the end of its step.
+
+    It is a request, durable when the command returns. A run that was cancelled can be resumed.
+
+    Parameters
+    ----------
+    reason
+        Why; it is on record.
+    """
+    from ..opening import with_store
+
+    with_store(common, lambda store: _cancel(store, session, reason, who(by), common))
+
+
+async def _cancel(store: Store, session: str, reason: str, by: str, common: Common) -> None:
+    from ..console import print_json, say
+    from ..opening import get_head
+
+    head = await get_head(store, session)
+    number = await store.cancel(session, by=by, reason=reason)
+    held = await store.is_held(head)
+    if common.json:
+        print_json({"session": session, "number": number, "held": held})
+    elif held and head.lease:
+        say(f"{head.lease.name}, who holds {session}, is asked to stop")
+    else:
+        say(f"nobody holds {session} now; whoever opens it next is asked to stop")

@@ -1,0 +1,114 @@
+"""`holdfast stats`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from ..options import DEFAULTS, Common, complete_session
+
+if TYPE_CHECKING:
+    from ...session.store import Store
+    from ..tally import Tally
+
+
+def stats(
+    *session: Annotated[
+        str, Parameter(completer=complete_session, help="Only these; all of the store if none.")
+    ],
+    common: Common = DEFAULTS,
+) -> None:
+    """Add up what sessions took: tokens, money, times, and what became of their tool calls.
+
+    Refusals are listed by gate and tool, with how often the model's next call was right: the next call of the
+    same tool in a later reply, or else the first call there. A gate whose messages help has a high share.
+    Money and tokens are counted where they were spent, so delegates and forks are not counted twice.
+    """
+    from ..opening import with_store
+
+    with_store(common, lambda store: _stats(store, session, common))
+
+
+async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> None:
+    from ..console import print_json
+    from ..opening import get_head
+    from ..shapes import standing
+    from ..tally import Tally
+
+    tally = Tally()
+    chosen = [await get_head(store, session) for session in dict.fromkeys(sessions)]
+    heads = chosen or [head async for head in store.sessions()]
+    for head in heads:
+        held = await store.is_held(head)
+        tally.sessions[standing(head, held)] += 1
+        state = await store.load(head.session)
+        entries = [entry async for entry in store.tail(head.session, follow=False)]
+        tally.add(entries, state.facts.effects.rows, held=held)
+        async for run in store.runs(session=head.session):
+            tally.runs[run.status] += 1
+    if common.json:
+        print_json(tally.shape())
+    else:
+        _print(tally)
+
+
+def _print(tally: Tally) -> None:
+    from ..console import is_narrow, make_table, print_facts, stdout
+    from ..words import count, span, usd
+
+    console = stdout()
+    narrow = is_narrow(console)
+    usage, model = tally.usage, tally.model.shape()
+    print_facts(
+        console,
+        [
+            ("sessions", _counts(tally.sessions)),
+            ("runs", _counts(tally.runs)),
+            ("taken over", count(tally.takeovers, "time") + ", from a holder that never said goodbye"),
+            ("steps", f"{tally.steps:,}"),
+            ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
+            ("cached", f"{usage.cache_read_tokens:,} read, {usage.cache_write_tokens:,} written"),
+            ("money", usd(tally.usd)),
+            (
+                "by model",
+                ", ".join(f"{name} {usd(spent)}" for name, spent in sorted(tally.by_model.items())),
+            ),
+            ("replies", f"{model['count']:,}, {tally.model_failures:,} failed"),
+            ("their times", _times(model)),
+        ],
+    )
+    if tally.tools:
+        columns = ["tool…", "calls>", "became…"] + ([] if narrow else ["median>", "p95>", "max>", "in all>"])
+        table = make_table(*columns, title="tools")
+        for name, one in sorted(tally.tools.items()):
+            times = one.times.shape()
+            row = [name, f"{one.outcomes.total():,}", _counts(one.outcomes)]
+            if not narrow:
+                row += [span(times[key]) for key in ("median_s", "p95_s", "max_s", "sum_s")]
+            table.add_row(*row)
+        console.print()
+        console.print(table)
+    if tally.refusals:
+        table = make_table("gate", "tool…", "refused>", "next call right>", title="refusals")
+        for (gate, name), refusal in sorted(tally.refusals.items()):
+            right = f"{refusal.right} of {refusal.followed}" if refusal.followed else "none came"
+            table.add_row(gate, name, str(refusal.count), right)
+        console.print()
+        console.print(table)
+
+
+def _counts(counted: Any) -> str:
+    pairs = sorted(counted.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in pairs)
+
+
+def _times(shape: dict[str, Any]) -> str:
+    from ..words import span
+
+    if not shape["count"]:
+        return ""
+    return (
+        f"{span(shape['median_s'])} median, {span(shape['p95_s'])} p95, {span(shape['max_s'])} max, "
+        f"{span(shape['sum_s'])} in all"
+    )

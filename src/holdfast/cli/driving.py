@@ -1,0 +1,145 @@
+"""Following an agent on the command line, and what its outcome means there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from ..agent.model import TextDelta
+from ..agent.outcome import Event, Outcome, Retrying
+from ..facts import Checkpoint
+from ..messages import ToolCall
+from ..tools.outcome import Result, as_json
+from .console import make_table, print_json, say, stdout
+from .describe import short_args
+from .exits import Exit
+from .options import Common
+from .shapes import shape_usage
+from .words import shorten, usd
+
+_CODES = {
+    "completed": Exit.DONE,
+    "waiting": Exit.WAITS,
+    "failed": Exit.FAILED,
+    "cancelled": Exit.CANCELLED,
+}
+
+
+async def drive(events: AsyncGenerator[Event[Any], None], *, quiet: bool, streams: bool) -> Outcome[Any]:
+    """Tell what happens, and print the answer; the outcome.
+
+    On a terminal the answer is printed as it grows. Elsewhere it is printed once, whole.
+    """
+    live = streams and sys.stdout.isatty()
+    written = ""
+    outcome: Outcome[Any] | None = None
+    async with aclosing(events):
+        async for event in events:
+            match event:
+                case TextDelta():
+                    if live:
+                        written += event.text
+                        sys.stdout.write(event.text)
+                        sys.stdout.flush()
+                case Outcome():
+                    outcome = event
+                case _:
+                    written = _break_off(written)
+                    if not quiet:
+                        _tell(event)
+    assert outcome is not None
+    if streams and outcome.status == "completed":
+        answer = _as_text(outcome.output)
+        if written.strip() != answer.strip():
+            _break_off(written)
+            print(answer)
+        else:
+            print()
+    else:
+        _break_off(written)
+    return outcome
+
+
+def _break_off(written: str) -> str:
+    """Text of a reply that calls tools is over: what comes next starts on a line of its own."""
+    if written and not written.endswith("\n"):
+        print(flush=True)
+    return ""
+
+
+def _tell(event: Retrying | ToolCall | Result | Checkpoint) -> None:
+    match event:
+        case Retrying():
+            say(f"… {event.error}; asks again in {event.pause_s:.0f} s")
+        case ToolCall():
+            say(f"⚙ {shorten(f'{event.name}({short_args(event.args)})', 200)}")
+        case Result():
+            say(f"  {event.status.replace('_', ' ')}: {shorten(event.content, 200)}")
+        case Checkpoint():
+            say(f"◆ version {event.version}")
+
+
+def _as_text(output: Any) -> str:
+    if isinstance(output, str):
+        return output
+    return msgspec.json.format(msgspec.json.encode(as_json(output)), indent=2).decode()
+
+
+def finish(outcomes: Sequence[Outcome[Any]], common: Common, target: str) -> int:
+    """Say what it came to; the exit code."""
+    (outcome,) = outcomes
+    if common.json:
+        print_json(shape_outcome(outcome))
+        return _CODES[outcome.status]
+    again = f"holdfast resume {target} {outcome.session}{common.again}"
+    spent = f"{usd(outcome.cost_usd)}, {outcome.usage.tokens:,} tokens"
+    match outcome.status:
+        case "completed":
+            say(f"{outcome.session}: completed, {spent}")
+        case "waiting":
+            say(f"{outcome.session}: waits for a person ({outcome.reason}), {spent}")
+            say(f"holdfast pending{common.again} shows what for; then: {again}")
+        case "cancelled":
+            say(f"{outcome.session}: cancelled ({outcome.reason}), {spent}\n{again} goes on")
+        case _:
+            say(f"{outcome.session}: failed ({outcome.reason}) {outcome.error}, {spent}")
+    return _CODES[outcome.status]
+
+
+def finish_all(outcomes: Sequence[Outcome[Any]], common: Common, target: str) -> int:
+    """Say what each came to; the exit code of the worst."""
+    codes = [_CODES[outcome.status] for outcome in outcomes]
+    worst = next((code for code in (Exit.FAILED, Exit.WAITS, Exit.CANCELLED) if code in codes), Exit.DONE)
+    if common.json:
+        print_json({"outcomes": [shape_outcome(outcome) for outcome in outcomes]})
+    elif not outcomes:
+        say("nothing was interrupted")
+    else:
+        table = make_table("session…", "status", "cost>", "what…")
+        for outcome in outcomes:
+            done = outcome.status == "completed"
+            what = _as_text(outcome.output) if done else f"{outcome.reason} {outcome.error}"
+            table.add_row(outcome.session, outcome.status, usd(outcome.cost_usd), shorten(what, 120))
+        stdout().print(table)
+        if Exit.WAITS in codes:
+            say(f"holdfast pending{common.again} shows what waits for you")
+    return worst
+
+
+def shape_outcome(outcome: Outcome[Any]) -> dict[str, Any]:
+    """What a run came to."""
+    return {
+        "session": outcome.session,
+        "run": outcome.run,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "error": outcome.error,
+        "output": as_json(outcome.output),
+        "usage": shape_usage(outcome.usage),
+        "usd": outcome.cost_usd,
+        "waiting": [msgspec.to_builtins(one) for one in outcome.waiting],
+    }

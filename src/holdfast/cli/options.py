@@ -1,0 +1,77 @@
+"""Options and arguments that many commands share. Nothing heavy is imported here: `--help` reads it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from cyclopts import Group, Parameter
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
+
+DEFAULT_STORE = "sqlite:holdfast.db"
+_SHARED = Group("Common options", sort_key=9)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """What every command understands."""
+
+    store: Annotated[
+        str,
+        Parameter(
+            env_var="HOLDFAST_STORE",
+            group=_SHARED,
+            help="Where the sessions are, sqlite:PATH or dir:PATH; sqlite:holdfast.db if you do not say. "
+            "Commands that only read never make one.",
+        ),
+    ] = DEFAULT_STORE
+    json: Annotated[bool, Parameter(group=_SHARED, help="One JSON object for programs. Times are UTC.")] = (
+        False
+    )
+
+    @property
+    def again(self) -> str:
+        """The option that names the same store in another command, if one is needed."""
+        known = os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
+        return "" if self.store == known else f" --store {shlex.quote(self.store)}"
+
+
+DEFAULTS = Common()
+
+
+def complete_session(context: CompletionContext) -> Iterable[tuple[str, str]]:
+    """The ids of the store, for a shell that asks."""
+    from .opening import list_ids
+
+    store = context.get("store")
+    given = store.raw if store else None
+    return list_ids(given or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE, context.incomplete)
+
+
+SessionArg: TypeAlias = Annotated[str, Parameter(completer=complete_session, help="The session's id.")]
+CallArg: TypeAlias = Annotated[
+    str, Parameter(help="The call's id, or @N for the one at entry N. `holdfast pending` shows both.")
+]
+TargetArg: TypeAlias = Annotated[
+    str, Parameter(help="The agent: module:attribute, file.py:attribute, or file.py with one agent in it.")
+]
+By: TypeAlias = Annotated[
+    str | None, Parameter(help="Who says so; it is on record. Your login name unless you say otherwise.")
+]
+Wait: TypeAlias = Annotated[
+    float, Parameter(name="--wait", help="Seconds to wait for whoever holds the session.")
+]
+Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], help="Do not ask.")]
+
+
+def who(by: str | None) -> str:
+    """Who speaks."""
+    import getpass
+
+    return by or getpass.getuser()

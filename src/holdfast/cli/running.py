@@ -1,0 +1,66 @@
+"""Around a command: its errors become one line and a code, and nobody sees a traceback for a Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .exits import Exit, explain
+
+_SHARED = ("--store", "--json")
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run it; the exit code."""
+    from cyclopts import CycloptsError
+
+    from .app import make_app
+
+    try:
+        # Half a character in an argument is shown, not a reason to fail.
+        for stream in (sys.stdout, sys.stderr):
+            reconfigure = getattr(stream, "reconfigure", None)
+            if reconfigure is not None:
+                reconfigure(errors="backslashreplace")
+        code = make_app()(command_first(arguments))
+        sys.stdout.flush()
+        return int(code or 0)
+    except CycloptsError as error:
+        command = " ".join(["holdfast", *(error.command_chain or ())])
+        said = " ".join(str(error).split())
+        print(f"{command}: {said} See {command} --help", file=sys.stderr)
+        return Exit.USAGE
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
+    except Exception as error:
+        code, why = _explain(error)
+        print(f"holdfast: {why}", file=sys.stderr)
+        return code
+
+
+def _explain(error: Exception) -> tuple[Exit, str]:
+    from ..errors import HoldfastError
+    from .exits import Stop
+
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        (error,) = error.exceptions
+    if isinstance(error, HoldfastError | Stop):
+        return explain(error)
+    if isinstance(error, OSError):
+        return Exit.ERROR, str(error)
+    raise error
+
+
+def command_first(arguments: list[str]) -> list[str]:
+    """Common options may stand before the command, too: `holdfast --store sqlite:a.db sessions`."""
+    place = 0
+    while place < len(arguments) and arguments[place].partition("=")[0] in _SHARED:
+        place += 2 if arguments[place] == "--store" else 1
+    return [*arguments[place : place + 1], *arguments[:place], *arguments[place + 1 :]]

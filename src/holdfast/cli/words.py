@@ -1,0 +1,61 @@
+"""Times, amounts and texts as people read them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from ..messages import Json
+
+
+def clock(at: datetime, now: datetime, *, seconds: bool = True) -> str:
+    """Local time; with its day, unless that is today."""
+    there, here = at.astimezone(), now.astimezone()
+    time = f"{there:%H:%M:%S}" if seconds else f"{there:%H:%M}"
+    return time if there.date() == here.date() else f"{there:%Y-%m-%d} {time}"
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """How long since then, roughly."""
+    s = max(0.0, (now - at).total_seconds())
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if s >= length:
+            return f"{s / length:.0f} {unit} ago"
+    return f"{s:.0f} s ago"
+
+
+def span(s: float | None) -> str:
+    """A duration."""
+    if s is None:
+        return ""
+    if s < 1:
+        return f"{s * 1000:.0f} ms"
+    if s < 60:
+        return f"{s:.1f} s"
+    if s < 3600:
+        return f"{s // 60:.0f} min {s % 60:.0f} s"
+    return f"{s // 3600:.0f} h {s % 3600 / 60:.0f} min"
+
+
+def usd(amount: float) -> str:
+    """Money: cents, and what is below them where it is little."""
+    if amount == 0:
+        return "–"
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def shorten(text: str, width: int) -> str:
+    """On one line, and not longer than this."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: max(1, width - 1)] + "…"
+
+
+def compact(value: Json) -> str:
+    """A value as JSON, on one line."""
+    return msgspec.json.encode(value).decode()
