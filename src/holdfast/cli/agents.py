@@ -1,4 +1,7 @@
-"""Finding agents in a user's code: `module:attribute`, `file.py:attribute`, or a file with one agent."""
+"""Finding agents in a user's code: `module:attribute`, `file.py:attribute`, or a file with one agent.
+
+Import this after everything that a command needs: a user's file may be called like a module of ours.
+"""
 
 from __future__ import annotations
 
@@ -84,13 +87,14 @@ def _import(place: str) -> ModuleType:
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise Stop(Exit.NOT_FOUND, f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem if path.stem not in sys.modules else f"_{path.stem}_by_path"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # What it imports from beside itself is found, and what it defines can be found by its name.
     sys.path.insert(0, str(path.parent.absolute()))
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 

@@ -22,17 +22,23 @@ _PIPED: Final = 200
 """The width for a pipe, which has none: wide enough to cut nothing that fits a line."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever started the command knows what that means; by itself, rich would call it an error."""
+        raise BrokenPipeError
+
+
 def stdout() -> Console:
     """For what was asked for. Colours on terminals only, as `NO_COLOR` and `TERM` have it."""
-    console = Console(highlight=False, emoji=False)
+    console = _Console(highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(highlight=False, emoji=False, width=_PIPED)
+        console = _Console(highlight=False, emoji=False, width=_PIPED)
     return console
 
 
 def say(text: str) -> None:
     """A message beside the output."""
-    Console(stderr=True, highlight=False, emoji=False).print(Text(text), soft_wrap=True)
+    _Console(stderr=True, highlight=False, emoji=False).print(Text(text), soft_wrap=True)
 
 
 def is_narrow(console: Console) -> bool:

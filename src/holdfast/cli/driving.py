@@ -34,41 +34,46 @@ async def drive(events: AsyncGenerator[Event[Any], None], *, quiet: bool, stream
 
     On a terminal the answer is printed as it grows. Elsewhere it is printed once, whole.
     """
-    live = streams and sys.stdout.isatty()
-    written = ""
+    reply = _Reply(live=streams and sys.stdout.isatty())
     outcome: Outcome[Any] | None = None
     async with aclosing(events):
         async for event in events:
             match event:
                 case TextDelta():
-                    if live:
-                        written += event.text
-                        sys.stdout.write(event.text)
-                        sys.stdout.flush()
+                    reply.grow(event.text)
                 case Outcome():
                     outcome = event
                 case _:
-                    written = _break_off(written)
+                    reply.end()
                     if not quiet:
                         _tell(event)
+    reply.end()
     assert outcome is not None
     if streams and outcome.status == "completed":
         answer = _as_text(outcome.output)
-        if written.strip() != answer.strip():
-            _break_off(written)
+        if reply.text.strip() != answer.strip():
             print(answer)
-        else:
-            print()
-    else:
-        _break_off(written)
     return outcome
 
 
-def _break_off(written: str) -> str:
-    """Text of a reply that calls tools is over: what comes next starts on a line of its own."""
-    if written and not written.endswith("\n"):
-        print(flush=True)
-    return ""
+class _Reply:
+    """The text of the last reply, on the screen as it comes if that is `live`."""
+
+    def __init__(self, *, live: bool) -> None:
+        self._live, self._ended, self.text = live, True, ""
+
+    def grow(self, text: str) -> None:
+        """The next piece; the first one after an end begins another reply."""
+        if self._live:
+            self.text = text if self._ended else self.text + text
+            self._ended = False
+            print(text, end="", flush=True)
+
+    def end(self) -> None:
+        """What comes next starts on a line of its own."""
+        if not self._ended and not self.text.endswith("\n"):
+            print(flush=True)
+        self._ended = True
 
 
 def _tell(event: Retrying | ToolCall | Result | Checkpoint) -> None:
@@ -89,9 +94,8 @@ def _as_text(output: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(as_json(output)), indent=2).decode()
 
 
-def finish(outcomes: Sequence[Outcome[Any]], common: Common, target: str) -> int:
+def finish(outcome: Outcome[Any], common: Common, target: str) -> int:
     """Say what it came to; the exit code."""
-    (outcome,) = outcomes
     if common.json:
         print_json(shape_outcome(outcome))
         return _CODES[outcome.status]
@@ -110,7 +114,7 @@ def finish(outcomes: Sequence[Outcome[Any]], common: Common, target: str) -> int
     return _CODES[outcome.status]
 
 
-def finish_all(outcomes: Sequence[Outcome[Any]], common: Common, target: str) -> int:
+def finish_all(outcomes: Sequence[Outcome[Any]], common: Common) -> int:
     """Say what each came to; the exit code of the worst."""
     codes = [_CODES[outcome.status] for outcome in outcomes]
     worst = next((code for code in (Exit.FAILED, Exit.WAITS, Exit.CANCELLED) if code in codes), Exit.DONE)

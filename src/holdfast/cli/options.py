@@ -61,6 +61,18 @@ CallArg: TypeAlias = Annotated[
 TargetArg: TypeAlias = Annotated[
     str, Parameter(help="The agent: module:attribute, file.py:attribute, or file.py with one agent in it.")
 ]
+
+
+def _is_no_option(type_: object, value: object) -> None:
+    """A lone hyphen is stdin; anything else that begins with one was probably meant as an option."""
+    if isinstance(value, str) and value.startswith("-") and value != "-":
+        raise ValueError("It looks like an option. A message that begins with a hyphen comes from stdin: -.")
+
+
+MessageArg: TypeAlias = Annotated[
+    str,
+    Parameter(allow_leading_hyphen=True, validator=_is_no_option, help="What to say. - reads it from stdin."),
+]
 By: TypeAlias = Annotated[
     str | None, Parameter(help="Who says so; it is on record. Your login name unless you say otherwise.")
 ]

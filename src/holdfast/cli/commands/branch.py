@@ -86,12 +86,15 @@ def rewind(
     undo
         The agent, as in `holdfast run`: its tools undo what came after. You are asked first.
     """
+    from ..console import confirm
     from ..exits import Exit, Stop
     from ..opening import with_store
 
     if (version is None) == (steps is None):
         raise Stop(Exit.USAGE, "say how far: --version N or --steps N")
-    with_store(common, lambda store: _rewind(store, session, version, steps, undo, wait, yes, common))
+    if undo is not None:
+        confirm(f"Take back what the tools of {session} did in the world since then?", yes=yes)
+    with_store(common, lambda store: _rewind(store, session, version, steps, undo, wait, common))
 
 
 async def _rewind(
@@ -101,18 +104,15 @@ async def _rewind(
     steps: int | None,
     undo: str | None,
     wait: float,
-    yes: bool,
     common: Common,
 ) -> None:
     from ..agents import load_agents, pick
-    from ..console import confirm, print_json, say
+    from ..console import print_json, say
     from ..opening import get_head
     from ..words import count
 
     head = await get_head(store, session)
     registry = None if undo is None else pick(load_agents(undo), undo, head.agent).registry
-    if registry is not None:
-        confirm(f"Take back what the tools of {session} did in the world since then?", yes=yes)
     async with store.session(session, wait_s=wait, create=False) as opened:
         rewound = await opened.rewind(
             version=version, steps=steps, undo=registry is not None, registry=registry

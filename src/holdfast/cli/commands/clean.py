@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from ..options import DEFAULTS, Common, SessionArg, Wait, Yes
 
 if TYPE_CHECKING:
+    from ...head import Head
     from ...session.store import Store
 
 
@@ -30,24 +31,12 @@ def clean(
         transcript: erase what messages and results said; digests stay in their place, and so does what was
         spent and done. checkpoints: offer no version any more; what was said stays.
     """
+    from ..console import confirm
     from ..opening import with_store
-
-    with_store(common, lambda store: _clean(store, (session, *more), only, wait, yes, common))
-
-
-async def _clean(
-    store: Store,
-    sessions: tuple[str, ...],
-    only: Literal["transcript", "checkpoints"] | None,
-    wait: float,
-    yes: bool,
-    common: Common,
-) -> None:
-    from ..console import confirm, print_json, say
-    from ..opening import get_head
     from ..words import count
 
-    heads = [await get_head(store, session) for session in dict.fromkeys(sessions)]
+    # Asked outside of the event loop, which would keep a Ctrl-C to itself.
+    heads = with_store(common, lambda store: _find(store, (session, *more)))
     what = {
         None: "Delete",
         "transcript": "Erase what was said in",
@@ -56,6 +45,24 @@ async def _clean(
     which = ", ".join(head.session for head in heads)
     messages = sum(head.messages for head in heads)
     confirm(f"{what} {which} ({count(messages, 'message')})? This cannot be undone.", yes=yes)
+    with_store(common, lambda store: _clean(store, heads, only, wait, common))
+
+
+async def _find(store: Store, sessions: tuple[str, ...]) -> list[Head]:
+    from ..opening import get_head
+
+    return [await get_head(store, session) for session in dict.fromkeys(sessions)]
+
+
+async def _clean(
+    store: Store,
+    heads: list[Head],
+    only: Literal["transcript", "checkpoints"] | None,
+    wait: float,
+    common: Common,
+) -> None:
+    from ..console import print_json, say
+
     done: dict[str, str] = {}
     for head in heads:
         done[head.session] = await store.clean(

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ..options import DEFAULTS, Common, TargetArg, Wait, complete_session
+from ..options import DEFAULTS, Common, MessageArg, TargetArg, Wait, complete_session
 
 if TYPE_CHECKING:
     from ...agent.outcome import Outcome
     from ...session.store import Store
-    from ..agents import AnyAgent
 
 Deps = Annotated[
     str | None,
@@ -23,7 +22,7 @@ Deps = Annotated[
 
 def run(
     agent: TargetArg,
-    message: Annotated[str, Parameter(help="What to say to it. - reads it from stdin.")],
+    message: MessageArg,
     /,
     *,
     session: Annotated[str | None, Parameter(completer=complete_session)] = None,
@@ -51,6 +50,7 @@ def run(
     import sys
 
     from ..agents import load_agents, load_value, pick
+    from ..driving import drive, finish
     from ..labels import parse_labels
     from ..opening import with_store
 
@@ -60,14 +60,12 @@ def run(
     labels = parse_labels(label)
 
     async def work(store: Store) -> int:
-        from ..driving import drive, finish
-
         outcome = await drive(
             chosen.stream(text, session=session, store=store, deps=given, labels=labels, wait_s=wait),
             quiet=quiet or common.json,
             streams=not common.json,
         )
-        return finish([outcome], common, agent)
+        return finish(outcome, common, agent)
 
     return with_store(common, work, create=True)
 
@@ -97,9 +95,10 @@ def resume(
     quiet
         Say nothing on the way.
     """
-    from ..agents import load_agents, load_value
+    from ..agents import load_agents, load_value, pick
+    from ..driving import drive, finish, finish_all
     from ..exits import Exit, Stop
-    from ..opening import with_store
+    from ..opening import get_head, with_store
 
     if (session is None) != all:
         raise Stop(Exit.USAGE, "name one session, or say --all")
@@ -108,39 +107,14 @@ def resume(
 
     async def work(store: Store) -> int:
         if session is None:
-            return await _resume_all(store, agents, agent, given, common)
-        return await _resume(store, agents, agent, session, given, quiet, wait, common)
+            outcomes: list[Outcome[Any]] = []
+            for one in {id(found): found for found in agents.values()}.values():
+                outcomes += await one.resume_all(store, deps=given)
+            return finish_all(outcomes, common)
+        head = await get_head(store, session)
+        chosen = pick(agents, agent, head.agent)
+        events = chosen.stream(session=session, store=store, deps=given, wait_s=wait)
+        outcome = await drive(events, quiet=quiet or common.json, streams=not common.json)
+        return finish(outcome, common, agent)
 
     return with_store(common, work)
-
-
-async def _resume(
-    store: Store,
-    agents: dict[str, AnyAgent],
-    target: str,
-    session: str,
-    deps: Any,
-    quiet: bool,
-    wait: float,
-    common: Common,
-) -> int:
-    from ..agents import pick
-    from ..driving import drive, finish
-    from ..opening import get_head
-
-    head = await get_head(store, session)
-    chosen = pick(agents, target, head.agent)
-    events = chosen.stream(session=session, store=store, deps=deps, wait_s=wait)
-    outcome = await drive(events, quiet=quiet or common.json, streams=not common.json)
-    return finish([outcome], common, target)
-
-
-async def _resume_all(
-    store: Store, agents: dict[str, AnyAgent], target: str, deps: Any, common: Common
-) -> int:
-    from ..driving import finish_all
-
-    outcomes: list[Outcome[Any]] = []
-    for agent in {id(agent): agent for agent in agents.values()}.values():
-        outcomes += await agent.resume_all(store, deps=deps)
-    return finish_all(outcomes, common, target)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from ..options import DEFAULTS, By, Common, SessionArg, who
+from ..options import DEFAULTS, By, Common, MessageArg, SessionArg, who
 
 if TYPE_CHECKING:
     from ...session.store import Store
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
 
 def submit(
     session: SessionArg,
-    message: Annotated[str, Parameter(help="What to say. - reads it from stdin.")],
+    message: MessageArg,
     /,
     *,
     key: str | None = None,

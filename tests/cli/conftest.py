@@ -1,0 +1,43 @@
+"""A shop with interesting sessions: done, killed, doubtful, asking, family, erring, torn, forked."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import call
+
+
+@pytest.fixture(scope="session")
+def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once, by real processes, some of which are killed. Tests get a copy."""
+    shop = tmp_path_factory.mktemp("shop")
+    shutil.copy(Path(__file__).with_name("clerk.py"), shop)
+
+    def run(words: str, session: str, *options: str, dies_in: str = "") -> int:
+        line = f"run clerk.py '{words}' --session {session} {' '.join(options)}"
+        return call(shop, line, CLERK_DIES_IN=dies_in).code
+
+    assert run("Refund order 42", "done", "--label tenant=acme") == 0
+    assert run("Book a room", "done") == 0
+    assert run("12 please", "done") == 0
+    assert run("Look it up", "killed", dies_in="look_up") == -signal.SIGKILL
+    assert call(shop, "resume clerk.py killed").code == 0
+    assert run("Charge it", "doubtful", dies_in="charge") == -signal.SIGKILL
+    assert run("Ask them", "asking", "--label tenant=acme") == 5
+    assert run("Delegate it", "family") == 0
+    assert run("Err a bit", "erring") == 0
+    assert run("Look at it", "torn", dies_in="look_up") == -signal.SIGKILL
+    assert call(shop, "fork done --version 2 --into forked").code == 0
+    # Who looks finds the proof that the killed are dead, once; the copies only know that they are gone.
+    assert call(shop, "sessions").code == 0
+    return shop
+
+
+@pytest.fixture
+def shop(stocked: Path, tmp_path: Path) -> Path:
+    """A shop of one's own, and the directory to work in."""
+    return Path(shutil.copytree(stocked, tmp_path / "shop"))

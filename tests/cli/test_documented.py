@@ -1,0 +1,140 @@
+"""`docs/cli.md` and `--help` say what is there, and every invocation in them works."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.cli.app import make_app
+from holdfast.cli.examples import EXAMPLES
+from holdfast.cli.exits import MEANINGS
+from holdfast.cli.forms import FORMS
+from tests.cli.stage import Terminal, call, end, environment, start
+from tests.docs.blocks import ROOT, find_blocks
+
+PAGE = ROOT / "docs" / "cli.md"
+TEXT = PAGE.read_text()
+INVOCATIONS = [
+    line for block in find_blocks(PAGE, "sh") for line in block.source.splitlines() if "holdfast " in line
+]
+WAITS = {"holdfast resume clerk.py --all"}
+COMMANDS = [name for name in make_app() if not name.startswith("-")]
+
+
+def documented_keys() -> dict[str, set[str]]:
+    """What the page says about the object of each command."""
+    table = TEXT.split("| command | keys of the object |", 1)[1].split("\n\n", 1)[0]
+    found: dict[str, set[str]] = {}
+    for row in table.splitlines()[2:]:
+        names, keys = row.strip("| ").split(" | ")
+        found.update({name: set(re.findall(r"`(\w+)`", keys)) for name in re.findall(r"`(\w+)`", names)})
+    return found
+
+
+def test_every_command_has_its_place_on_the_page() -> None:
+    """A heading, and at least one invocation below it."""
+    for command in COMMANDS:
+        section = re.split(r"\n##+ ", TEXT.split(f"\n### {command}\n", 1)[1], maxsplit=1)[0]
+        assert re.search(rf"holdfast {command}\b", section), command
+
+
+def test_the_examples_of_the_help_are_on_the_page() -> None:
+    """So they are run, too."""
+    assert set(EXAMPLES) == set(COMMANDS)
+    missing = [
+        line for lines in EXAMPLES.values() for line in map(str.strip, lines) if line not in INVOCATIONS
+    ]
+    assert missing == []
+
+
+def test_the_exit_codes_on_the_page_are_those_of_the_code() -> None:
+    """And those of `--help`."""
+    rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", TEXT, re.MULTILINE))
+    assert rows == {str(int(code)): meaning for code, meaning in MEANINGS.items()}
+
+
+def test_the_forms_on_the_page_are_those_of_the_code() -> None:
+    """Each with the same words."""
+    rows = dict(re.findall(r"^\| `(\w+)` \| (the transcript.*|every entry.*) \|$", TEXT, re.MULTILINE))
+    assert rows == {name: form.about for name, form in FORMS.items()}
+
+
+@pytest.mark.parametrize("line", INVOCATIONS)
+def test_a_documented_invocation_works(line: str, shop: Path) -> None:
+    """As it stands, in a shell; with somebody who answers if asked, and a Ctrl-C for what goes on."""
+    if line == "holdfast clean done":
+        with Terminal(shop, ["clean", "done"]) as terminal:
+            terminal.read_until("[y/N]")
+            terminal.type("y\n")
+            assert terminal.finish() == 0
+    elif line.endswith(" -f"):
+        process = start(shop, *line.split()[1:])
+        assert process.stdout is not None
+        assert "session begins" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert end(process).code == 130
+    else:
+        shell = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}; {line}'
+        done = subprocess.run(
+            ["sh", "-c", shell], cwd=shop, env=environment(), capture_output=True, text=True, timeout=100
+        )
+        assert done.returncode == (5 if line in WAITS else 0), done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it does, with examples, on a terminal of any width."""
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main([command, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "Examples:" in printed
+    assert [line for line in printed.splitlines() if len(line) > 60] == []
+
+
+JSON = {
+    "sessions": "sessions",
+    "show": "show killed",
+    "tail": "tail done -n 1",
+    "diff": "diff done 1",
+    "export": "export done",
+    "stats": "stats",
+    "run": "run clerk.py Hello",
+    "resume": "resume clerk.py --all",
+    "submit": "submit done Hello",
+    "cancel": "cancel done",
+    "pending": "pending",
+    "approve": "approve asking c-refund",
+    "refuse": "refuse asking c-refund",
+    "resolve": "resolve doubtful c-charge gave-up",
+    "fork": "fork done",
+    "rewind": "rewind done --steps 1",
+    "clean": "clean done --yes",
+}
+
+
+@pytest.mark.parametrize("command", JSON)
+def test_the_json_of_a_command_has_the_documented_keys(command: str, shop: Path) -> None:
+    """One object on stdout, and no more."""
+    done = call(shop, f"{JSON[command]} --json")
+    assert done.code == (5 if command == "resume" else 0), done.err
+    assert set(done.json) == documented_keys()[command]
+
+
+def test_every_command_that_has_json_is_in_the_table() -> None:
+    """`demo` is a show, and `completion` gives a script."""
+    assert set(JSON) == set(documented_keys()) == set(COMMANDS) - {"demo", "completion"}
+
+
+def test_a_session_has_the_documented_keys(shop: Path) -> None:
+    """In lists, and by itself."""
+    prose = TEXT.split("A session in `sessions` and `show` has ", 1)[1].split(". Its `standing`", 1)[0]
+    documented = set(re.findall(r"`(\w+)`", prose))
+    assert set(call(shop, "sessions --json").json["sessions"][0]) == documented
+    assert set(call(shop, "show done --json").json["session"]) == documented

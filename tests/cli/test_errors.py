@@ -1,0 +1,132 @@
+"""What goes wrong is one line on stderr, with what to do, and a code; and `--help` starts fast."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.stage import call, environment
+
+HEAVY = (
+    "apsw",
+    "pydantic",
+    "msgspec",
+    "holdfast.session",
+    "holdfast.store",
+    "holdfast.agent",
+    "holdfast.public",
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("show kiled", 3, "no session kiled; did you mean killed?"),
+        ("export don", 3, "did you mean done?"),
+        ("show 'Do ne'", 3, "did you mean done?"),
+        ("show quetzalcoatl", 3, "`holdfast sessions` lists them all"),
+        ("show a/b", 2, "allowed are A-Z a-z 0-9"),
+        ("show", 2, "SESSION requires an argument"),
+        ("frok done", 2, 'Did you mean "fork"?'),
+        ("sessions --statsu waiting", 2, "--status"),
+        ("sessions --label tenant", 2, "name=value"),
+        ("sessions --store agents.db", 2, "did you mean 'sqlite:agents.db'"),
+        ("sessions --store sqllite:agents.db", 2, "did you mean 'sqlite:agents.db'"),
+        ("rewind done", 2, "--version N or --steps N"),
+        ("rewind done --version 77", 3, "version 77 does not exist"),
+        ("fork done --into killed", 2, "exists already"),
+        ("resume clerk.py", 2, "--all"),
+        ("submit nobody hello", 3, "no session nobody"),
+        ("resolve done c-x landed", 3, "issued no call 'c-x'"),
+        ("run clerk.py --nope", 2, "looks like an option"),
+    ],
+)
+def test_an_error_is_one_line_that_says_what_to_do(line: str, code: int, says: str, stocked: Path) -> None:
+    """And has a code that programs can tell it by."""
+    done = call(stocked, line)
+    assert (done.code, done.out) == (code, "")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sessions",
+        "show x",
+        "pending",
+        "stats",
+        "tail x",
+        "resume clerk.py x",
+        "submit x hello",
+        "clean x --yes",
+    ],
+)
+def test_only_run_makes_a_store(line: str, tmp_path: Path) -> None:
+    """Whoever looks into a store that is not there is told so, and leaves nothing behind."""
+    shutil.copy(Path(__file__).with_name("clerk.py"), tmp_path)
+    done = call(tmp_path, line)
+    assert done.code == 3
+    assert (
+        done.err
+        == "holdfast: there is no store at holdfast.db: name one with --store, or set HOLDFAST_STORE\n"
+    )
+    assert {path.name for path in tmp_path.iterdir()} <= {"clerk.py", "__pycache__"}
+
+
+def test_the_store_is_named_by_option_environment_or_default(shop: Path) -> None:
+    """In this order, and the option may stand before the command."""
+    (shop / "holdfast.db").rename(shop / "mine.db")
+    assert call(shop, "sessions").code == 3
+    assert call(shop, "sessions", HOLDFAST_STORE="sqlite:mine.db").code == 0
+    assert call(shop, "sessions --store sqlite:mine.db", HOLDFAST_STORE="sqlite:other.db").code == 0
+    assert call(shop, "--store sqlite:mine.db --json sessions").json["total"] == 9
+    assert call(shop, "--store=sqlite:mine.db sessions").code == 0
+
+
+def test_a_damaged_store_is_an_error_without_a_traceback(shop: Path) -> None:
+    """Whatever the file holds."""
+    (shop / "bad.db").write_text("this is no database, and was never one\n" * 100)
+    done = call(shop, "sessions --store sqlite:bad.db")
+    assert done.code in (1, 2)
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("line", ["--help", "show --help", "run --help", "--version", "completion bash"])
+def test_help_imports_nothing_heavy(line: str, tmp_path: Path) -> None:
+    """No store, no agent, no validation: who asks for help gets it at once."""
+    script = (
+        "import sys\n"
+        "from holdfast.cli import main\n"
+        f"code = main({line.split()!r})\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "print(*loaded, file=sys.stderr)\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+    assert done.stdout
+
+
+def test_a_shell_completes_commands_and_sessions(stocked: Path) -> None:
+    """Bash itself: what it offers is what is there."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash")
+    script = (
+        f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}\n'
+        'eval "$(holdfast completion bash)"\n'
+        'complete_line() { COMP_WORDS=($1 "$2"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()\n'
+        '_holdfast 2>/dev/null; printf "%s\\n" "${COMPREPLY[@]}"; }\n'
+        'complete_line "holdfast" "re"; echo --; complete_line "holdfast show" "do"\n'
+    )
+    done = subprocess.run(
+        [bash, "-c", script], cwd=stocked, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    commands, _, sessions = done.stdout.partition("--\n")
+    assert {one.strip() for one in commands.split()} == {"refuse", "resume", "resolve", "rewind"}
+    assert {one.split()[0] for one in sessions.splitlines() if one.strip()} == {"done", "doubtful"}
