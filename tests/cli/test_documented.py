@@ -19,7 +19,11 @@ from tests.docs.blocks import ROOT, find_blocks
 PAGE = ROOT / "docs" / "cli.md"
 TEXT = PAGE.read_text()
 INVOCATIONS = [
-    line for block in find_blocks(PAGE, "sh") for line in block.source.splitlines() if "holdfast " in line
+    line
+    for page in (PAGE, ROOT / "README.md")
+    for block in find_blocks(page, "sh")
+    for line in block.source.splitlines()
+    if "holdfast " in line
 ]
 WAITS = {"holdfast resume clerk.py --all"}
 COMMANDS = [name for name in make_app() if not name.startswith("-")]

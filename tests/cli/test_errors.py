@@ -3,11 +3,13 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import call, environment
+from holdfast.cli import main
+from tests.cli.stage import ROOT, call, environment
 
 HEAVY = (
     "apsw",
@@ -130,3 +132,9 @@ def test_a_shell_completes_commands_and_sessions(stocked: Path) -> None:
     commands, _, sessions = done.stdout.partition("--\n")
     assert {one.strip() for one in commands.split()} == {"refuse", "resume", "resolve", "rewind"}
     assert {one.split()[0] for one in sessions.splitlines() if one.strip()} == {"done", "doubtful"}
+
+
+def test_the_installed_command_is_this_one() -> None:
+    """What the package installs as `holdfast` is what these tests start."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"holdfast": f"{main.__module__}:{main.__name__}"}

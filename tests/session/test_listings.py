@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import Parent, Store, open_store
+from holdfast import NotFound, Parent, Store, open_store
 from tests.session.scenes import StoreUrl, abandon, collect, step
 
 
@@ -107,3 +107,16 @@ async def test_deleted_sessions_and_hidden_ones_are_not_listed(store_url: StoreU
         await store.delete("origin")
         assert await names(store) == ["fork"]
         assert await collect(store.runs()) == []
+
+
+async def test_one_session_is_found_by_its_id(store_url: StoreUrl) -> None:
+    """As the list has it; and whether somebody drives it, here or anywhere."""
+    async with open_store(store_url) as store:
+        async with store.session("s") as session:
+            await step(session, "hello")
+            (listed,) = await collect(store.sessions())
+            assert await store.head("s") == listed
+            assert await store.is_held(listed)
+        assert not await store.is_held(await store.head("s"))
+        with pytest.raises(NotFound, match="no session 'nobody'"):
+            await store.head("nobody")

@@ -37,7 +37,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "resolve": (
         'holdfast resolve doubtful c-charge landed --result "receipt 7" --note "seen at the bank"',
         "holdfast resolve doubtful c-charge not-landed --by ann",
-        "holdfast resolve doubtful @9 gave-up",
+        "holdfast resolve doubtful @12 gave-up",
     ),
     "fork": ("holdfast fork done --version 1 --into what-if",),
     "rewind": ("holdfast rewind done --steps 1", "holdfast rewind done --version 1 --undo clerk.py --yes"),
