@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import BadInput, Budget, Message, Price, Reply, ScriptedModel, Text, Usage
-from holdfast.entries import DelegateStarted
+from holdfast.entries import DelegateEnded, DelegateStarted
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
 
@@ -158,9 +158,15 @@ async def test_delegates_side_by_side_never_hold_more_than_there_is(world: World
     )
     async with fresh_store() as store:
         assert (await agent.run("Go", session="s", store=store)).output == "Done."
-        lines = [entry.body async for entry in store.tail("s", follow=False)]
-        held = [line.reserved.usd for line in lines if isinstance(line, DelegateStarted)]
-        assert held == pytest.approx([4, 2, 1], rel=1e-3)
+        held: dict[str, float] = {}
+        async for entry in store.tail("s", follow=False):
+            if isinstance(entry.body, DelegateStarted):
+                left = 8 - sum(held.values())
+                held[entry.body.session] = entry.body.reserved.usd
+                assert entry.body.reserved.usd == pytest.approx(left / 2, rel=1e-3)
+            elif isinstance(entry.body, DelegateEnded):
+                del held[entry.body.session]
+        assert not held
 
 
 async def test_a_delegate_hits_the_wall_of_its_share(world: World) -> None:

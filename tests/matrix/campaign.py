@@ -175,6 +175,11 @@ class Campaign:
         folder.mkdir()
         return folder
 
+    def expect_none(self) -> None:
+        """Nothing went wrong anywhere; says how much was tried."""
+        print(self)
+        assert not self.problems, "\n".join([f"{len(self.problems)} problems", *self.problems[:10]])
+
     def __str__(self) -> str:
         return (
             f"{self._scheme}: {self.scenarios} scenarios with {self.boundaries} boundaries, "

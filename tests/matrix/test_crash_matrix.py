@@ -29,11 +29,6 @@ def campaign(warm: Warm, scheme: str, quick_path: Path) -> Campaign:
     return Campaign(warm, scheme, quick_path)
 
 
-def _expect_none(campaign: Campaign) -> None:
-    print(campaign)
-    assert not campaign.problems, "\n".join([f"{len(campaign.problems)} problems", *campaign.problems[:10]])
-
-
 def _some(seed: int, death: Death, recovery: Sequence[Point], often: float) -> Sequence[Point]:
     """One boundary of a recovery, or none; the same for the same seed, whichever trial comes first."""
     choose = random.Random(f"{seed} {death.scenario} {death.point}")
@@ -45,7 +40,7 @@ def test_a_kill_at_a_boundary_loses_nothing_and_repeats_nothing(campaign: Campai
     choose = random.Random(seed)
     chosen = [choose.choice(campaign.rehearse(name)) for name in SCENARIOS]
     campaign.run(chosen, again=lambda death, recovery: _some(seed, death, recovery, 1))
-    _expect_none(campaign)
+    campaign.expect_none()
     assert campaign.kills > len(SCENARIOS)
 
 
@@ -55,7 +50,7 @@ def test_a_kill_at_every_boundary_loses_nothing_and_repeats_nothing(campaign: Ca
     """At every single one of every scenario; and once in a while again on the way of the recovery."""
     chosen = [death for name in SCENARIOS for death in campaign.rehearse(name)]
     campaign.run(chosen, again=lambda death, recovery: _some(seed, death, recovery, 0.2))
-    _expect_none(campaign)
+    campaign.expect_none()
     assert campaign.kills > 0.9 * campaign.boundaries
 
 
@@ -65,5 +60,5 @@ def test_two_kills_in_a_row_at_any_two_boundaries_lose_nothing_and_repeat_nothin
     """One call alone: at every boundary, and again at every boundary of what it takes to recover."""
     chosen = [death for name in IN_PAIRS for death in campaign.rehearse(name)]
     campaign.run(chosen, again=lambda death, recovery: recovery)
-    _expect_none(campaign)
+    campaign.expect_none()
     assert campaign.pairs > 5 * campaign.boundaries

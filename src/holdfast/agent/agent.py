@@ -41,7 +41,7 @@ from .asking import Asker
 from .delegate import DelegateFailed, check_depth, derive_id, is_held, refuse_delegate, working_for
 from .loop import Compact, Drive, Makeup, Tell, digest_of, tell_nobody
 from .model import Model
-from .outcome import Event, Outcome, OutputT
+from .outcome import Event, Outcome, OutputT, conclude
 from .output import Ended, Output
 from .prices import Price
 from .streaming import stream
@@ -308,15 +308,9 @@ class Agent(Generic[DepsT, OutputT]):
         status = next((end for end in ends if end == head.status), None)
         if status is None or (status == "completed" and not isinstance(found, Ended)):
             return None
-        return Outcome(
-            status=status,
-            session=session.id,
-            run=RunId(next(reversed(facts.runs), "")),
-            output=found.output if isinstance(found, Ended) else None,
-            reason=head.reason,
-            usage=head.usage,
-            cost_usd=head.usd,
-        )
+        run = RunId(next(reversed(facts.runs), ""))
+        output = found.output if isinstance(found, Ended) else None
+        return conclude(session, run, status, output=output, reason=head.reason)
 
     # -- as another agent's tool ---------------------------------------------------------------------
 

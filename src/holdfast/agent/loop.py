@@ -24,7 +24,7 @@ from ..tools.registry import Registry
 from .asking import LAST_CALL, Asker
 from .delegate import release_abandoned
 from .model import Prompt, ToolSpec
-from .outcome import Event, Outcome, OutcomeStatus, OutputT, Waiting, list_waiting
+from .outcome import Event, Outcome, OutputT, Waiting, conclude, list_waiting
 from .output import Ended, Misses, Output, make_nudge
 
 Tell: TypeAlias = Callable[[Event[Any]], None]
@@ -141,14 +141,14 @@ class Drive(Generic[OutputT]):
             found = self._makeup.output.find(self._part.see(session))
             if isinstance(found, Ended):
                 self._run.complete()
-                return self._conclude("completed", output=found.output)
+                return conclude(self._session, self._run.id, "completed", output=found.output)
             if isinstance(found, Misses):
                 if found.final:
                     return self._fail("no_output", found.why)
                 await session.add(make_nudge())
             if session.cancel_requested is not None:
                 self._run.cancel(session.cancel_requested)
-                return self._conclude("cancelled", reason=session.cancel_requested)
+                return conclude(self._session, self._run.id, "cancelled", reason=session.cancel_requested)
             if not len(session.transcript):
                 return self._fail("no_message", f"session {session.id!r} has no message to go on from")
             if self._steps >= self._makeup.max_steps:
@@ -227,33 +227,11 @@ class Drive(Generic[OutputT]):
         waiting = await find_waiting(self._session)
         reason = ", ".join(sorted({one.kind for one in waiting})) or "a delegate waits"
         self._run.pause(reason)
-        return self._conclude("waiting", reason=reason, waiting=waiting)
+        return conclude(self._session, self._run.id, "waiting", reason=reason, waiting=waiting)
 
     def _fail(self, reason: str, error: str) -> Outcome[OutputT]:
         self._run.fail(reason, error)
-        return self._conclude("failed", reason=reason, error=error)
-
-    def _conclude(
-        self,
-        status: OutcomeStatus,
-        *,
-        output: OutputT | None = None,
-        reason: str = "",
-        error: str = "",
-        waiting: tuple[Waiting, ...] = (),
-    ) -> Outcome[OutputT]:
-        head = self._session.state.facts.head
-        return Outcome(
-            status=status,
-            session=self._session.id,
-            run=self._run.id,
-            output=output,
-            reason=reason,
-            error=error,
-            usage=head.usage,
-            cost_usd=head.usd,
-            waiting=waiting,
-        )
+        return conclude(self._session, self._run.id, "failed", reason=reason, error=error)
 
 
 def digest_of(tools: Iterable[ToolSpec]) -> dict[str, str]:

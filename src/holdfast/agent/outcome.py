@@ -13,6 +13,7 @@ from ..facts import Checkpoint
 from ..fold import SessionState
 from ..ids import RunId, SessionId
 from ..messages import Json, ToolCall
+from ..session.session import Session
 from ..tools.outcome import Result
 from .model import TextDelta
 
@@ -48,6 +49,31 @@ class Outcome(Struct, Generic[OutputT], frozen=True, kw_only=True):
     usage: Usage = Usage()
     cost_usd: float = 0.0
     waiting: tuple[Waiting, ...] = ()
+
+
+def conclude(
+    session: Session,
+    run: RunId,
+    status: OutcomeStatus,
+    *,
+    output: OutputT | None = None,
+    reason: str = "",
+    error: str = "",
+    waiting: tuple[Waiting, ...] = (),
+) -> Outcome[OutputT]:
+    """The outcome of a session as it stands."""
+    head = session.state.facts.head
+    return Outcome(
+        status=status,
+        session=session.id,
+        run=run,
+        output=output,
+        reason=reason,
+        error=error,
+        usage=head.usage,
+        cost_usd=head.usd,
+        waiting=waiting,
+    )
 
 
 class Retrying(Struct, frozen=True, kw_only=True):

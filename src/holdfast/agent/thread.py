@@ -18,7 +18,6 @@ from ..budget import Budget
 from ..entries import Body, StateSet, SummaryChanged
 from ..errors import BadInput
 from ..facts import Checkpoint
-from ..ids import SessionId
 from ..limits import ITERATIONS_MAX
 from ..messages import ForeignMessage, Message, Text, as_message
 from ..session.inbox import message_entry
@@ -29,7 +28,7 @@ from ..session.store import Store
 from .agent import Agent
 from .experiment import LogFile
 from .loop import Drive, digest_of, tell_nobody
-from .outcome import Outcome
+from .outcome import Outcome, OutcomeStatus, conclude
 from .output import Ended
 from .seats import MARK, Seat, ThreadRole, mark_of
 
@@ -255,7 +254,7 @@ class _Talk:
         )
         ended = self._find_ended(agent, seat, place)
         if ended is not None:
-            return self._conclude("completed", output=ended.output)
+            return conclude(self._session, self._run.id, "completed", output=ended.output)
         makeup = agent.makeup
         async with self._session.run(
             agent=name,
@@ -344,33 +343,15 @@ class _Talk:
         if self._log is not None:
             await self._log.catch_up(self._session)
 
-    def _conclude(
-        self,
-        status: Literal["completed", "failed"],
-        *,
-        output: object = None,
-        reason: str = "",
-        error: str = "",
-    ) -> Outcome[Any]:
-        head = self._session.state.facts.head
-        if output is None:
-            output = next(
-                (
-                    message.text
-                    for message in reversed(self._session.transcript)
-                    if isinstance(message, Message) and message.agent in self._speakers
-                ),
-                None,
-            )
-        return Outcome(
-            status=status,
-            session=SessionId(self._session.id),
-            run=self._run.id,
-            output=output,
-            reason=reason,
-            error=error,
-            usage=head.usage,
-            cost_usd=head.usd,
+    def _conclude(self, status: OutcomeStatus, *, reason: str = "", error: str = "") -> Outcome[str]:
+        """With the words of whoever spoke last."""
+        said = (
+            message.text
+            for message in reversed(self._session.transcript)
+            if isinstance(message, Message) and message.agent in self._speakers
+        )
+        return conclude(
+            self._session, self._run.id, status, output=next(said, None), reason=reason, error=error
         )
 
 

@@ -35,11 +35,6 @@ def campaign(warm: Warm, scheme: str, quick_path: Path) -> Campaign:
     return Campaign(warm, scheme, quick_path, live)
 
 
-def _expect_none(campaign: Campaign) -> None:
-    print(campaign)
-    assert not campaign.problems, "\n".join([f"{len(campaign.problems)} problems", *campaign.problems[:10]])
-
-
 def _some(seed: int, death: Death, recovery: Sequence[Point], often: float) -> Sequence[Point]:
     choose = random.Random(f"{seed} {death.point}")
     return [choose.choice(recovery)] if recovery and choose.random() < often else []
@@ -51,7 +46,7 @@ def test_an_agent_killed_in_any_phase_ends_as_if_nothing_had_happened(campaign: 
     deaths = campaign.rehearse(TEN_STEPS)
     chosen = [choose.choice([one for one in deaths if phase in one.point.label]) for phase in PHASES]
     campaign.run(chosen, again=lambda death, recovery: _some(seed, death, recovery, 0.4))
-    _expect_none(campaign)
+    campaign.expect_none()
     assert campaign.kills > 0.5 * len(PHASES)
 
 
@@ -63,7 +58,7 @@ def test_an_agent_killed_at_every_boundary_ends_as_if_nothing_had_happened(
     """At every single one; and once in a while again on the way of the recovery."""
     deaths = campaign.rehearse(TEN_STEPS)
     campaign.run(deaths, again=lambda death, recovery: _some(seed, death, recovery, 0.2))
-    _expect_none(campaign)
+    campaign.expect_none()
     assert campaign.kills > 0.9 * campaign.boundaries
 
 

@@ -18,18 +18,13 @@ def campaign(warm: Warm, scheme: str, quick_path: Path) -> Campaign:
     return Campaign(warm, scheme, quick_path, live)
 
 
-def _expect_none(campaign: Campaign) -> None:
-    print(campaign)
-    assert not campaign.problems, "\n".join([f"{len(campaign.problems)} problems", *campaign.problems[:10]])
-
-
 def test_a_debate_that_is_killed_ends_like_an_undisturbed_one(campaign: Campaign, seed: int) -> None:
     """At some boundaries, others each time; the step back itself among them."""
     deaths = campaign.rehearse(DEBATE)
     back = [death for death in deaths if "session.rewound" in death.point.label]
     assert back
     campaign.run([*back, *random.Random(seed).sample(deaths, 8)], again=lambda death, recovery: [])
-    _expect_none(campaign)
+    campaign.expect_none()
 
 
 @pytest.mark.long
@@ -37,5 +32,5 @@ def test_a_debate_that_is_killed_ends_like_an_undisturbed_one(campaign: Campaign
 def test_a_debate_killed_at_every_boundary_ends_like_an_undisturbed_one(campaign: Campaign) -> None:
     """At every single one."""
     campaign.run(campaign.rehearse(DEBATE), again=lambda death, recovery: [])
-    _expect_none(campaign)
+    campaign.expect_none()
     assert campaign.kills > 0.9 * campaign.boundaries
