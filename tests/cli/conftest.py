@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import call
+from holdfast.cli import main
+from tests.cli.stage import Done, call
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +44,18 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shop(stocked: Path, tmp_path: Path) -> Path:
     """A shop of one's own, and the directory to work in."""
     return Path(shutil.copytree(stocked, tmp_path / "shop"))
+
+
+@pytest.fixture
+def call_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[Path, str], Done]:
+    """The same as `call`, in this process: for tables of many commands, where one each would cost a lot."""
+
+    def run(shop: Path, line: str) -> Done:
+        monkeypatch.chdir(shop)
+        monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+        code = main(shlex.split(line))
+        return Done(code, *capsys.readouterr())
+
+    return run

@@ -4,12 +4,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli import main
-from tests.cli.stage import ROOT, call, environment
+from tests.cli.stage import ROOT, Done, call, environment
 
 HEAVY = (
     "apsw",
@@ -45,9 +46,11 @@ HEAVY = (
         ("run clerk.py --nope", 2, "looks like an option"),
     ],
 )
-def test_an_error_is_one_line_that_says_what_to_do(line: str, code: int, says: str, stocked: Path) -> None:
+def test_an_error_is_one_line_that_says_what_to_do(
+    line: str, code: int, says: str, stocked: Path, call_here: Callable[[Path, str], Done]
+) -> None:
     """And has a code that programs can tell it by."""
-    done = call(stocked, line)
+    done = call_here(stocked, line)
     assert (done.code, done.out) == (code, "")
     assert says in done.err
     assert done.err.count("\n") == 1
@@ -66,10 +69,11 @@ def test_an_error_is_one_line_that_says_what_to_do(line: str, code: int, says: s
         "clean x --yes",
     ],
 )
-def test_only_run_makes_a_store(line: str, tmp_path: Path) -> None:
+def test_only_run_makes_a_store(line: str, tmp_path: Path, call_here: Callable[[Path, str], Done]) -> None:
     """Whoever looks into a store that is not there is told so, and leaves nothing behind."""
     shutil.copy(Path(__file__).with_name("clerk.py"), tmp_path)
-    done = call(tmp_path, line)
+    run = call if line.startswith("resume") else call_here
+    done = run(tmp_path, line)
     assert done.code == 3
     assert (
         done.err

@@ -179,6 +179,9 @@ def test_every_form_of_export_has_it_all(shop: Path) -> None:
     assert "Order 42 is refunded." not in first
     lines = call(shop, "export done --form jsonl").out.splitlines()
     assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    log = [json.loads(line) for line in call(shop, "export done --form experiment").out.splitlines()]
+    assert [one["content"] for one in log][:2] == ["I will look.", "Order 42 is refunded."]
+    assert {"t", "iter", "agent_id", "role", "metadata", "actions", "latency_ms"} < set(log[0])
     assert call(shop, "export done -o out.txt").err == "wrote out.txt\n"
     assert (shop / "out.txt").read_text() == text
     again = call(shop, "export done -o out.txt")

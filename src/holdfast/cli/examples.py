@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
-    "demo": ("holdfast demo",),
+    "demo": ("holdfast demo --fast",),
     "run": (
         'holdfast run clerk.py "Refund order 42" --session order-42',
         'holdfast run clerk.py:clerk "Refund order 43" --label tenant=acme --json',

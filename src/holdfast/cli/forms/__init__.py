@@ -31,4 +31,5 @@ FORMS = {
     "text": Form(".text:write", "the transcript, to read"),
     "markdown": Form(".markdown:write", "the transcript, with headings and code"),
     "jsonl": Form(".jsonl:write", "every entry of the journal, one JSON object a line"),
+    "experiment": Form(".experiment:write", "every reply with who gave it and when, one JSON object a line"),
 }
