@@ -56,7 +56,8 @@ RunStatus: TypeAlias = Literal["running", "completed", "failed", "cancelled", "p
 
 
 class RunInfo(Struct, kw_only=True, omit_defaults=True):
-    """One drive of the loop. `interrupted`: it has no end, and another run came after it."""
+    """One drive of the loop. `interrupted`: it has no end, and another run came after it. `trace`: the W3C
+    traceparent of its span, if there was one."""
 
     run: str
     session: SessionId
@@ -69,6 +70,7 @@ class RunInfo(Struct, kw_only=True, omit_defaults=True):
     ended_at: datetime | None = None
     reason: str = ""
     config: Json = None
+    trace: str | None = None
 
 
 class Checkpoint(Struct, frozen=True, array_like=True, gc=False):
@@ -237,6 +239,7 @@ def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
         parent=body.parent,
         continues=body.continues,
         config=body.config,
+        trace=body.trace,
     )
     facts.head.runs = len(facts.runs)
     facts.head.agent = body.agent or facts.head.agent

@@ -47,6 +47,10 @@ TAIL_POLL_S = 0.05
 TAIL_POLL_MAX_S = 0.5
 """… and when nothing has happened for a while."""
 
+TELEMETRY_LOOK_S = 1.0
+"""How often dispatches look whether telemetry has been configured meanwhile. Looking takes longer than the
+rest of a small dispatch may."""
+
 HISTORY_MESSAGES = 20
 """Messages in the overview of a session."""
 

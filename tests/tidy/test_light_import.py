@@ -9,8 +9,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 HEAVY = {
-    "anthropic", "genai_prices", "google", "httpx", "httpx2", "obstore", "openai", "psycopg", "pydantic",
-    "pydantic_ai", "starlette", "uvicorn",
+    "anthropic", "genai_prices", "google", "httpx", "httpx2", "obstore", "openai", "opentelemetry", "psycopg",
+    "pydantic", "pydantic_ai", "starlette", "uvicorn",
 }  # fmt: skip
 """Libraries of models and prices, web frameworks, drivers of servers, and what takes as long to import."""
 

@@ -240,7 +240,11 @@ class Run:
         """A request to a model: `with run.request(reserve_usd=0.05) as request`."""
         making = self._run.request(model=model, reserve_usd=reserve_usd, reserve_tokens=reserve_tokens)
         with self._loop.inside(making) as request:
-            yield Request(self._loop, request)
+            making.enter_context()
+            try:
+                yield Request(self._loop, request)
+            finally:
+                making.leave_context()
 
 
 class Request:
@@ -257,10 +261,13 @@ class Request:
         usage: Usage | None = None,
         cost_usd: float = 0.0,
         latency_ms: float | None = None,
+        model: str | None = None,
     ) -> None:
-        """Record the model's reply. Durable on return."""
+        """Record the model's reply. Durable on return. `model` is the one that answered, for telemetry."""
         self._loop.wait(
-            self._request.reply(message, format=format, usage=usage, cost_usd=cost_usd, latency_ms=latency_ms)
+            self._request.reply(
+                message, format=format, usage=usage, cost_usd=cost_usd, latency_ms=latency_ms, model=model
+            )
         )
 
 

@@ -10,7 +10,8 @@ from .session import Parent
 
 @kind("run.started")
 class RunStarted(Body, frozen=True):
-    """`instructions` and each of `tools` by digest; `continues` names the run that had no end."""
+    """`instructions` and each of `tools` by digest; `continues` names the run that had no end; `trace` is the
+    W3C traceparent under which the run was reported."""
 
     agent: str | None = None
     model: str | None = None
@@ -19,6 +20,7 @@ class RunStarted(Body, frozen=True):
     parent: Parent | None = None
     continues: str | None = None
     config: Json = None
+    trace: str | None = None
 
 
 @kind("run.completed")

@@ -32,8 +32,11 @@ from ..ids import RunId, SessionId, fresh_run_id, run_id
 from ..messages import ForeignMessage, Json, Message, as_message, encode_message, refuse_unfaithful, shape_of
 from ..store.driver import ClaimChange, Claimed
 from ..store.engine import Engine
+from ..telemetry import active, look
 
 if TYPE_CHECKING:
+    from ..facts import RunInfo
+    from ..telemetry.spans import ChatSpan, RunSpan
     from .session import Session
 
 
@@ -78,6 +81,7 @@ class Run:
         self._instructions, self._tools = instructions, tools
         self._around: _Current | None = None
         self._end: Body | None = None
+        self._span: RunSpan | None = None
 
     @property
     def id(self) -> RunId:
@@ -95,6 +99,7 @@ class Run:
         # A nested run that was cut off along with the one around it is not what this one continues.
         open_run = next((one.run for one in facts.runs.values() if one.status == "running"), None)
         self._first_version = facts.head.version
+        self._span = self._start_span(None if nested else _find_continued(facts.runs, open_run))
         self.enter_context()
         started = RunStarted(
             agent=self._agent,
@@ -104,24 +109,51 @@ class Run:
             parent=parent,
             continues=None if nested else open_run,
             config=self._config,
+            trace=None if self._span is None else self._span.traceparent,
         )
         try:
             self._session.record(started)
             if self._explicit is not None:
                 await self._session.flush()
-        except BaseException:
+        except BaseException as error:
             self.leave_context()
+            self._end_span(error)
             raise
         return self
+
+    def _start_span(self, continued: RunInfo | None) -> RunSpan | None:
+        telemetry = look()
+        if telemetry is None:
+            return None
+        return telemetry.start_run(
+            session=self._session.id,
+            run=self._id,
+            agent=self._agent,
+            model=self._model,
+            continues=None if continued is None else (continued.run, continued.trace),
+        )
+
+    def _end_span(self, error: BaseException | None) -> None:
+        if self._span is None:
+            return
+        found = self._session.state.facts.runs.get(self._id)
+        if found is None or found.status == "running":
+            self._span.end("interrupted", "", error)
+        else:
+            self._span.end(found.status, "" if found.reason == "error" else found.reason, error)
 
     def enter_context(self) -> None:
         """What the caller does from now on, it does in this run. Code without an event loop calls this in
         its own thread: calls into another one have a context of their own."""
         _current.set(_Current(self._session.id, self._id, self._around))
+        if self._span is not None:
+            self._span.enter()
 
     def leave_context(self) -> None:
         """The run around this one is the caller's again."""
         _current.set(self._around)
+        if self._span is not None:
+            self._span.leave()
 
     async def _choose_id(self) -> RunId:
         runs = self._session.state.facts.runs
@@ -144,6 +176,8 @@ class Run:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._span is not None and error is not None:
+            self._span.fail_step(error)
         try:
             if self._session.is_lost:
                 return
@@ -153,11 +187,13 @@ class Run:
             self._session.record(self._end if error is None and self._end else _end_for(error))
             with anyio.CancelScope(shield=True):
                 await self._session.flush()
-        except HoldfastError:
+        except HoldfastError as failure:
             if error is None:
+                error = failure
                 raise
         finally:
             self.leave_context()
+            self._end_span(error)
 
     async def _checkpoint(self) -> None:
         """A run that reached no boundary gets a checkpoint at its end."""
@@ -205,6 +241,7 @@ class Request:
         self._session, self._model, self._reserved = session, model, reserved
         self._seq = 0
         self._answered = False
+        self._span: ChatSpan | None = None
 
     async def __aenter__(self) -> Request:
         budget = self._session.budget
@@ -215,16 +252,37 @@ class Request:
         self._session.record(ModelRequested(model=self._model, reserved=self._reserved))
         self._seq = self._session.state.seq
         self._began_s = boot_s()
+        telemetry = active()
+        if telemetry is not None:
+            step = self._session.state.facts.head.step + 1
+            self._span = telemetry.start_chat(session=self._session.id, step=step, model=self._model)
+        self.enter_context()
         caps = msgspec.structs.astuple(budget.caps)
         if self._reserved != Reservation() or any(cap is not None for cap in caps):
             try:
                 await self._session.flush()
             except BaseException as error:
                 # It is never made, so it costs nothing.
+                self._end_span(error)
                 if not self._session.is_lost:
                     self._session.record(ModelFailed(request=self._seq, error=_describe(error)))
                 raise
         return self
+
+    def enter_context(self) -> None:
+        """What the caller does from now on, it does for this request: see `Run.enter_context`."""
+        if self._span is not None:
+            self._span.enter()
+
+    def leave_context(self) -> None:
+        """What was around this request is around the caller again."""
+        if self._span is not None:
+            self._span.leave()
+
+    def _end_span(self, error: BaseException | None) -> None:
+        self.leave_context()
+        if self._span is not None:
+            self._span.end(error)
 
     async def reply(
         self,
@@ -234,8 +292,9 @@ class Request:
         usage: Usage | None = None,
         cost_usd: float = 0.0,
         latency_ms: float | None = None,
+        model: str | None = None,
     ) -> None:
-        """Record the model's reply. Durable on return."""
+        """Record the model's reply. Durable on return. `model` is the one that answered, for telemetry."""
         if self._answered:
             raise BadInput("this request was answered already; make another one")
         refuse_unfaithful(latency_ms, "latency_ms")
@@ -254,11 +313,14 @@ class Request:
             content=encode_message(found),
         )
         self._answered = True
+        if self._span is not None:
+            self._span.answer(usage or Usage(), model=model, cost_usd=cost_usd)
         await self._session.flush()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end_span(error)
         if self._answered or self._session.is_lost:
             return
         # An error came back instead of a reply. Who was cancelled, or cut off, does not know what it cost.
@@ -272,6 +334,15 @@ class Request:
                 usage=Usage(output_tokens=self._reserved.tokens) if unknown else Usage(),
             )
         )
+
+
+def _find_continued(runs: Mapping[str, RunInfo], open_run: str | None) -> RunInfo | None:
+    """What a new run goes on with: a run without an end, or the last one, if that waited or was stopped."""
+    if open_run is not None:
+        return runs[open_run]
+    outer = (one for one in reversed(list(runs.values())) if one.parent is None or one.parent.run not in runs)
+    last = next(outer, None)
+    return last if last is not None and last.status in ("paused", "cancelled") else None
 
 
 def _end_for(error: BaseException | None) -> Body:

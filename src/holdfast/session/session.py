@@ -40,6 +40,7 @@ from ..messages import ForeignMessage, Json, Message, as_message
 from ..plan import Plan
 from ..store.engine import Engine
 from ..store.journal import Journal
+from ..telemetry import end_step
 from .cadence import Cadence, Pace
 from .compact import compaction
 from .hold import Hold, hold
@@ -309,6 +310,7 @@ class Session(SessionView):
             why = tuple(str(problem) for problem in self._state.problems)
             self.record(CheckpointTaken(version=facts.head.version + 1, why=why, name=name))
         version = self._state.version
+        end_step(self.id, version)
         if self._pace.is_due(boot_s()):
             await self.flush()
         return version

@@ -351,6 +351,7 @@ class Store:
             parent=body.parent,
             continues=body.continues,
             config=body.config,
+            trace=body.trace,
         )
         if row.ended is not None:
             ended = open_line(parse(row.ended, session), session)

@@ -15,6 +15,7 @@ from ..errors import BadInput
 from ..limits import CLAIM_WAIT_S
 from ..messages import Json
 from ..session.session import Session
+from ..telemetry import active, note_refusal
 from .claims import Busy, Theirs
 from .decision import Blocked, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
@@ -23,6 +24,7 @@ from .lineage import ROOT_SCOPES, name_at_root
 from .outcome import Result, ResultStatus, describe_error
 from .running import Runner, describe_doubt, run_chains
 from .tool import AnyTool
+from .watching import Watched
 
 T = TypeVar("T")
 _NO_CAPS = Budget()
@@ -46,11 +48,12 @@ class Pending(Struct):
     finish: Callable[[], Awaitable[Result]]
     row: Effect | None = None
     begun: bool = False
+    watched: Watched | None = None
 
     async def go(self) -> Result:
         """What is left to do, once the intent is durable."""
         self.begun = True
-        return await self.finish()
+        return await (self.finish() if self.watched is None else self.watched.run(self.finish()))
 
 
 Begun: TypeAlias = Result | Pending
@@ -89,15 +92,18 @@ class Dispatch:
         try:
             for call in calls:
                 # One by one: those that were begun are let go if a later one cannot be.
-                begun.append(self._note(await self._begin(call)))  # noqa: PERF401
+                begun.append(self._note(await self._begin_watched(call)))  # noqa: PERF401
             rows = [one.row for one in begun if isinstance(one, Pending) and one.row is not None]
             if any(map(self._must_be_durable, rows)):
                 await self._session.flush()
             return await self._finish(begun)
         finally:
             for one in begun:
-                if isinstance(one, Pending) and one.row is not None and not one.begun:
-                    self._ledger.discard(one.row)
+                if isinstance(one, Pending) and not one.begun:
+                    if one.row is not None:
+                        self._ledger.discard(one.row)
+                    if one.watched is not None:
+                        one.watched.end()
 
     def _must_be_durable(self, row: Effect) -> bool:
         """Whether the body must not be entered before the disk has the intent.
@@ -133,6 +139,16 @@ class Dispatch:
         return one
 
     # -- up to the intent ----------------------------------------------------------------------------
+
+    async def _begin_watched(self, call: Call) -> Begun:
+        telemetry = active()
+        if telemetry is None:
+            return await self._begin(call)
+        watched = Watched(telemetry, self._session, call.name, call.ref, known=call.name in self._tools)
+        begun = await watched.run(self._begin(call))
+        if isinstance(begun, Pending):
+            begun.watched = watched
+        return begun
 
     async def _begin(self, call: Call) -> Begun:
         """Everything up to the intent."""
@@ -212,6 +228,7 @@ class Dispatch:
             self._ledger.doubt(last, last.why, text)
             return _result(call, text, "in_doubt")
         self._ledger.refuse(call.ref, call.name, gated.gate, gated.content, gated.fingerprint)
+        note_refusal(gated.gate)
         return _result(call, gated.content, "refused")
 
     async def _ask(self, call: Call, gated: Asks) -> Result:
@@ -330,6 +347,7 @@ class Dispatch:
 
     def _block(self, call: Call, ready: Ready, text: str) -> Result:
         self._ledger.refuse(call.ref, call.name, "in_doubt", text, ready.fingerprint)
+        note_refusal("in_doubt")
         return _result(call, text, "in_doubt")
 
     def _repeat_theirs(self, call: Call, ready: Ready, taken: Theirs) -> Result:

@@ -15,6 +15,7 @@ from ..messages import ForeignMessage, Json, Message, Text, ToolCall, ToolResult
 from ..session.answers import Doubt
 from ..session.session import Session
 from ..session.store import Store
+from ..telemetry import active, note_failure, note_refusal
 from .body import run_plain
 from .context import ToolContext
 from .dispatch import Call, Dispatch, OnResult
@@ -26,6 +27,7 @@ from .running import InDoubtPolicy, Runner, describe_failure
 from .settling import settle
 from .tool import AnyTool, as_tool
 from .undo import undo
+from .watching import Watched
 
 log = logging.getLogger("holdfast")
 Provider: TypeAlias = Literal["json", "openai", "anthropic", "google"]
@@ -103,10 +105,12 @@ class Registry:
         A `call_id` names the call in its session: dispatched again after a crash, it gives the recorded
         outcome. Without a session there are the gates alone.
         """
-        ref = CallRef(id=call_id or fresh_call_id())
-        if session is None:
-            return await self._dispatch_bare(Call(ref, name, args), deps)
-        return await self._dispatch(session, deps).one(Call(ref, name, args))
+        call = Call(CallRef(id=call_id or fresh_call_id()), name, args)
+        work = self._dispatch_bare(call, deps) if session is None else self._dispatch(session, deps).one(call)
+        telemetry = active()
+        if telemetry is None:
+            return await work
+        return await Watched(telemetry, session, name, call.ref, known=name in self._tools).run(work)
 
     async def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
@@ -181,12 +185,15 @@ class Registry:
             gated = Refused(gate="policy", content=text, fingerprint=gated.ready.fingerprint)
         self._repeats.note_call(gated.fingerprint)
         if isinstance(gated, Refused):
+            note_refusal(gated.gate)
             return Result(call_id=call.ref.id, name=call.name, content=gated.content, status="refused")
         ctx = ToolContext(
             key=gated.fingerprint, call_id=call.ref.id, attempt=1, deps=deps, session=None, issued_at=None
         )
         tool = gated.tool
         ran = await run_plain(tool.body, ctx, gated.values, tool.timeout_s)
+        if not ran.done:
+            note_failure(ran.error, ran.stopped)
         value = as_json(ran.value) if ran.done else None
         text = as_text(value) if ran.done else describe_failure(tool, ran)
         self._repeats.note_result(gated.fingerprint, text.encode())

@@ -14,6 +14,7 @@ from ..effects import Effect
 from ..errors import Closed, Fenced
 from ..messages import Json
 from ..session.session import Session
+from ..telemetry import note_failure
 from .body import Ran
 from .claims import Claims
 from .decision import Issue
@@ -60,6 +61,8 @@ class Runner:
             while True:
                 ctx = self.ledger.context(row, self.deps) if tool.body.takes_context else None
                 ran = await self.ledger.run(tool, row, tool.body, ctx, ready.values, grace_s=self.grace_s)
+                if ran.error is not None or ran.stopped:
+                    note_failure(ran.error, ran.stopped)
                 outcome = await self._conclude(ready, row, ran)
                 if not isinstance(outcome, Issue):
                     return outcome

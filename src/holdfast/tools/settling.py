@@ -12,6 +12,7 @@ from .gates import Gates
 from .outcome import Landed, NotLanded, Result
 from .running import Runner, result_of, run_chains
 from .tool import AnyTool
+from .watching import watch
 
 
 async def settle(
@@ -64,6 +65,6 @@ async def _settle_one(
         if runner.ledger.may_repeat(tool, row) and crashes < gates.max_crashes:
             again = runner.ledger.issue_again(ready, row, Issue.again(row))
             await runner.commit(again)
-            return await runner.run(ready, again)
+            return await watch(session, row, runner.run(ready, again))
     text = await runner.tell(row)
     return result_of(row, text, "in_doubt") if runner.tells else None

@@ -1,0 +1,14 @@
+"""What the tests of telemetry may ask for."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.telemetry.listening import Listener, listen
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    """Somebody listens."""
+    with listen() as found:
+        yield found
