@@ -1,0 +1,22 @@
+"""What the tests of the pages need."""
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import metrics, trace
+from opentelemetry.util._once import Once
+
+from holdfast import telemetry
+
+
+@pytest.fixture(autouse=True)
+def providers_of_a_page_end_with_it() -> Iterator[None]:
+    """A page may configure telemetry, for good as far as the API is concerned; the other tests want none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(telemetry, "_found", None)
+        patch.setattr(telemetry, "_look_again_s", 0.0)
+        patch.setattr(trace, "_TRACER_PROVIDER", None)
+        patch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+        patch.setattr(metrics._internal, "_METER_PROVIDER", None)
+        patch.setattr(metrics._internal, "_METER_PROVIDER_SET_ONCE", Once())
+        yield
