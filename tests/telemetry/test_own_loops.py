@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import holdfast
@@ -77,6 +79,24 @@ def test_code_without_an_event_loop_is_reported_alike(listener: Listener) -> Non
             run.complete()
         registry.dispatch("look", {"what": "y"}, session=session)
     assert listener.tree() == [*TREE, "execute_tool look"]
+
+
+def test_an_agent_without_an_event_loop_is_below_its_caller(listener: Listener) -> None:
+    model = holdfast.ScriptedModel([ToolCall(id="1", name="pay", args={"what": "x"}), "Done."])
+    agent = blocking_holdfast.Agent(model, tools=[pay], name="clerk")
+    with blocking_holdfast.open_store("memory:") as store:
+        with listener.tracer.start_as_current_span("caller"):
+            agent.run("Go", session="s", store=store)
+    assert listener.tree()[:4] == ["caller", "  invoke_agent clerk", "    step", "      chat scripted"]
+
+
+async def test_a_slip_of_the_caller_is_refused_as_without_a_listener(listener: Listener) -> None:
+    odd: Any = 3
+    async with holdfast.open_store("memory:") as store, store.session("s") as session:
+        with pytest.raises(holdfast.BadInput):
+            async with session.run(model=odd):
+                pass
+    assert [error_of(span) for span in listener.spans] == ["holdfast.errors.BadInput"]
 
 
 async def test_a_span_of_the_callers_own_is_between_the_run_and_a_request(listener: Listener) -> None:

@@ -78,9 +78,11 @@ _PREFIXED: Final = re.compile(r"([A-Za-z][A-Za-z_-]*):(.+)", re.DOTALL)
 
 def split_model(name: str) -> tuple[str, str]:
     """The provider, as the conventions call it, and the model of `provider:model`."""
-    found = _PREFIXED.fullmatch(name)
+    # What is no text is for the journal to refuse, not for us.
+    text = str(name)
+    found = _PREFIXED.fullmatch(text)
     if found is None:
-        return _UNKNOWN, name
+        return _UNKNOWN, text
     provider = found[1].lower()
     return _PROVIDERS.get(provider, provider), found[2]
 
