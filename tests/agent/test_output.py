@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from holdfast import Agent, BadInput, ScriptedModel
+from holdfast import Agent, BadInput, Prompt, ScriptedModel
+from holdfast.agent.model import Said
 from tests.agent.stage import call, fresh_store, make, texts
 
 
@@ -83,6 +85,22 @@ async def test_a_model_that_only_talks_is_reminded_and_then_given_up() -> None:
             "user: Go",
             *["user: Give your answer by calling final_result; plain text is not read."] * 3,
         ]
+
+
+async def test_whoever_asks_to_stop_is_obeyed_though_a_reminder_is_due() -> None:
+    async with fresh_store() as store:
+
+        class Talker(ScriptedModel):
+            """Somebody asks it to stop while it talks."""
+
+            async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+                await store.cancel("s", reason="enough")
+                async for said in super().ask(prompt):
+                    yield said
+
+        agent = make(Talker(["Well …"]), output_type=Point)
+        outcome = await agent.run("Go", session="s", store=store)
+        assert (outcome.status, outcome.reason) == ("cancelled", "enough")
 
 
 async def test_the_session_goes_on_after_a_typed_output() -> None:

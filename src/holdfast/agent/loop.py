@@ -142,10 +142,8 @@ class Drive(Generic[OutputT]):
             if isinstance(found, Ended):
                 self._run.complete()
                 return conclude(self._session, self._run.id, "completed", output=found.output)
-            if isinstance(found, Misses):
-                if found.final:
-                    return self._fail("no_output", found.why)
-                await session.add(make_nudge())
+            if isinstance(found, Misses) and found.final:
+                return self._fail("no_output", found.why)
             if session.cancel_requested is not None:
                 self._run.cancel(session.cancel_requested)
                 return conclude(self._session, self._run.id, "cancelled", reason=session.cancel_requested)
@@ -153,6 +151,9 @@ class Drive(Generic[OutputT]):
                 return self._fail("no_message", f"session {session.id!r} has no message to go on from")
             if self._steps >= self._makeup.max_steps:
                 return self._fail("step_limit", f"not done after {self._steps} steps")
+            if found is not None:
+                # Not earlier: a message to go on with takes back what was said about stopping.
+                await session.add(make_nudge())
             await self._compact()
             await self._ask()
             self._steps += 1
