@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ class Point:
     x: int
 
 
+class Visit(BaseModel, strict=True):
+    """Takes no text for a date, unless it is JSON."""
+
+    day: date
+
+
 @pytest.mark.parametrize(
     ("type", "args", "expected"),
     [
@@ -44,6 +51,7 @@ class Point:
         (int, {"result": 7}, 7),
         (list[Point], {"result": [{"x": 1}]}, [Point(1)]),
         (dict[str, int], {"a": 1}, {"a": 1}),
+        (Visit, {"day": "2026-05-04"}, Visit(day=date(2026, 5, 4))),
     ],
 )
 async def test_the_output_is_of_its_type(type: Any, args: Any, expected: Any) -> None:
@@ -108,6 +116,18 @@ async def test_the_session_goes_on_after_a_typed_output() -> None:
     async with fresh_store() as store:
         await agent.run("Go", session="s", store=store)
         assert (await agent.run("Again", session="s", store=store)).output == Point(2)
+
+
+async def test_the_output_of_an_agent_with_another_type_is_not_its_own() -> None:
+    """Nor is that of its own last version: it is asked for what it is after today."""
+    before = make([call("final_result", x=1)], output_type=Point)
+    agent = make([call("final_result", x=1), call("final_result", result=7)], output_type=int)
+    talker = make([call("final_result", x=1), "A point."])
+    async with fresh_store() as store:
+        for session, one, output in (("s", agent, 7), ("t", talker, "A point.")):
+            await before.run("Go", session=session, store=store)
+            assert (await one.resume(session, store=store)).output == output
+            assert (await one.resume(session, store=store)).output == output
 
 
 def test_what_has_no_schema_is_refused_at_once() -> None:

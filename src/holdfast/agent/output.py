@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic
 
+import msgspec
 from msgspec import Struct
 
 from ..errors import BadInput
@@ -70,7 +72,8 @@ class Output(Generic[OutputT]):
 
     def _read(self, given: Mapping[str, Json]) -> Any:
         assert self._adapter is not None
-        return self._adapter.validate_python(given["result"] if self._wrapped else given)
+        # As JSON, which a model speaks: a strict type takes no text for a date from Python.
+        return self._adapter.validate_json(msgspec.json.encode(given["result"] if self._wrapped else given))
 
     def find(self, seen: Sequence[AnyMessage]) -> Ended | Misses | None:
         """The output, if the model has given it in what it has `seen`; None if it is the model's turn.
@@ -98,7 +101,9 @@ class Output(Generic[OutputT]):
         for call, given in zip(reply.tool_calls, results.blocks, strict=False):
             if call.name == FINAL and _is_value(given):
                 assert isinstance(given, ToolResult)
-                return Ended(self._read(given.value))
+                # Of another agent's type, or of what this one was before: then it is no output.
+                with suppress(ValueError, KeyError):
+                    return Ended(self._read(given.value))
         return None
 
     def _miss(self, seen: Sequence[AnyMessage]) -> Misses:
