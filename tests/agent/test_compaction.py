@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import BadInput, Compaction, Prompt, Session, ToolCall
+from holdfast import BadInput, Budget, Compaction, Prompt, Session, ToolCall
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
 
@@ -45,6 +45,23 @@ async def test_what_is_kept_stays_in_order_through_several_compactions() -> None
         assert await _texts(session) == ["all of it"]
         await session.flush()
         assert await texts(store, "s") == ["user: all of it"]
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+async def test_a_message_that_waited_for_the_end_of_the_step_is_not_lost(keep: int) -> None:
+    """It was sent before the reply that it stands after."""
+    async with fresh_store() as store:
+
+        async def compact(session: Session) -> Compaction | None:
+            if len(session.transcript) == 1:
+                await store.submit("s", "One more thing")
+                return None
+            return Compaction(message="summary", keep=keep)
+
+        agent = make([call("look", what="x"), "Done."], compact=compact, budget=Budget(tokens=100_000))
+        await agent.run("Go", session="s", store=store)
+        said = await texts(store, "s")
+        assert (said[0], said[-2:]) == ("user: summary", ["user: One more thing", "assistant: Done."])
 
 
 async def _texts(session: Session) -> list[str]:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..entries import Span, TranscriptCompacted
 from ..errors import BadInput
 from ..fold import SessionState
 from ..messages import Message, as_message, encode_message, shape_of
+from ..transcript import Item
 
 
 def compaction(state: SessionState, message: str | Message, keep: int) -> tuple[TranscriptCompacted, bytes]:
     """The entry that replaces all but the last `keep` messages, and its content."""
     items = state.transcript_fold.items
-    gone = items[: max(0, len(items) - keep)]
+    cut = max(0, len(items) - keep)
+    # A message that waited for the end of a step stands after a reply of a later entry, and would go with it.
+    while _is_torn(items[:cut], items[cut:]):
+        cut -= 1
+    gone = [item.seq for item in items[:cut]]
     if keep < 0 or not gone:
         raise BadInput(f"compact(keep={keep}): the transcript has {len(items)} messages")
     found = as_message(message)
@@ -19,4 +26,10 @@ def compaction(state: SessionState, message: str | Message, keep: int) -> tuple[
         raise BadInput("what replaces messages is one of the user's, without calls and results")
     if not state.continuable:
         raise BadInput(f"compact() waits for the end of the step: {state.problems[0]}")
-    return TranscriptCompacted(span=Span(first=gone[0].seq, last=gone[-1].seq)), encode_message(found)
+    return TranscriptCompacted(span=Span(first=min(gone), last=max(gone))), encode_message(found)
+
+
+def _is_torn(gone: Sequence[Item], kept: Sequence[Item]) -> bool:
+    """Whether the entries of what goes span one that is kept; results have their reply's, and go with it."""
+    last = max((item.seq for item in gone), default=0)
+    return any(item.seq <= last for item in kept if item.results is None)

@@ -266,7 +266,8 @@ class Session(SessionView):
     async def compact(self, message: str | Message, *, keep: int) -> None:
         """Replace all but the last `keep` messages by one of the user's; the journal keeps the original.
 
-        A reply and the results of its calls stay together, so one message more may go.
+        A reply and the results of its calls stay together, so one message more may go; more are kept where
+        one of those to keep was sent while the model worked.
         """
         body, content = compaction(self._state, message, keep)
         self.record(body, content=content)
