@@ -69,9 +69,9 @@ class Asker(Struct, frozen=True, kw_only=True):
         ) as request:
             reply = await self._listen(prompt, tell)
             cost_usd = find_cost_usd(self.model.name, reply.usage, price=self.price)
-            await request.reply(
-                sign(reply.message), usage=reply.usage, cost_usd=cost_usd or 0.0, model=reply.model
-            )
+            if cost_usd is None:
+                cost_usd = held.usd  # Of counts that make no sense nobody knows what they cost.
+            await request.reply(sign(reply.message), usage=reply.usage, cost_usd=cost_usd, model=reply.model)
 
     async def _listen(self, prompt: Prompt, tell: Tell) -> Reply:
         reply: Reply | None = None
