@@ -186,6 +186,23 @@ async def test_a_delegate_hits_the_wall_of_its_share(world: World) -> None:
         assert outcome.usage.tokens <= 20_000
 
 
+@pytest.mark.parametrize("own", [None, Budget(steps=9)])
+@pytest.mark.parametrize("cap", [1, 2, 3, 5])
+async def test_steps_of_delegates_keep_to_the_cap_too(world: World, cap: int, own: Budget | None) -> None:
+    """The step that the parent is in is one of them."""
+    helper = make(lambda prompt: _look(len(prompt.messages)), world, name="helper", budget=own)
+    agent = make(
+        lambda prompt: call("helper", task=f"Look {len(prompt.messages)}"),
+        world,
+        tools=[helper.as_tool()],
+        budget=Budget(steps=cap),
+    )
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert (outcome.status, outcome.reason) == ("failed", "budget_spent")
+        assert (await store.load("s")).budget.steps == cap
+
+
 def _look(number: int) -> Reply:
     said = Message(role="assistant", blocks=(call("look", what=str(number)),))
     return Reply(message=said, usage=Usage(input_tokens=200, output_tokens=200))

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 import anyio
+from msgspec.structs import replace
 
 from ..budget import Budget, BudgetState, Reservation, Usage
 from ..entries import DelegateEnded, DelegateStarted
@@ -106,6 +107,9 @@ async def release_abandoned(parent: Session) -> None:
 
 async def _start(parent: Session, delegate: Session, own: Budget) -> None:
     budget = parent.budget
+    if parent.state.transcript_fold.in_step:
+        # The parent's own step counts only once it has ended, and is not to be had a second time.
+        budget = replace(budget, steps=budget.steps + 1)
     share = _share_of(parent.id, budget, own)
     # The caps of a session are on all that it ever spends, also before it waited for a person.
     spent = delegate.budget
