@@ -186,6 +186,32 @@ async def test_a_delegate_hits_the_wall_of_its_share(world: World) -> None:
         assert outcome.usage.tokens <= 20_000
 
 
+async def test_a_delegate_that_was_deleted_is_not_begun_anew(world: World) -> None:
+    """It would do again what it did before, and what it spent would be forgotten."""
+    helper = make([call("mail"), call("fire", what="bob"), "Fired."], world, name="helper")
+
+    @helper.registry.add
+    @holdfast.tool(side_effects={"mutate"}, scope="call")
+    async def mail() -> str:
+        """Send a mail."""
+        return world.do("mail")
+
+    agent = make(
+        [call("helper", task="Fire bob"), "Never mind."],
+        world,
+        tools=[helper.as_tool()],
+        budget=Budget(tokens=100_000),
+    )
+    async with fresh_store() as store:
+        before = await agent.run("Go", session="s", store=store)
+        await store.delete(before.waiting[0].session)
+        outcome = await agent.resume("s", store=store)
+        assert outcome.output == "Never mind."
+        assert outcome.usage.tokens > before.usage.tokens
+        assert "is gone" in (await texts(store, "s"))[2]
+    assert world.done == ["mail"]
+
+
 @pytest.mark.parametrize("own", [None, Budget(steps=9)])
 @pytest.mark.parametrize("cap", [1, 2, 3, 5])
 async def test_steps_of_delegates_keep_to_the_cap_too(world: World, cap: int, own: Budget | None) -> None:

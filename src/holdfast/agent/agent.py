@@ -342,14 +342,16 @@ class Agent(Generic[DepsT, OutputT]):
         parent = ctx.session
         lineage = check_depth(parent)
         link = Parent(session=parent.id, run=current_run(parent.id), call=ctx.call_id)
+        id = derive_id(parent.id, name, ctx.key)
         opening = Session(
             parent.engine,
-            derive_id(parent.id, name, ctx.key),
+            id,
             wait_s=2 * LEASE_TERM_S,
             cadence="step",
             labels={},
             parent=link,
-            create=True,
+            # Begun anew, it would do again what it has done.
+            create=id not in parent.state.facts.delegates,
         )
         try:
             async with opening as session:
@@ -357,6 +359,8 @@ class Agent(Generic[DepsT, OutputT]):
                 outcome = await self._delegate(parent, session, task, ctx.deps, link)
         except LeaseHeld as held:
             raise Waits(f"{name}: {held}") from held
+        except NotFound as gone:
+            raise DelegateFailed(f"what it did and said is gone: {gone}") from gone
         if outcome.status == "waiting":
             raise Waits(f"{name} waits in session {outcome.session}: {outcome.reason}")
         if outcome.status != "completed":
