@@ -83,6 +83,12 @@ def fresh_run_id(agent: str | None) -> RunId:
     return RunId(str(uuid.uuid4()))
 
 
+def fresh_session_id(agent: str | None) -> SessionId:
+    """`{agent}-{8 hex}` when the agent has a name that fits into an id, else `session-{8 hex}`."""
+    fits = agent is not None and _ID.fullmatch(agent) and len(agent) <= 180
+    return SessionId(f"{agent if fits else 'session'}-{secrets.token_hex(4)}")
+
+
 def fresh_uid() -> str:
     """A random name that no other session, holder or salt will ever have."""
     return secrets.token_hex(16)

@@ -82,6 +82,13 @@ async def test_without_a_session_every_run_has_its_own() -> None:
         assert first.session != second.session
 
 
+async def test_any_name_of_an_agent_will_do_for_a_session_of_its_own() -> None:
+    async with fresh_store() as store:
+        for name, begins in (("clerk", "clerk-"), ("Head clerk (2nd)", "session-"), ("x" * 200, "session-")):
+            outcome = await make(["Fine."], name=name).run("Go", store=store)
+            assert outcome.session.startswith(begins)
+
+
 async def test_what_was_said_is_recorded_with_model_instructions_and_tools() -> None:
     agent = make(["Hello."], name="clerk", instructions="Be kind.")
     async with fresh_store() as store:

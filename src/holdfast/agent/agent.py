@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -15,7 +14,7 @@ from typing_extensions import TypeVar
 from ..budget import Budget
 from ..entries import Parent
 from ..errors import BadInput, LeaseHeld, NotFound
-from ..ids import RunId, SessionId
+from ..ids import RunId, SessionId, fresh_session_id
 from ..limits import (
     CRASHES_MAX,
     LEASE_TERM_S,
@@ -253,7 +252,7 @@ class Agent(Generic[DepsT, OutputT]):
         if isinstance(given, Session):
             yield given
             return
-        chosen = given or f"{self.name or 'session'}-{secrets.token_hex(4)}"
+        chosen = given or fresh_session_id(self.name)
         if store is None:
             async with open_store() as own:
                 async with self.open_session(
