@@ -131,6 +131,34 @@ async def test_the_summary_reaches_everybody_and_stays_unless_it_is_cleared() ->
         assert (await store.load("s")).summary == "all agree"
 
 
+@pytest.mark.parametrize("window", [1, 2, 3])
+async def test_the_narrowest_window_shows_an_agent_its_own_calls_with_their_results(window: int) -> None:
+    """Without them it would ask for the same for ever, and a moderator's decision would not be heard."""
+    seen: list[Prompt] = []
+
+    def look(prompt: Prompt) -> Any:
+        seen.append(prompt)
+        return "Seen." if prompt.messages[-1].role == "tool" else call("look", what="x")
+
+    thread = Thread(
+        [speaker("a", look, tools=make_tools(World()))], moderator=moderator(GO, STOP), window=window
+    )
+    async with fresh_store() as store:
+        outcome = await thread.run("Discuss", session="s", store=store)
+        assert (outcome.status, outcome.output) == ("completed", "Seen.")
+    assert not any(holdfast.find_problems(prompt.messages) for prompt in seen)
+    assert all(prompt.messages[0].text == "Discuss" for prompt in seen)
+
+
+async def test_a_thread_goes_on_from_what_another_program_left() -> None:
+    async with fresh_store() as store:
+        async with store.session("s") as session:
+            await session.add("Discuss")
+            await session.add({"role": "assistant", "content": "Let us."}, format="openai")
+        outcome = await Thread([speaker("a")], max_iterations=1).resume("s", store=store)
+        assert (outcome.status, outcome.output) == ("completed", "a 1")
+
+
 async def test_advisors_speak_in_every_iteration() -> None:
     thread = Thread([speaker("a")], advisors=[speaker("b")], max_iterations=2)
     async with fresh_store() as store:

@@ -34,16 +34,17 @@ class Seat(Part, frozen=True, kw_only=True):
             seen.append(_GO_ON)
         if self.window is None or len(seen) <= self.window + 1:
             return seen
-        recent = seen[-self.window :]
-        while recent and recent[0].role == "tool":
-            del recent[0]  # The call that it answers is no longer there.
-        return [seen[0], *recent]
+        first = len(seen) - self.window
+        while first > 0 and seen[first].role == "tool":
+            first -= 1  # Results come with the calls that they answer.
+        return [seen[0], *seen[max(first, 1) :]]
 
     def _spoke_last(self, seen: Sequence[AnyMessage]) -> bool:
         """Whether nobody was heard since this agent's last turn: then it must be asked to go on."""
-        own = [one for one in seen[-2:] if isinstance(one, Message) and one.role == "assistant"]
-        last = seen[-1].role if seen else "user"
-        return last in ("assistant", "tool") and mark_of(own[-1]) != self.metadata[MARK]
+        if not seen or seen[-1].role not in ("assistant", "tool"):
+            return False
+        reply = next((one for one in reversed(seen) if one.role == "assistant"), None)
+        return not isinstance(reply, Message) or mark_of(reply) != self.metadata[MARK]
 
     def instruct(self, session: Session, instructions: str) -> str:
         """The running summary comes with the instructions."""
