@@ -504,3 +504,26 @@ def test_ctrl_c_ends_a_wait_and_harms_nothing(store_url: StoreUrl, monkeypatch: 
         assert list(tail) == []
         assert step(session, "goes on") == 1
         assert texts(store.load("s").transcript) == ["goes on"]
+
+
+def test_a_forked_child_is_told_that_the_store_is_its_parents(tmp_path: Path) -> None:
+    """The thread that would do the work did not come along: an error at once, and it leaves the block."""
+    url = f"sqlite:{tmp_path}/agents.db"
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        with blocking.open_store(url) as store, store.session("s") as session:
+            step(session, "one")
+            if (grandchild := os.fork()) == 0:
+                signal.alarm(20)
+                for use in (lambda: store.load("s"), lambda: step(session, "two")):
+                    with pytest.raises(Closed, match="parent of this process"):
+                        use()
+                    refused += 1
+            else:
+                assert os.waitpid(grandchild, 0)[1] == 0
+                step(session, "three")
+        os._exit(0 if grandchild or refused == 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    with blocking.open_store(url) as store:
+        assert texts(store.load("s").transcript) == ["one", "three"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from threading import Event
+from threading import Event, Thread
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -20,10 +21,18 @@ class Loop:
     """The event loop in its thread. Whatever it is given runs in a copy of the caller's context."""
 
     def __init__(self, portal: BlockingPortal) -> None:
-        self._portal = portal
+        self._portal, self._pid = portal, os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the thread is one of this process: a fork takes none of them along."""
+        return self._pid == os.getpid()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Have it done, and wait for it."""
+        if not self.is_here:
+            work.close()
+            raise Closed("the store was opened in the parent of this process: open it here")
         task = _Task(work)
         try:
             return self._start(task).result()
@@ -46,6 +55,10 @@ class Loop:
             self._portal.call(task.stop)
             task.ended.wait()
 
+    def stop(self, *, cancel: bool) -> None:
+        """End it when nothing is left to do, or cancel what is."""
+        self._portal.call(self._portal.stop, cancel)
+
     @contextmanager
     def inside(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """The block of an `async with`."""
@@ -55,14 +68,17 @@ class Loop:
 
     @contextmanager
     def leaving(self, manager: AbstractAsyncContextManager[Any]) -> Iterator[None]:
-        """The block of an `async with` that was entered before."""
+        """The block of an `async with` that was entered before. A forked child has nothing to leave."""
         try:
             yield
         except BaseException as error:
+            if not self.is_here:
+                raise
             if not self.wait(manager.__aexit__(type(error), error, error.__traceback__)):
                 raise
         else:
-            self.wait(manager.__aexit__(None, None, None))
+            if self.is_here:
+                self.wait(manager.__aexit__(None, None, None))
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """The items, one by one, as they are asked for."""
@@ -74,6 +90,28 @@ class Loop:
                 with suppress(Closed):
                     self.wait(items.aclose())
             raise
+
+
+@contextmanager
+def start_loop() -> Iterator[Loop]:
+    """The loop for the block. anyio has the same, but there a forked child that ends waits for ever."""
+    ready: Future[Loop] = Future()
+
+    async def serve() -> None:
+        async with BlockingPortal() as portal:
+            ready.set_result(Loop(portal))
+            await portal.sleep_until_stopped()
+
+    thread = Thread(target=anyio.run, args=(serve,), daemon=True, name="holdfast-blocking")
+    thread.start()
+    loop, cancel = ready.result(), True
+    try:
+        yield loop
+        cancel = False
+    finally:
+        if loop.is_here:
+            loop.stop(cancel=cancel)
+            thread.join()
 
 
 class _Task(Generic[T]):

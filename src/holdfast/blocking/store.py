@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from anyio.from_thread import start_blocking_portal
-
 from ..diff import Diff
 from ..entries import Entry, Parent, SessionStatus, Verdict
 from ..facts import Checkpoint, RunInfo
@@ -23,7 +21,7 @@ from ..session.cadence import Cadence
 from ..session.claim import OperationVerdict
 from ..store.driver import Driver
 from ..values import Codec
-from .loop import Loop
+from .loop import Loop, start_loop
 from .session import Session
 
 
@@ -38,10 +36,8 @@ def open_store(
 ) -> Iterator[Store]:
     """The store that `url` names, as in `holdfast.open_store`: `with blocking.open_store(…) as store`."""
     opening = async_store.open_store(url, create=create, lease_s=lease_s, linger_s=linger_s, codecs=codecs)
-    with start_blocking_portal() as portal:
-        loop = Loop(portal)
-        with loop.inside(opening) as store:
-            yield Store(loop, store)
+    with start_loop() as loop, loop.inside(opening) as store:
+        yield Store(loop, store)
 
 
 class Store:
