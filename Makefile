@@ -18,7 +18,7 @@ demo: $(CORE) ## an agent is killed right after it paid, and pays once; installs
 	@$(VENV)/bin/python -m holdfast.demo
 
 test: $(DEV) ## every test but the full-size suites
-	@$(VENV)/bin/pytest -m "not long"
+	@$(VENV)/bin/pytest -m "not long" -n auto --dist worksteal
 
 test-long: $(DEV) ## the full-size crash, chaos and power-cut suites
 	@$(VENV)/bin/pytest -m long

@@ -196,14 +196,15 @@ class _Talk:
             return self._conclude("failed", reason="no_message", error=why)
         while True:
             await self._mark()
+            await self._write_log()
             place = self._place()
             if place.stopped:
                 return self._conclude("completed")
             if self._count_turns() - place.turns_before >= max_iterations:
                 return self._conclude("completed", reason="iteration_limit")
             unfinished = await self._iterate(place)
-            await self._write_log()
             if unfinished is not None:
+                await self._write_log()
                 return unfinished
 
     async def _iterate(self, place: Place) -> Outcome[str] | None:
