@@ -30,6 +30,7 @@ from holdfast.store.url import find_driver
         ("sqlite:///agents.db", "'sqlite:agents.db' is relative, 'sqlite:/agents.db' is absolute"),
         ("sqlite://agents.db", "'sqlite:agents.db' is relative"),
         ("dir:///var/agents", "'dir:var/agents' is relative, 'dir:/var/agents' is absolute"),
+        ("sqlite::memory:", "'memory:'"),
         ("sqlite:a\0b", "NUL"),
         ("dir:a\0b", "NUL"),
     ],
@@ -73,6 +74,18 @@ def test_a_driver_object_is_taken_as_it_is() -> None:
     """People bring their own."""
     driver = MemoryDriver()
     assert find_driver(driver, create=False)() is driver
+
+
+def test_what_is_no_driver_is_refused() -> None:
+    """At once, and not where it would be used."""
+    with pytest.raises(BadUrl, match="5 is no store"):
+        open_store(5)  # type: ignore[arg-type]
+
+
+def test_a_directory_is_no_sqlite_file(tmp_path: Path) -> None:
+    """The error names what was probably meant."""
+    with pytest.raises(BadUrl, match=f"is a directory.*'dir:{tmp_path}'"):
+        find_driver(f"sqlite:{tmp_path}", create=True)()
 
 
 def test_a_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ def find_driver(url: str | Path | Driver | None, *, create: bool) -> OpenDriver:
         return lambda: _open_sqlite(Path(url), create)
     if not isinstance(url, str):
         driver = url
+        if not hasattr(driver, "commit"):
+            raise BadUrl(f"{url!r} is no store: pass a URL such as 'sqlite:agents.db', a Path or a driver")
         return lambda: driver
     scheme, colon, rest = url.partition(":")
     if not colon:
@@ -44,6 +46,8 @@ def find_driver(url: str | Path | Driver | None, *, create: bool) -> OpenDriver:
         )
     elif not rest.strip():
         raise BadUrl(f"{url!r} has no path; write for example '{scheme}:agents{_ENDING[scheme]}'")
+    elif rest == ":memory:":
+        raise BadUrl(f"{url!r}: a store that nothing outlives is 'memory:'")
     elif "\0" in rest:
         raise BadUrl(f"{url!r} holds a NUL character")
     return lambda: opener(Path(rest).expanduser(), create)

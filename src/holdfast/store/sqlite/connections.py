@@ -44,6 +44,8 @@ class Connections:
         self._idle: list[apsw.Connection] = []
         if not create and not path.exists():
             raise NotFound(f"there is no store at {path}")
+        if path.is_dir():
+            raise BadUrl(f"{path} is a directory; a sqlite: store is a file. Did you mean 'dir:{path}'?")
         with self._translated():
             if create:
                 _make_directories(path.parent)
