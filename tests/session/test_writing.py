@@ -8,7 +8,7 @@ from typing import Literal
 import anyio
 import pytest
 
-from holdfast import BadInput, Every, Session, Store, open_store
+from holdfast import BadInput, Closed, Every, Session, Store, open_store
 from holdfast.store.driver import Append, Outcome
 from holdfast.store.memory import MemoryDriver
 from tests.session.scenes import StoreUrl, collect, eventually, kinds, step, texts
@@ -206,3 +206,16 @@ async def test_an_error_inside_the_block_closes_the_session_properly(store_url: 
             pytest.fail("the error was swallowed")
         async with two.session("s") as session:
             assert texts(session.transcript) == ["before"]
+
+
+async def test_a_session_that_was_not_entered_says_so(store_url: StoreUrl) -> None:
+    """Nothing was opened, and nothing is written."""
+    async with open_store(store_url) as store:
+        session = store.session("s")
+        for use in (session.add("hello"), session.checkpoint(), session.set("k", 1)):
+            with pytest.raises(Closed, match="async with"):
+                await use
+        with pytest.raises(Closed, match="async with"):
+            _ = session.transcript
+        assert await collect(store.sessions()) == []
+        assert not hasattr(session, "no_such_thing")

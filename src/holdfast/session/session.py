@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import anyio
 from msgspec.structs import replace
@@ -93,6 +93,13 @@ class Session(SessionView):
         return cls(engine, id, wait_s=wait_s, cadence="step", labels={}, parent=None, create=False)
 
     # -- opening and closing ------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # To a type checker, this would say that every name is there.
+
+        def __getattr__(self, name: str) -> object:
+            if name in ("_state", "_channel"):
+                raise Closed(f"session {self.id!r} is not open: use `async with store.session(…) as session`")
+            raise AttributeError(f"a session has no {name!r}", name=name, obj=self)
 
     async def __aenter__(self) -> Session:
         taken = await take(
