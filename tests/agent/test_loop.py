@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import Agent, BadInput, LeaseHeld, ModelError, NotFound, ScriptedModel
+from holdfast import Agent, BadId, BadInput, LeaseHeld, ModelError, NotFound, ScriptedModel
 from holdfast.entries import ModelFailed, RunStarted
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
@@ -408,5 +408,22 @@ async def _leave_open(store: holdfast.Store, name: str, agent: str) -> None:
 def test_nonsense_is_refused_when_an_agent_is_made() -> None:
     with pytest.raises(BadInput, match="max_steps=0"):
         Agent(ScriptedModel([]), max_steps=0)
+    with pytest.raises(BadInput, match="5 is no model"):
+        Agent(5)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="needs a name"):
         Agent(ScriptedModel([])).as_tool()
+
+
+async def test_nonsense_is_refused_before_anything_is_written() -> None:
+    agent = make(["Hello."])
+    async with fresh_store() as store:
+        for empty in ("", " \n"):
+            with pytest.raises(BadInput, match="the message is empty"):
+                await agent.run(empty, session="s", store=store)
+            with pytest.raises(BadInput, match="the message is empty"):
+                await anext(agent.stream(empty, session="s", store=store))
+        with pytest.raises(BadInput, match="not an open store"):
+            await agent.run("Hi", session="s", store="sqlite:a.db")  # type: ignore[arg-type]
+        with pytest.raises(BadId, match="must not be empty"):
+            await agent.resume("", store=store)
+        assert [head async for head in store.sessions()] == []

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import (
+    BadInput,
     Budget,
     Message,
     Outcome,
@@ -154,6 +155,12 @@ def test_everything_that_was_interrupted_is_taken_up(tmp_path: Path) -> None:
     with blocking.open_store(url) as store:
         assert [one.output for one in agent.resume_all(store)] == ["One two."]
         assert agent.resume_all(store) == []
+
+
+def test_a_url_is_not_an_open_store() -> None:
+    """The error says how to get one."""
+    with pytest.raises(BadInput, match=r"blocking\.open_store"):
+        make(["Hello."]).run("Hi", session="s", store="sqlite:a.db")  # type: ignore[arg-type]
 
 
 def _die(prompt: Prompt) -> str:

@@ -81,6 +81,11 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> None:
         if max_steps < 1 or max_tokens < 1:
             raise BadInput(f"max_steps={max_steps} and max_tokens={max_tokens} are at least 1")
+        if not isinstance(model, str) and not hasattr(model, "ask"):
+            raise BadInput(
+                f"{model!r} is no model: give a name such as 'anthropic:claude-sonnet-5', what "
+                "holdfast.open_model gives, or an object with `name` and `ask`"
+            )
         self.name = name
         self._given, self._budget = model, budget
         self._price, self._max_tokens, self._retry = price, max_tokens, retry
@@ -137,6 +142,7 @@ class Agent(Generic[DepsT, OutputT]):
         named by its id, or given as it was opened. Without a `session` there is a new one; without a `store`,
         `HOLDFAST_STORE` names it.
         """
+        refuse_silence(message)
         async with self.open_session(session, store, labels=labels, cadence=cadence, wait_s=wait_s) as opened:
             return await self._drive(opened, message, deps=deps, run_id=run_id, parent=parent)
 
@@ -175,6 +181,7 @@ class Agent(Generic[DepsT, OutputT]):
         """
         if message is None and session is None:
             raise BadInput("stream() needs a message, or the session to go on with")
+        refuse_silence(message)
 
         async def work(tell: Tell) -> None:
             create = message is not None
@@ -252,7 +259,11 @@ class Agent(Generic[DepsT, OutputT]):
         if isinstance(given, Session):
             yield given
             return
-        chosen = given or fresh_session_id(self.name)
+        if store is not None and not isinstance(store, Store):
+            raise BadInput(
+                f"store={store!r} is not an open store: `async with open_store(…) as store` gives one"
+            )
+        chosen = given if given is not None else fresh_session_id(self.name)
         if store is None:
             async with open_store() as own:
                 async with self.open_session(
@@ -376,3 +387,9 @@ class Agent(Generic[DepsT, OutputT]):
         async with working_for(parent, session, self._budget):
             message = None if len(session.transcript) else task
             return recorded or await self._drive(session, message, deps=deps, parent=link)
+
+
+def refuse_silence(message: object) -> None:
+    """Providers refuse a message without a word, and would do so again at every later attempt."""
+    if isinstance(message, str) and not message.strip():
+        raise BadInput("the message is empty; to go on without one, use resume")

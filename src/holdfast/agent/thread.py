@@ -25,7 +25,7 @@ from ..session.rewind import return_to
 from ..session.run import Run
 from ..session.session import Session
 from ..session.store import Store
-from .agent import Agent
+from .agent import Agent, refuse_silence
 from .experiment import LogFile
 from .loop import Drive, digest_of, tell_nobody
 from .outcome import Outcome, OutcomeStatus, conclude
@@ -124,6 +124,7 @@ class Thread:
         wait_s: float = 0,
     ) -> Outcome[str]:
         """Give the thread a topic, and let it go on until it is stopped, or has had its iterations."""
+        refuse_silence(message)
         opening = self._first.open_session(session, store, labels=labels, wait_s=wait_s)
         async with opening as opened:
             return await self._drive(opened, message, deps)

@@ -14,6 +14,7 @@ from ..agent.outcome import Event, Outcome, OutputT
 from ..agent.prices import Price
 from ..budget import Budget
 from ..entries import Parent
+from ..errors import BadInput
 from ..limits import (
     CRASHES_MAX,
     REPEATS_MAX,
@@ -172,6 +173,10 @@ def _reach(
     if isinstance(session, Session):
         yield session._loop, session._session, None
     elif store is not None:
+        if not isinstance(store, Store):
+            raise BadInput(
+                f"store={store!r} is not an open store: `with blocking.open_store(…) as store` gives one"
+            )
         yield store._loop, session, store._store
     else:
         with open_store() as own:
