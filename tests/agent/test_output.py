@@ -130,6 +130,9 @@ async def test_the_output_of_an_agent_with_another_type_is_not_its_own() -> None
             assert (await one.resume(session, store=store)).output == output
 
 
-def test_what_has_no_schema_is_refused_at_once() -> None:
-    with pytest.raises(BadInput, match="output_type"):
-        Agent(ScriptedModel([]), output_type=type("Odd", (), {}))
+@pytest.mark.parametrize("odd", [type("Odd", (), {}), type, "Undefined", 5])
+def test_what_has_no_schema_is_refused_at_once(odd: Any) -> None:
+    """In one line."""
+    with pytest.raises(BadInput, match="output_type") as caught:
+        Agent(ScriptedModel([]), output_type=odd)
+    assert "\n" not in str(caught.value)

@@ -45,12 +45,10 @@ class Output(Generic[OutputT]):
         self._wrapped = False
         self.tool: AnyTool | None = None
         if type is not None and type is not str:
-            self._adapter = _adapter_of(type)
-            self.tool = self._make_tool()
+            self._adapter, schema = _adapt(type)
+            self.tool = self._make_tool(schema)
 
-    def _make_tool(self) -> AnyTool:
-        assert self._adapter is not None
-        schema = self._adapter.json_schema()
+    def _make_tool(self, schema: dict[str, Any]) -> AnyTool:
         self._wrapped = schema.get("type") != "object"
         if self._wrapped:
             definitions = schema.pop("$defs", {})
@@ -131,10 +129,12 @@ def _is_value(block: object) -> bool:
     return isinstance(block, ToolResult) and not block.is_error and isinstance(block.value, dict)
 
 
-def _adapter_of(type: Any) -> TypeAdapter[Any]:
-    from pydantic import PydanticSchemaGenerationError, TypeAdapter  # Only here: importing it takes a while.
+def _adapt(type: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    from pydantic import PydanticUserError, TypeAdapter  # Only here: importing it takes a while.
 
     try:
-        return TypeAdapter(type)
-    except PydanticSchemaGenerationError as error:
-        raise BadInput(f"output_type={type!r}: {error}") from error
+        adapter = TypeAdapter(type)
+        return adapter, adapter.json_schema()
+    except PydanticUserError as error:
+        why = error.message.partition("\n")[0]
+        raise BadInput(f"output_type={type!r} cannot be described to a model: {why}") from error
