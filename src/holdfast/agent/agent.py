@@ -38,7 +38,7 @@ from ..tools.running import InDoubtPolicy
 from ..tools.tool import AnyTool, Retry, tool
 from .asking import Asker
 from .delegate import DelegateFailed, check_depth, derive_id, is_held, refuse_delegate, working_for
-from .loop import Compact, Drive, Makeup, Tell, digest_of, tell_nobody
+from .loop import Compact, Drive, Makeup, Tell, digest_of, driving, tell_nobody
 from .model import Model
 from .outcome import Event, Outcome, OutputT, conclude
 from .output import Ended, Output
@@ -292,20 +292,21 @@ class Agent(Generic[DepsT, OutputT]):
         tell: Tell = tell_nobody,
     ) -> Outcome[OutputT]:
         makeup = self.makeup
-        own = self._budget if Lineage.of(session) is None else None
-        if own is not None and session.budget.caps != own:
-            await session.set_budget(own)
-        makeup.asker.check(session.budget)
-        await refuse_delegate(session)
-        async with session.run(
-            agent=self.name,
-            run_id=run_id,
-            parent=parent,
-            model=makeup.asker.model.name,
-            instructions=makeup.instructions,
-            tools=digest_of(makeup.list_tools()),
-        ) as run:
-            return await Drive(makeup, session, run, deps=deps, tell=tell).go(message)
+        with driving(session):
+            own = self._budget if Lineage.of(session) is None else None
+            if own is not None and session.budget.caps != own:
+                await session.set_budget(own)
+            makeup.asker.check(session.budget)
+            await refuse_delegate(session)
+            async with session.run(
+                agent=self.name,
+                run_id=run_id,
+                parent=parent,
+                model=makeup.asker.model.name,
+                instructions=makeup.instructions,
+                tools=digest_of(makeup.list_tools()),
+            ) as run:
+                return await Drive(makeup, session, run, deps=deps, tell=tell).go(message)
 
     def _find_recorded(
         self, session: Session, *ends: Literal["completed", "failed"]

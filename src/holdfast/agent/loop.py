@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import BudgetSpent, ModelError
+from ..errors import BadInput, BudgetSpent, ModelError
 from ..ids import RunId
 from ..messages import AnyMessage, ForeignMessage, Json, Message, ToolCall, calls_of
 from ..session.run import Run
@@ -233,6 +234,21 @@ class Drive(Generic[OutputT]):
     def _fail(self, reason: str, error: str) -> Outcome[OutputT]:
         self._run.fail(reason, error)
         return conclude(self._session, self._run.id, "failed", reason=reason, error=error)
+
+
+@contextmanager
+def driving(session: Session) -> Iterator[None]:
+    """One at a time: a second drive would take the calls of the first for ones that were left unfinished."""
+    if Drive in session.extensions:
+        raise BadInput(
+            f"session {session.id!r} is driven already: send it a message with store.submit(…), or give the "
+            "tool or task that wants to drive it a session of its own"
+        )
+    session.extensions[Drive] = True
+    try:
+        yield
+    finally:
+        del session.extensions[Drive]
 
 
 def digest_of(tools: Iterable[ToolSpec]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from ..session.session import Session
 from ..session.store import Store
 from .agent import Agent, refuse_silence
 from .experiment import LogFile
-from .loop import Drive, digest_of, tell_nobody
+from .loop import Drive, digest_of, driving, tell_nobody
 from .outcome import Outcome, OutcomeStatus, conclude
 from .output import Ended
 from .seats import MARK, Seat, ThreadRole, mark_of
@@ -139,22 +139,23 @@ class Thread:
     async def _drive(
         self, session: Session, message: str | Message | ForeignMessage | None, deps: object
     ) -> Outcome[str]:
-        if self._budget is not None and session.budget.caps != self._budget:
-            await session.set_budget(self._budget)
-        for agent, _ in self._cast.values():
-            agent.makeup.asker.check(session.budget)
-        config = {
-            "cast": {name: role for name, (_, role) in self._cast.items()},
-            "max_iterations": self._max_iterations,
-            "window": self._window,
-        }
-        async with session.run(agent=self.name, config=config) as run:
-            talk = _Talk(
-                self._cast, session, run, deps, order=self._order, window=self._window, log=self._log
-            )
-            outcome = await talk.go(message, self._max_iterations)
-            _end(run, outcome)
-            return outcome
+        with driving(session):
+            if self._budget is not None and session.budget.caps != self._budget:
+                await session.set_budget(self._budget)
+            for agent, _ in self._cast.values():
+                agent.makeup.asker.check(session.budget)
+            config = {
+                "cast": {name: role for name, (_, role) in self._cast.items()},
+                "max_iterations": self._max_iterations,
+                "window": self._window,
+            }
+            async with session.run(agent=self.name, config=config) as run:
+                talk = _Talk(
+                    self._cast, session, run, deps, order=self._order, window=self._window, log=self._log
+                )
+                outcome = await talk.go(message, self._max_iterations)
+                _end(run, outcome)
+                return outcome
 
 
 def _end(run: Run, outcome: Outcome[str]) -> None:

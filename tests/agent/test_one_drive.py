@@ -1,0 +1,52 @@
+"""A session has one drive of the loop at a time, whoever asks for another."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+import holdfast
+from holdfast import BadInput, ScriptedModel, Thread, ToolContext
+from tests.agent.stage import World, call, fresh_store, make, texts
+
+
+async def test_a_tool_cannot_drive_the_session_that_it_works_for() -> None:
+    """It would be called again by what it began, and so on: it is told what to do instead."""
+
+    @holdfast.tool(side_effects={"read"})
+    async def again(ctx: ToolContext[None]) -> str:
+        """Run the agent inside itself."""
+        return str(await agent.run("Once more", session=ctx.session))
+
+    @holdfast.tool(side_effects={"read"})
+    async def by_name() -> str:
+        """The same, by the name of the session."""
+        return str(await agent.run("Once more", session="s", store=store))
+
+    agent = make([call("again"), call("by_name"), "Done."], tools=[again, by_name])
+    async with fresh_store() as store:
+        assert (await agent.run("Go", session="s", store=store)).output == "Done."
+        said = await texts(store, "s")
+        assert "is driven already: send it a message" in said[2]
+        assert "LeaseHeld" in said[4]
+        assert not any("Once more" in one for one in said)
+
+
+async def test_two_agents_at_once_in_an_open_session_are_refused() -> None:
+    """Each would take the other's calls for its own. One after another they may."""
+    world = World()
+    agent = make(ScriptedModel([call("pay", what="42"), "Paid."], delay_s=0.1), world)
+    other = make([call("pay", what="1"), "Paid.", "Never.", "Now."], world)
+    thread = Thread([make(["Never."], name="a")])
+    async with fresh_store() as store, store.session("s") as session:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: agent.run("Go", session=session))
+            await anyio.sleep(0.05)
+            for one in (other, thread):
+                with pytest.raises(BadInput, match="is driven already"):
+                    await one.run("Me, too", session=session)
+        assert session.status == "completed"
+        assert (await agent.resume(session)).output == "Paid."
+        assert (await other.run("And now?", session=session)).output == "Never."
+        assert not session.problems
+    assert world.done == ["pay 42"]
