@@ -18,7 +18,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             cap = getattr(self, name)
-            if cap is not None and not 0 <= cap < float("inf"):
+            if cap is not None and not (isinstance(cap, int | float) and 0 <= cap < float("inf")):
                 raise BadInput(f"Budget({name}={cap!r}): a cap is a finite number, zero or more, or None")
 
 

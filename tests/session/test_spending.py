@@ -1,9 +1,11 @@
 """Budgets: capped before the call, and never forgotten."""
 
+from typing import Any
+
 import anyio
 import pytest
 
-from holdfast import Budget, BudgetSpent, Store, Usage, open_store
+from holdfast import BadInput, Budget, BudgetSpent, Store, Usage, open_store
 from holdfast.entries import ModelFailed
 from tests.session.scenes import StoreUrl, abandon, entries, kinds, step
 
@@ -147,3 +149,10 @@ async def test_time_counts_while_a_run_is_under_way(store_url: StoreUrl) -> None
         assert session.budget.seconds == spent
     async with open_store(store_url) as store:
         assert (await store.load("s")).budget.seconds == spent
+
+
+@pytest.mark.parametrize("cap", [-1, float("nan"), float("inf"), "5"])
+def test_a_cap_that_is_no_amount_is_refused(cap: Any) -> None:
+    """When the budget is made; also what came out of the environment, as text."""
+    with pytest.raises(BadInput, match="a cap is a finite number"):
+        Budget(usd=cap)

@@ -359,8 +359,15 @@ def test_a_duplicate_name_is_refused() -> None:
 
 def test_a_function_without_a_name_needs_one() -> None:
     """A partial has none."""
-    with pytest.raises(BadInput, match="not a name for a tool"):
+    with pytest.raises(BadInput, match=r"has no name of its own: declare it with tool\(name=…\)"):
         tool(side_effects=())(partial(int, base=2))
+
+
+@pytest.mark.parametrize("given", [None, 5, "calc"])
+def test_what_cannot_be_called_is_no_tool(given: Any) -> None:
+    """And is shown."""
+    with pytest.raises(BadInput, match=f"{given!r} is not a tool"):
+        Registry([given])
 
 
 def test_an_explicit_schema_is_taken_as_it_is() -> None:

@@ -164,6 +164,8 @@ def tool(
 
     def declare(body: Callable[P, R]) -> Tool[P, R]:
         own_name = str(name or getattr(body, "__name__", ""))
+        if not own_name:
+            raise BadInput(f"{body!r} has no name of its own: declare it with tool(name=…)")
         if not _NAME.fullmatch(own_name):
             raise BadInput(
                 f"{own_name!r} is not a name for a tool: letters, digits, _ . - and at most 64 of them"
@@ -205,6 +207,8 @@ def tool(
 
 def as_tool(given: Callable[..., Any] | AnyTool) -> AnyTool:
     """A tool, or a plain function as one that declares nothing."""
+    if not callable(given):
+        raise BadInput(f"{given!r} is not a tool: tools are functions, declared with @tool or plain")
     return given if isinstance(given, Tool) else tool(given)
 
 
