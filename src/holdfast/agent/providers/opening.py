@@ -50,7 +50,10 @@ def _make(name: str, base_url: str | None, api_key: str | None) -> Model:
             raise MissingExtra(f"the model {name!r}", "models") from error
         raise BadInput(f"the model {name!r} needs a further package: {error}") from error
     except (UserError, ValueError) as error:
-        raise BadInput(f"cannot open the model {name!r}: {error}") from error
+        # What follows is advice about pydantic-ai's own `Agent`.
+        why = str(error).partition(" To try Pydantic AI")[0]
+        hint = "" if ":" in name else "; a name is like 'anthropic:claude-sonnet-5'"
+        raise BadInput(f"cannot open the model {name!r}: {why}{hint}") from error
 
 
 def _compatible(name: str, base_url: str, api_key: str | None) -> Model:
