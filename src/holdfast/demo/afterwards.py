@@ -17,21 +17,19 @@ def list_commands(database: Path) -> Iterator[tuple[str, str]]:
     """Commands for a shell, each with what it is good for. The first one leads to where the others work."""
     world, shell, name = World(database), find_shell(), shlex.quote(database.name)
     books = shlex.join([world.bank.path.name, world.post.path.name])
-    yield f"cd {shlex.quote(str(database.parent))}; py={shlex.quote(sys.executable)}", "everything is here"
+    url = shlex.quote(f"sqlite:{database.name}")
+    place, python = shlex.quote(str(database.parent)), shlex.quote(sys.executable)
+    yield f"cd {place}; py={python}; export HOLDFAST_STORE={url}", "everything is here"
+    yield f"$py -m holdfast show {SESSION}", "the whole story: who held it, what it did, where it broke off"
     yield f"cat {books}", "the world's own books"
     yield f'{shell} {name} "SELECT tool, attempt, status FROM effects"', "what was done to the world"
     yield f'{shell} {name} "SELECT step, role, text FROM messages"', "what was said"
     yield f'{shell} {name} "SELECT run, status, reason FROM runs"', "the four lives; two have no end"
     yield f"$py -m holdfast.demo.process {name}", "resume once more: the same outcome, nothing is run"
-    lines = (
-        "$py - <<'END'",
-        "from holdfast import blocking",
-        f"with blocking.open_store({f'sqlite:{database.name}'!r}) as store:",
-        f"    what_if = store.fork({SESSION!r}, version=1)",
-        "    print(what_if, [message.role for message in store.load(what_if).transcript])",
-        "END",
+    yield (
+        f"$py -m holdfast fork {SESSION} --version 1",
+        "what if? a session of its own, from before the payment",
     )
-    yield "\n".join(lines), "what if? a session of its own, from before the payment"
 
 
 def find_shell() -> str:
