@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from .budget import BudgetState, Reservation
 from .codec import Line
 from .effects import LEDGER, Effect
-from .entries import CheckpointTaken, Entry, SessionRewound, SessionStatus, Span, UnknownBody
+from .entries import Entry, SessionRewound, SessionStatus, Span, UnknownBody
 from .errors import NotFound
 from .facts import BOOKKEEPING, HANDLERS, Checkpoint, Facts, ToolCounters, count_call
 from .head import Head
@@ -34,7 +34,7 @@ from .transcript import Item, Messages, Transcript
 from .validity import Problem
 from .values import Values
 
-FOLD_VERSION: Final = 1
+FOLD_VERSION: Final = 2
 """Raised whenever a change here gives another state for the same journal: older keyframes are ignored."""
 
 
@@ -116,7 +116,7 @@ class SessionState:
             head.in_doubt = effects.count_open()
             head.waiting = len(effects.questions)
         head.messages = len(transcript.items)
-        if cls not in BOOKKEEPING or (cls is CheckpointTaken and queued):
+        if cls not in BOOKKEEPING or len(transcript.queued) < queued:
             facts.changed = True
 
     def _skip(self, entry: Entry) -> None:

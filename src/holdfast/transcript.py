@@ -281,9 +281,6 @@ class Transcript:
             self.in_step = True
         elif event is _STEP_END:
             self.in_step = False
-            for item in self.queued:
-                self._add(item)
-            self.queued.clear()
         elif event is _FORK:
             self._taken = 0  # A fork has an inbox of its own.
         elif isinstance(event, _Taken):
@@ -291,13 +288,25 @@ class Transcript:
             self._taken = max(self._taken, event.number)
         elif isinstance(event, _Compacted):
             self._compact(event)
+        if self.queued and not self._is_amid_step():
+            for item in self.queued:
+                self._add(item)
+            self.queued.clear()
+
+    def _is_amid_step(self) -> bool:
+        """Whether a message would come between a call and its result. Who checkpoints ends no call."""
+        last = next((item for item in reversed(self.items) if item.role != "tool"), None)
+        found = self.find_last_reply()
+        if self.in_step or found is None or found[0] is not last:
+            return self.in_step
+        return len(found[1]) < sum(isinstance(part, CallPart) for part in found[0].parts)
 
     def _add_or_queue(self, item: Item) -> None:
         if item.inbox is None:
             self._add(item)
         elif item.inbox == self._accept:
             self._accept = None
-            if self.in_step:
+            if self._is_amid_step():
                 self.queued.append(item)
             else:
                 self._add(item)

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Agent, BadId, BadInput, LeaseHeld, ModelError, NotFound, ScriptedModel
+from holdfast import Agent, BadInput, LeaseHeld, Message, ModelError, NotFound, ScriptedModel
 from holdfast.entries import ModelFailed, RunStarted
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
@@ -236,6 +237,24 @@ async def test_a_message_waits_while_the_step_waits_for_a_person(world: World) -
             "user: And hurry",
             "assistant: Done.",
         ]
+
+
+async def test_no_message_comes_between_a_call_and_its_result(world: World) -> None:
+    """Not when somebody checkpoints meanwhile, and not when the call is from elsewhere."""
+    agent = make([call("fire", what="bob"), "Fired."], world)
+    async with fresh_store() as store:
+        async with store.session("imported") as session:
+            await session.add("Go")
+            await session.add(Message(role="assistant", blocks=(call("fire", what="bob"),)))
+        await agent.run("Go", session="checkpointed", store=store)
+        for id in ("imported", "checkpointed"):
+            (question,) = (await agent.run("One more thing", session=id, store=store)).waiting
+            async with store.session(id) as session:
+                await session.checkpoint()
+            await store.approve(id, question.call, by="ann")
+            assert (await agent.resume(id, store=store)).output == "Fired."
+            assert not (await store.load(id)).problems
+            assert (await texts(store, id))[3:] == ["user: One more thing", "assistant: Fired."]
 
 
 async def test_a_call_that_needs_approval_is_what_the_outcome_waits_for(world: World) -> None:

@@ -72,22 +72,37 @@ class Witness:
 
     def __init__(self) -> None:
         self.said: list[Said] = []
-        self.versions: dict[int, tuple[list[Said], int]] = {}
+        self.versions: dict[int, tuple[list[Said], list[Said], int]] = {}
+        self.wishes: dict[int, int] = {}
+        """How many calls each reply makes."""
         self.in_step = False
         self.queued: list[Said] = []
         self.taken = 0
 
-    def say(self, seq: int, role: str, text: str) -> None:
+    def say(self, seq: int, role: str, text: str, wishes: int = 0) -> None:
         self.said.append([seq, role, text])
+        self.wishes[seq] = wishes
+        self.let_in()
+
+    def let_in(self) -> None:
+        """What was sent joins where no call waits for its result."""
+        if not self.is_amid_step():
+            self.said += self.queued
+            self.queued = []
+
+    def is_amid_step(self) -> bool:
+        spoken = [one for one in self.said if one[1] != "tool"]
+        if self.in_step or not spoken or spoken[-1][1] != "assistant":
+            return self.in_step
+        given = [one[2] for one in self.said if one[1] == "tool" and one[0] == spoken[-1][0]]
+        return sum(map(len, given)) < self.wishes.get(spoken[-1][0], 0)
 
     def submit(self, number: int, seq: int, text: str) -> None:
         if number <= self.taken:
             return
         self.taken = number
-        if self.in_step:
-            self.queued.append([seq, "user", text])
-        else:
-            self.say(seq, "user", text)
+        self.queued.append([seq, "user", text])
+        self.let_in()
 
     def answer(self, reply: int, index: int, text: str) -> None:
         if not any(one[0] == reply and one[1] == "assistant" for one in self.said):
@@ -95,23 +110,25 @@ class Witness:
         for one in self.said:
             if one[0] == reply and one[1] == "tool":
                 one[2][index] = text
-                return
-        self.said.append([reply, "tool", {index: text}])
+                break
+        else:
+            self.said.append([reply, "tool", {index: text}])
+        self.let_in()
 
     def end_step(self, version: int) -> None:
         self.in_step = False
-        self.said += self.queued
-        self.queued = []
-        self.versions[version] = copy.deepcopy(self.said), self.taken
+        self.let_in()
+        self.versions[version] = copy.deepcopy(self.said), list(self.queued), self.taken
 
     def rewind(self, version: int) -> None:
-        said, self.taken = self.versions[version]
-        self.said, self.in_step, self.queued = copy.deepcopy(said), False, []
+        said, queued, self.taken = self.versions[version]
+        self.said, self.in_step, self.queued = copy.deepcopy(said), False, list(queued)
 
     def compact(self, first: int, last: int, text: str) -> None:
         inside = [place for place, one in enumerate(self.said) if first <= one[0] <= last]
         if inside:
             self.said[inside[0] : inside[-1] + 1] = [[last, "user", text]]
+        self.let_in()
 
     @property
     def spoken(self) -> list[tuple[str, Any]]:
@@ -175,7 +192,7 @@ class Script:
             cost_usd=b / 8,
         )
         seq = self.write(body, encode_message(message))
-        self.witness.say(seq, "assistant", text)
+        self.witness.say(seq, "assistant", text, len(wishes))
         self.calls += [CallRef(id=wish.id, reply=seq, index=index) for index, wish in enumerate(wishes)]
 
     def fail_request(self, a: int, b: int) -> None:

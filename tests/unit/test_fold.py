@@ -147,7 +147,7 @@ def test_a_keyframe_of_another_fold_or_a_damaged_one_is_not_used() -> None:
         b"{}",
         b"\xff",
         data[:-5],
-        data.replace(b'"fold":1', b'"fold":2'),
+        data.replace(b'"fold":2', b'"fold":1'),
         data.replace(b'"first":"yes"', b'"first":"nay"'),
     ):
         assert spoilt != data

@@ -46,7 +46,8 @@ async def return_to(
     journal = await session.engine.call(Journal, session.engine.driver, session.id)
     then = await session.engine.call(journal.fold, target.seq)
     transcript = session.state.transcript_fold
-    waiting = list(transcript.queued)
+    there = {item.seq for item in then.transcript_fold.queued}
+    waiting = [item for item in transcript.queued if item.seq not in there]
     # Messages that were left behind before this session was opened were never read here.
     transcript.learn(then.transcript_fold)
     rewound = SessionRewound(
