@@ -212,6 +212,24 @@ async def test_a_delegate_that_was_deleted_is_not_begun_anew(world: World) -> No
     assert world.done == ["mail"]
 
 
+@pytest.mark.parametrize("id", ["s", "s" * 120, "s" * 200])
+async def test_the_delegate_of_a_fork_is_not_its_origins(world: World, id: str) -> None:
+    """Also where their ids begin alike; what was done once is not done again for the fork."""
+    helper = make([call("pay", what="42"), call("fire", what="bob"), "Fired."], world, name="h" * 60)
+    agent = make([call("h" * 60, task="Fire bob"), "Done."], world, tools=[helper.as_tool()])
+    async with fresh_store() as store:
+        (question,) = (await agent.run("Go", session=id, store=store)).waiting
+        async with store.session(id) as session:
+            await session.checkpoint()
+        fork = await store.fork(id)
+        (other,) = (await agent.resume(fork, store=store)).waiting
+        assert other.session != question.session
+        await store.approve(question.session, question.call, by="ann")
+        assert (await agent.resume(id, store=store)).output == "Done."
+        assert (await agent.resume(fork, store=store)).status == "waiting"
+    assert world.done == ["pay 42", "fire bob"]
+
+
 @pytest.mark.parametrize("own", [None, Budget(steps=9)])
 @pytest.mark.parametrize("cap", [1, 2, 3, 5])
 async def test_steps_of_delegates_keep_to_the_cap_too(world: World, cap: int, own: Budget | None) -> None:

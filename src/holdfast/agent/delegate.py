@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from typing import Final, TypeVar
 
 import anyio
@@ -35,7 +36,11 @@ class DelegateFailed(HoldfastError):
 
 def derive_id(parent: SessionId, name: str, key: str) -> SessionId:
     """The session of a delegate: the same for the same call, whoever asks."""
-    return SessionId(f"{parent[:120]}.{name[:40]}-{key[:16]}")
+    known = parent
+    if len(parent) > 120:
+        # A fork begins like its origin, and has the keys of its calls.
+        known = SessionId(f"{parent[:103]}-{sha256(parent.encode()).hexdigest()[:16]}")
+    return SessionId(f"{known}.{name[:40]}-{key[:16]}")
 
 
 def check_depth(parent: Session) -> Lineage:
