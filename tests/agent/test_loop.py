@@ -374,6 +374,14 @@ async def test_an_error_of_the_program_is_not_swallowed() -> None:
         assert (state.status, state.facts.head.open_run) == ("failed", None)
 
 
+@pytest.mark.parametrize("said", [Message(role="user", blocks=()), Message(role="tool", blocks=())])
+async def test_a_reply_that_is_none_is_an_error_of_the_program(said: Message) -> None:
+    async with fresh_store() as store:
+        with pytest.raises(BadInput, match="a reply is an assistant's message"):
+            await make([said]).run("Go", session="s", store=store)
+        assert await texts(store, "s") == ["user: Go"]
+
+
 async def test_what_needs_something_else_gets_it_and_never_stores_it(world: World) -> None:
     @holdfast.tool(side_effects={"read"})
     async def whose(ctx: holdfast.ToolContext[list[str]]) -> str:

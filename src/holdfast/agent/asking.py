@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..budget import BudgetState, Reservation
 from ..errors import BadInput, ModelError
 from ..limits import REPLY_TOKENS_MIN, RETRY_AFTER_MAX_S
-from ..messages import Message
+from ..messages import Message, ResultPart, shape_of
 from ..session.run import Run
 from ..tools.tool import Retry
 from .model import Model, Prompt, Reply, TextDelta
@@ -83,6 +83,10 @@ class Asker(Struct, frozen=True, kw_only=True):
                     tell(one)
         if reply is None:
             raise ModelError(f"{self.model.name} ended without a reply", retryable=True, charged=True)
+        shape = shape_of(reply.message)
+        if shape.role != "assistant" or any(isinstance(part, ResultPart) for part in shape.parts):
+            # Recorded, it would keep the loop going, or be refused with every request from then on.
+            raise BadInput(f"{self.model.name}: a reply is an assistant's message, without results of calls")
         return reply
 
     # -- what it may cost ----------------------------------------------------------------------------
