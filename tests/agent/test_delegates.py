@@ -186,6 +186,23 @@ async def test_a_delegate_hits_the_wall_of_its_share(world: World) -> None:
         assert outcome.usage.tokens <= 20_000
 
 
+async def test_a_delegate_that_was_left_behind_is_not_waited_for(world: World) -> None:
+    """Nobody is asked about what a rewind has left behind."""
+    helper = make([call("fire", what="bob"), "Fired."], world, name="helper")
+
+    def boss(prompt: holdfast.Prompt) -> Any:
+        return call("helper", task="Fire") if prompt.messages[-1].text == "Go" else call("fire", what="eve")
+
+    agent = make(ScriptedModel(boss), world, tools=[helper.as_tool()])
+    async with fresh_store() as store:
+        await make(["Hello."]).run("Hi", session="s", store=store)
+        await agent.run("Go", session="s", store=store)
+        async with store.session("s") as session:
+            await session.rewind(steps=0)
+        outcome = await agent.run("Or rather", session="s", store=store)
+        assert [(one.session, one.args) for one in outcome.waiting] == [("s", {"what": "eve"})]
+
+
 async def test_a_delegate_that_was_deleted_is_not_begun_anew(world: World) -> None:
     """It would do again what it did before, and what it spent would be forgotten."""
     helper = make([call("mail"), call("fire", what="bob"), "Fired."], world, name="helper")

@@ -8,22 +8,24 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import BadInput, BudgetSpent, ModelError
-from ..ids import RunId
+from ..entries import CallRef
+from ..errors import BadInput, BudgetSpent, ModelError, NotFound
+from ..fold import SessionState
+from ..ids import RunId, SessionId
 from ..messages import AnyMessage, ForeignMessage, Json, Message, ToolCall, calls_of
 from ..session.run import Run
 from ..session.session import Session
 from ..session.store import Store
 from ..tools.registry import Registry
 from .asking import LAST_CALL, Asker
-from .delegate import release_abandoned
+from .delegate import derive_id, release_abandoned
 from .model import Prompt, ToolSpec
 from .outcome import Event, Outcome, OutputT, Waiting, conclude, list_waiting
 from .output import Ended, Misses, Output, make_nudge
@@ -187,12 +189,12 @@ class Drive(Generic[OutputT]):
     async def _finish_step(self) -> bool:
         """Carry out the calls of the last reply and end the step; False if it waits for a person."""
         session = self._session
-        missing = self._missing_calls()
+        missing = find_missing(session.state)
         if missing:
-            for call in missing:
+            for _, call in missing:
                 self._tell(call)
             await self._makeup.registry.dispatch_step(session, deps=self._deps, on_result=self._tell)
-            if self._missing_calls():
+            if find_missing(session.state):
                 return False
         await release_abandoned(session)
         if self._has_replied():
@@ -207,13 +209,6 @@ class Drive(Generic[OutputT]):
         items = reversed(self._session.state.transcript_fold.items)
         reply = next((item for item in items if item.role == "assistant"), None)
         return reply is not None and (ended is None or reply.seq > ended.seq)
-
-    def _missing_calls(self) -> list[ToolCall]:
-        found = self._session.state.transcript_fold.find_last_reply()
-        if found is None:
-            return []
-        reply, results = found
-        return [call for index, call in enumerate(calls_of(reply.read())) if index not in results]
 
     async def _compact(self) -> None:
         if self._makeup.compact is None:
@@ -263,13 +258,43 @@ def tell_nobody(event: Event[Any]) -> None:
 async def find_waiting(session: Session) -> tuple[Waiting, ...]:
     """What a session waits for, and what the delegates below it wait for."""
     store = Store.of(session.engine)
-    found = list(list_waiting(session.id, session.state))
-    above = [session.id]
-    while above:
-        async for head in store.sessions(parent=above.pop(), status="waiting"):
-            found += list_waiting(head.session, await store.load(head.session))
-            above.append(head.session)
+    found: list[Waiting] = []
+    states = [session.state]
+    while states:
+        state = states.pop()
+        found += list_waiting(state.facts.head.session, state)
+        # By the calls that lack a result: a rewind may have left others behind, which wait for ever.
+        for id in _list_delegates(state):
+            with suppress(NotFound):
+                below = await store.load(id)
+                if below.status == "waiting":
+                    states.append(below)
     return tuple(found)
+
+
+def _list_delegates(state: SessionState) -> list[SessionId]:
+    """The sessions of the delegates that the last reply called and that have not ended, if it has some."""
+    rows = [
+        row
+        for ref, _ in find_missing(state)
+        for row in state.facts.effects.find_call(ref)[-1:]
+        if not row.changes_the_world
+    ]
+    return [derive_id(state.facts.head.session, row.tool, row.key) for row in rows]
+
+
+def find_missing(state: SessionState) -> list[tuple[CallRef, ToolCall]]:
+    """The calls of the last reply that have no result."""
+    found = state.transcript_fold.find_last_reply()
+    if found is None:
+        return []
+    reply, results = found
+    calls = enumerate(calls_of(reply.read()))
+    return [
+        (CallRef(id=call.id, reply=reply.seq, index=index), call)
+        for index, call in calls
+        if index not in results
+    ]
 
 
 def _count_steps(session: Session, run: RunId) -> int:
