@@ -118,6 +118,14 @@ async def test_the_session_goes_on_after_a_typed_output() -> None:
         assert (await agent.run("Again", session="s", store=store)).output == Point(2)
 
 
+async def test_the_same_answer_may_be_given_to_any_number_of_questions() -> None:
+    agent = make(lambda prompt: call("final_result", result=True), output_type=bool, max_steps=2)
+    async with fresh_store() as store:
+        for number in range(5):
+            outcome = await agent.run(f"And {number}?", session="s", store=store)
+            assert (outcome.status, outcome.output) == ("completed", True)
+
+
 async def test_the_output_of_an_agent_with_another_type_is_not_its_own() -> None:
     """Nor is that of its own last version: it is asked for what it is after today."""
     before = make([call("final_result", x=1)], output_type=Point)

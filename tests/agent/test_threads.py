@@ -159,6 +159,14 @@ async def test_a_thread_goes_on_from_what_another_program_left() -> None:
         assert (outcome.status, outcome.output) == ("completed", "a 1")
 
 
+async def test_a_moderator_may_decide_the_same_any_number_of_times() -> None:
+    async with fresh_store() as store:
+        for kind in ("CONTINUE", "STEP_BACK"):
+            thread = Thread([speaker("a")], moderator=moderator({"type": kind}), max_iterations=6)
+            outcome = await thread.run("Discuss", session=kind, store=store)
+            assert (outcome.status, outcome.reason) == ("completed", "iteration_limit")
+
+
 async def test_advisors_speak_in_every_iteration() -> None:
     thread = Thread([speaker("a")], advisors=[speaker("b")], max_iterations=2)
     async with fresh_store() as store:

@@ -65,6 +65,7 @@ class Output(Generic[OutputT]):
             description="Give the final answer. Call it once, when everything else is done.",
             schema=schema,
             side_effects=(),
+            pollable=True,  # Equal answers to several questions are no loop.
         )
         return declare(final_result)
 
