@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Agent, BadInput, Decision, Prompt, ScriptedModel, Thread, experiment_log
+from holdfast.agent.model import Said
 from tests.agent.stage import World, call, fresh_store, make_tools, texts
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "experiment-log.schema.json"
@@ -155,8 +157,36 @@ async def test_a_thread_goes_on_from_what_another_program_left() -> None:
         async with store.session("s") as session:
             await session.add("Discuss")
             await session.add({"role": "assistant", "content": "Let us."}, format="openai")
-        outcome = await Thread([speaker("a")], max_iterations=1).resume("s", store=store)
+            await session.checkpoint()
+        back = {"type": "STEP_BACK", "note": "Again."}
+        thread = Thread([speaker("a")], moderator=moderator(back, STOP))
+        outcome = await thread.resume("s", store=store)
         assert (outcome.status, outcome.output) == ("completed", "a 1")
+
+
+async def test_a_thread_that_is_told_to_stop_does_not_step_back_first() -> None:
+    """It does when it goes on."""
+    async with fresh_store() as store:
+
+        class Told(ScriptedModel):
+            """Somebody asks to stop while the moderator thinks, for the first time."""
+
+            async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+                if not any("Again." in message.text for message in prompt.messages):
+                    await store.cancel("s", reason="enough")
+                async for one in super().ask(prompt):
+                    yield one
+
+        def decide(prompt: Prompt) -> Any:
+            told = any("Again." in message.text for message in prompt.messages)
+            return call("final_result", type="STOP" if told else "STEP_BACK", note="Again.")
+
+        mod: Agent[Any, Decision] = Agent(Told(decide), name="mod", output_type=Decision)
+        thread = Thread([speaker("a")], moderator=mod)
+        outcome = await thread.run("Discuss", session="s", store=store)
+        assert (outcome.status, outcome.reason) == ("cancelled", "enough")
+        assert (await thread.resume("s", store=store)).status == "completed"
+        assert await said(store, "s") == ["user: Discuss", "user: [mod] Again.", "assistant: a 0"]
 
 
 async def test_a_moderator_may_decide_the_same_any_number_of_times() -> None:

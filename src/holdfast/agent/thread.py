@@ -222,6 +222,10 @@ class _Talk:
                 decision = outcome.output
             elif role == "summarizer":
                 summary = str(outcome.output)
+        stop = self._session.cancel_requested
+        if stop is not None:
+            # Now: the note of a step back, a message to go on with, would take it back.
+            return self._conclude("cancelled", reason=stop)
         if decision.type == "STEP_BACK":
             await self._step_back(decision, place)
             return None
@@ -323,6 +327,8 @@ class _Talk:
     async def _mark(self) -> None:
         """A checkpoint at the beginning of the iteration, to step back to."""
         if self._find_mark(self._place().iteration) is None:
+            # A point that has a checkpoint, of another program perhaps, gets no second one.
+            self._session.record_all([self._set(self._place())])
             await self._session.checkpoint(name=_mark_name(self._place().iteration))
 
     async def _step_back(self, decision: Decision, place: Place) -> None:
