@@ -152,6 +152,20 @@ async def test_the_narrowest_window_shows_an_agent_its_own_calls_with_their_resu
     assert all(prompt.messages[0].text == "Discuss" for prompt in seen)
 
 
+async def test_a_window_shows_the_topic_of_today() -> None:
+    heard: list[str] = []
+
+    def listen(prompt: Prompt) -> str:
+        heard.append(prompt.messages[0].text)
+        return "fine"
+
+    thread = Thread([speaker("a", listen), speaker("b", listen)], window=2, max_iterations=4)
+    async with fresh_store() as store:
+        for topic in ("Tea", "Coffee"):
+            await thread.run(topic, session="s", store=store)
+            assert heard[-1] == topic
+
+
 async def test_a_thread_goes_on_from_what_another_program_left() -> None:
     async with fresh_store() as store:
         async with store.session("s") as session:

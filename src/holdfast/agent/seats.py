@@ -21,11 +21,13 @@ _GO_ON: Final = Message(role="user", blocks=(Text("Go on."),))
 
 
 class Seat(Part, frozen=True, kw_only=True):
-    """An agent's place in a thread. `window`: how many messages it sees; the summary is for the rest."""
+    """An agent's place in a thread. `window`: how many messages it sees besides that with the id `topic`; the
+    summary is for the rest."""
 
     agent: str
     role: ThreadRole
     window: int | None = None
+    topic: str | None = None
 
     def see(self, session: Session) -> Sequence[AnyMessage]:
         """The thread from this seat."""
@@ -37,7 +39,9 @@ class Seat(Part, frozen=True, kw_only=True):
         first = len(seen) - self.window
         while first > 0 and seen[first].role == "tool":
             first -= 1  # Results come with the calls that they answer.
-        return [seen[0], *seen[max(first, 1) :]]
+        # A topic among the last is seen anyway; but they may begin with a reply, as no prompt can.
+        topic = next((one for one in seen[:first] if one.id == self.topic), seen[0])
+        return [topic, *seen[max(first, 1) :]]
 
     def _spoke_last(self, seen: Sequence[AnyMessage]) -> bool:
         """Whether nobody was heard since this agent's last turn: then it must be asked to go on."""

@@ -51,13 +51,14 @@ class Decision:
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where a thread stands: the iteration under way, the first one of its topic, and the turns that had been
-    taken before it."""
+    """Where a thread stands: the iteration under way, the message that is its topic, the first iteration of
+    that, and the turns that had been taken before it."""
 
     iteration: int = 0
     first: int = 0
     turns_before: int = 0
     stopped: bool = False
+    topic: str | None = None
 
 
 Order: TypeAlias = Callable[[Session, int], str]
@@ -257,6 +258,7 @@ class _Talk:
             agent=name,
             role=role,
             window=self._window,
+            topic=place.topic,
             metadata={MARK: {"role": role, "iter": place.iteration}},
         )
         ended = self._find_ended(agent, seat, place)
@@ -299,8 +301,14 @@ class _Talk:
                 await self._session.take_in()
                 return unfinished
             place = self._place()
-        place = Place(iteration=place.iteration, first=place.iteration, turns_before=self._count_turns())
-        self._session.record_all([message_entry(as_message(message)), self._set(place)])
+        given = as_message(message)
+        place = Place(
+            iteration=place.iteration,
+            first=place.iteration,
+            turns_before=self._count_turns(),
+            topic=given.id or f"m{self._session.state.seq + 1}",
+        )
+        self._session.record_all([message_entry(given), self._set(place)])
         return None
 
     # -- where it stands -----------------------------------------------------------------------------
