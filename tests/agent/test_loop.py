@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import Agent, BadId, BadInput, LeaseHeld, ModelError, NotFound, ScriptedModel
-from holdfast import Agent, BadInput, LeaseHeld, Message, ModelError, NotFound, ScriptedModel
+from holdfast import Agent, BadId, BadInput, LeaseHeld, Message, ModelError, NotFound, ScriptedModel
 from holdfast.entries import ModelFailed, RunStarted
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
