@@ -105,6 +105,8 @@ async def test_a_cap_in_usd_needs_a_price() -> None:
     async with fresh_store() as store:
         with pytest.raises(BadInput, match="a budget in USD needs a price"):
             await agent.run("Hi", session="s", store=store)
+        state = await store.load("s")
+        assert (len(state.transcript), state.budget.caps) == (0, Budget())
 
 
 async def test_more_budget_lets_a_session_go_on() -> None:

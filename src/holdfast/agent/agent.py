@@ -294,9 +294,9 @@ class Agent(Generic[DepsT, OutputT]):
         makeup = self.makeup
         with driving(session):
             own = self._budget if Lineage.of(session) is None else None
+            makeup.asker.check(session.budget.caps if own is None else own)
             if own is not None and session.budget.caps != own:
                 await session.set_budget(own)
-            makeup.asker.check(session.budget)
             await refuse_delegate(session)
             async with session.run(
                 agent=self.name,

@@ -11,7 +11,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..budget import BudgetState, Reservation
+from ..budget import Budget, BudgetState, Reservation
 from ..errors import BadInput, ModelError
 from ..limits import REPLY_TOKENS_MIN, RETRY_AFTER_MAX_S
 from ..messages import Message, ResultPart, shape_of
@@ -39,9 +39,9 @@ class Asker(Struct, frozen=True, kw_only=True):
     max_tokens: int
     retry: Retry
 
-    def check(self, budget: BudgetState) -> None:
+    def check(self, caps: Budget) -> None:
         """Refuse a cap in USD that could not be watched."""
-        if budget.caps.usd is not None and self._reserve_usd(1, 1) is None:
+        if caps.usd is not None and self._reserve_usd(1, 1) is None:
             raise BadInput(
                 f"a budget in USD needs a price, and none is known for {self.model.name!r}: "
                 "give the agent price=holdfast.Price(…), or cap tokens instead"

@@ -141,10 +141,10 @@ class Thread:
         self, session: Session, message: str | Message | ForeignMessage | None, deps: object
     ) -> Outcome[str]:
         with driving(session):
+            for agent, _ in self._cast.values():
+                agent.makeup.asker.check(self._budget or session.budget.caps)
             if self._budget is not None and session.budget.caps != self._budget:
                 await session.set_budget(self._budget)
-            for agent, _ in self._cast.values():
-                agent.makeup.asker.check(session.budget)
             config = {
                 "cast": {name: role for name, (_, role) in self._cast.items()},
                 "max_iterations": self._max_iterations,
