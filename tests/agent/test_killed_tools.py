@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,27 +21,6 @@ OLD, NEW = "old\n" * 2000, "new\n" * 3000
 LINE = "one more line"
 # What tools need is imported with the first one: here, and not in each child.
 plan_tools()
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """The process that children are forked from."""
-    if not hasattr(os, "pidfd_open"):
-        pytest.skip("children are steered through process descriptors, which only Linux has")
-    parent = Warm(tmp_path_factory.mktemp("warm"))
-    yield parent
-    parent.close()
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """In memory, where there is any: a kill leaves the page cache alone, so a sync need not reach a disk."""
-    memory = Path("/dev/shm")
-    path = Path(
-        tempfile.mkdtemp(prefix="holdfast-agent-", dir=memory if os.access(memory, os.W_OK) else None)
-    )
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 # -- in children -----------------------------------------------------------------------------------------
@@ -123,11 +100,11 @@ def work_and_look(line: Line, place: str) -> dict[str, Any]:
 # -- the tests -------------------------------------------------------------------------------------------
 
 
-def test_another_process_finds_the_plan_with_its_evidence_and_the_files(warm: Warm, place: Path) -> None:
+def test_another_process_finds_the_plan_with_its_evidence_and_the_files(warm: Warm, quick_path: Path) -> None:
     """What one process planned and wrote, the next one goes on with."""
-    warm.call(prepare, str(place))
-    warm.call(work, str(place))
-    assert warm.call(look, str(place)) == {
+    warm.call(prepare, str(quick_path))
+    warm.call(work, str(quick_path))
+    assert warm.call(look, str(quick_path)) == {
         "steps": [["Copy", "done", "ls shows it"], ["Tell", "todo", ""]],
         "listed": [
             f"a.txt ({len(NEW)} bytes)",
@@ -135,7 +112,7 @@ def test_another_process_finds_the_plan_with_its_evidence_and_the_files(warm: Wa
             f"deep/b.txt ({len(NEW)} bytes)",
             f"log.txt ({len(OLD) + len(LINE) + 1} bytes)",
         ],
-        "pad": f"{place}/pads/s",
+        "pad": f"{quick_path}/pads/s",
         "problems": [],
         "in_doubt": 0,
     }
@@ -152,19 +129,19 @@ def deaths(changes: list[tuple[str, str]], stride: int) -> Iterator[tuple[int, f
 
 @pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.long)])
 def test_a_kill_at_any_write_leaves_whole_files_and_repeats_nothing(
-    warm: Warm, place: Path, stride: int
+    warm: Warm, quick_path: Path, stride: int
 ) -> None:
     """Each file is the old one or the new one; the next process does the rest, and nothing twice."""
     # The session knows its scratchpad by its path, so each trial is made in the same place.
-    trial = place / "trial"
+    trial = quick_path / "trial"
     trial.mkdir()
     warm.call(prepare, str(trial))
-    shutil.copytree(trial, place / "kept")
+    shutil.copytree(trial, quick_path / "kept")
     changes = warm.call(work, str(trial))
     killed = 0
     for number, when in deaths(changes, stride):
         shutil.rmtree(trial)
-        shutil.copytree(place / "kept", trial)
+        shutil.copytree(quick_path / "kept", trial)
         with warm.child(work, str(trial), number, when) as child:
             killed += child.outcome() is None
         pad = trial / "pads" / "s"

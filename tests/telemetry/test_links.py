@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -15,16 +13,6 @@ from tests.agent.stage import World, call, fresh_store, make
 from tests.crash.warm import Warm
 from tests.telemetry.listening import Listener, context_of, listen, nobody_listens
 from tests.telemetry.lives import make_agent, work
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """The process that children are forked from."""
-    if not hasattr(os, "pidfd_open"):
-        pytest.skip("children are steered through process descriptors, which only Linux has")
-    parent = Warm(tmp_path_factory.mktemp("warm"))
-    yield parent
-    parent.close()
 
 
 def links_of(listener: Listener, name: str) -> list[tuple[str, object]]:

@@ -38,7 +38,7 @@ from ..tools.running import InDoubtPolicy
 from ..tools.tool import AnyTool, Retry, tool
 from .asking import Asker
 from .delegate import DelegateFailed, check_depth, derive_id, is_held, refuse_delegate, working_for
-from .loop import Compact, Drive, Makeup, Tell, digest_of, driving, tell_nobody
+from .loop import Compact, Drive, Makeup, Tell, driving, tell_nobody
 from .model import Model
 from .outcome import Event, Outcome, OutputT, conclude
 from .output import Ended, Output
@@ -298,14 +298,7 @@ class Agent(Generic[DepsT, OutputT]):
             if own is not None and session.budget.caps != own:
                 await session.set_budget(own)
             await refuse_delegate(session)
-            async with session.run(
-                agent=self.name,
-                run_id=run_id,
-                parent=parent,
-                model=makeup.asker.model.name,
-                instructions=makeup.instructions,
-                tools=digest_of(makeup.list_tools()),
-            ) as run:
+            async with makeup.begin_run(session, run_id=run_id, parent=parent) as run:
                 return await Drive(makeup, session, run, deps=deps, tell=tell).go(message)
 
     def _find_recorded(

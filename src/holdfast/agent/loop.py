@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeAlias
 
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..entries import CallRef
+from ..entries import CallRef, Parent
 from ..errors import BadInput, BudgetSpent, ModelError, NotFound
 from ..fold import SessionState
 from ..ids import RunId, SessionId
@@ -44,22 +44,16 @@ Compact: TypeAlias = "Callable[[Session], Compaction | Awaitable[Compaction | No
 """Asked before every request whether the transcript has become too long."""
 
 
-class Makeup(Generic[OutputT]):
+class Makeup(Struct, Generic[OutputT], frozen=True, kw_only=True):
     """What an agent is made of, while it drives a session."""
 
-    def __init__(
-        self,
-        *,
-        name: str | None,
-        asker: Asker,
-        registry: Registry,
-        instructions: str,
-        output: Output[OutputT],
-        max_steps: int,
-        compact: Compact | None,
-    ) -> None:
-        self.name, self.asker, self.registry, self.instructions = name, asker, registry, instructions
-        self.output, self.max_steps, self.compact = output, max_steps, compact
+    name: str | None
+    asker: Asker
+    registry: Registry
+    instructions: str
+    output: Output[OutputT]
+    max_steps: int
+    compact: Compact | None
 
     def list_tools(self) -> list[ToolSpec]:
         """The tools as the model is told of them. The registry may have got another one since."""
@@ -67,6 +61,22 @@ class Makeup(Generic[OutputT]):
             ToolSpec(name=tool.name, description=tool.description, schema=tool.schema)
             for tool in self.registry.tools.values()
         ]
+
+    def begin_run(
+        self, session: Session, *, run_id: str | None = None, parent: str | Parent | None = None
+    ) -> Run:
+        """A run that says which model it asks, with which instructions and tools."""
+        return session.run(
+            agent=self.name,
+            run_id=run_id,
+            parent=parent,
+            model=self.asker.model.name,
+            instructions=self.instructions,
+            # What tells whether a tool is still the one that the run began with.
+            tools={
+                spec.name: hashlib.sha256(msgspec.json.encode(spec)).hexdigest() for spec in self.list_tools()
+            },
+        )
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -133,9 +143,7 @@ class Drive(Generic[OutputT]):
         if message is not None and whole:
             await session.add(message)
         elif message is not None:
-            # The step cannot end yet: through the inbox the message waits for that.
-            await Store.of(session.engine).submit(session.id, message)
-            await session.take_in()
+            await queue(session, message)
         return whole
 
     async def _go_on(self) -> Outcome[OutputT]:
@@ -144,12 +152,12 @@ class Drive(Generic[OutputT]):
             found = self._makeup.output.find(self._part.see(session))
             if isinstance(found, Ended):
                 self._run.complete()
-                return conclude(self._session, self._run.id, "completed", output=found.output)
+                return conclude(session, self._run.id, "completed", output=found.output)
             if isinstance(found, Misses) and found.final:
                 return self._fail("no_output", found.why)
             if session.cancel_requested is not None:
                 self._run.cancel(session.cancel_requested)
-                return conclude(self._session, self._run.id, "cancelled", reason=session.cancel_requested)
+                return conclude(session, self._run.id, "cancelled", reason=session.cancel_requested)
             if not len(session.transcript):
                 return self._fail("no_message", f"session {session.id!r} has no message to go on from")
             if self._steps >= self._makeup.max_steps:
@@ -246,9 +254,10 @@ def driving(session: Session) -> Iterator[None]:
         del session.extensions[Drive]
 
 
-def digest_of(tools: Iterable[ToolSpec]) -> dict[str, str]:
-    """What tells whether a tool is still the one that a run began with."""
-    return {spec.name: hashlib.sha256(msgspec.json.encode(spec)).hexdigest() for spec in tools}
+async def queue(session: Session, message: str | Message | ForeignMessage) -> None:
+    """Through the inbox, a message waits for the end of a step that cannot end yet."""
+    await Store.of(session.engine).submit(session.id, message)
+    await session.take_in()
 
 
 def tell_nobody(event: Event[Any]) -> None:

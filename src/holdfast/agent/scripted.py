@@ -75,24 +75,26 @@ def _group(script: Iterable[Line]) -> list[tuple[list[Exception], Line]]:
 def _as_reply(line: Line, prompt: Prompt) -> Reply:
     if isinstance(line, Reply):
         return line
-    message = line if isinstance(line, Message) else _as_message(line)
+    message = _as_message(line)
     asked = sum(_length(one) for one in prompt.messages) + len(prompt.instructions)
     said = _length(message)
     usage = Usage(input_tokens=asked // _CHARS_PER_TOKEN + 1, output_tokens=said // _CHARS_PER_TOKEN + 1)
     return Reply(message=message, usage=usage)
 
 
-def _as_message(line: Line) -> Message:
-    parts: Sequence[object] = (line,) if isinstance(line, str | ToolCall) else tuple(line)  # type: ignore[arg-type]
-    blocks: list[Text | ToolCall] = []
-    for part in parts:
-        if isinstance(part, str):
-            blocks.append(Text(part))
-        elif isinstance(part, ToolCall):
-            blocks.append(part)
-        else:
-            raise BadInput(f"a script consists of texts, calls, messages and errors, not of {part!r}")
-    return Message(role="assistant", blocks=tuple(blocks))
+def _as_message(line: object) -> Message:
+    if isinstance(line, Message):
+        return line
+    parts = line if isinstance(line, list | tuple) else (line,)
+    return Message(role="assistant", blocks=tuple(_as_block(part) for part in parts))
+
+
+def _as_block(part: object) -> Text | ToolCall:
+    if isinstance(part, str):
+        return Text(part)
+    if isinstance(part, ToolCall):
+        return part
+    raise BadInput(f"a script consists of texts, calls, messages and errors, not of {part!r}")
 
 
 def _length(message: object) -> int:

@@ -27,7 +27,7 @@ from ..session.session import Session
 from ..session.store import Store
 from .agent import Agent, refuse_silence
 from .experiment import LogFile
-from .loop import Drive, digest_of, driving, tell_nobody
+from .loop import Drive, driving, queue, tell_nobody
 from .outcome import Outcome, OutcomeStatus, conclude
 from .output import Ended
 from .seats import MARK, Seat, ThreadRole, mark_of
@@ -264,14 +264,8 @@ class _Talk:
         ended = self._find_ended(agent, seat, place)
         if ended is not None:
             return conclude(self._session, self._run.id, "completed", output=ended.output)
-        makeup = agent.makeup
-        async with self._session.run(
-            agent=name,
-            model=makeup.asker.model.name,
-            instructions=makeup.instructions,
-            tools=digest_of(makeup.list_tools()),
-        ) as run:
-            drive = Drive(makeup, self._session, run, deps=self._deps, tell=tell_nobody, part=seat)
+        async with agent.makeup.begin_run(self._session) as run:
+            drive = Drive(agent.makeup, self._session, run, deps=self._deps, tell=tell_nobody, part=seat)
             return await drive.go(None)
 
     def _find_ended(self, agent: AnyAgent, seat: Seat, place: Place) -> Ended | None:
@@ -297,8 +291,7 @@ class _Talk:
         if len(self._session.transcript) and not place.stopped and not self._is_at_boundary():
             unfinished = await self._iterate(place)
             if unfinished is not None:
-                await Store.of(self._session.engine).submit(self._session.id, message)
-                await self._session.take_in()
+                await queue(self._session, message)
                 return unfinished
             place = self._place()
         given = as_message(message)

@@ -76,6 +76,9 @@ class Timeline:
     """Folds entries into moments, leases and steps."""
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self.moments: list[Moment] = []
         self.leases: list[Tenure] = []
         self.steps: dict[int, Step] = {}
@@ -150,7 +153,7 @@ class Timeline:
     # -- who held it ---------------------------------------------------------------------------------
 
     def _fork(self, entry: Entry) -> None:
-        self.__init__()  # type: ignore[misc]
+        self._clear()
         self.inherited = entry.seq - 1
         self._add(entry, "session", describe(entry))
 

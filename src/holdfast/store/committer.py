@@ -143,8 +143,9 @@ class Committer:
 
     def check(self, channel: Channel) -> None:
         """Raise why nothing can be written through this channel any more, if so."""
-        if channel.lost is not None or channel.closed is not None:
-            raise channel.lost or channel.closed  # type: ignore[misc]
+        ended = channel.lost or channel.closed
+        if ended is not None:
+            raise ended
         if self._closing:
             raise Closed("the store was closed, or was opened in the parent of this process: open it here")
 

@@ -115,10 +115,10 @@ async def tell_end(life: Life) -> dict[str, Any]:
     for task, state in books.states.items():
         facts = state.facts
         end[task] = {
-            "transcript": [_clean(message) for message in state.transcript],
+            "transcript": tell_transcript(state),
             "status": facts.head.status,
             "plan": msgspec.to_builtins(facts.plan),
-            "state": {key: bytes(value).decode() for key, value in facts.values.items()},
+            "state": tell_values(state),
             "versions": len(facts.checkpoints),
             "steps": state.budget.steps,
             "tools": dict(sorted(facts.counters.per_tool.items())),
@@ -127,6 +127,19 @@ async def tell_end(life: Life) -> dict[str, Any]:
 
 
 _ID = re.compile(r"-[0-9a-f]{16}(/\d+\.\d+)?")
+
+
+def tell_transcript(state: SessionState) -> list[dict[str, Any]]:
+    """Its messages, without what depends on when they were written."""
+    return [_clean(message) for message in state.transcript]
+
+
+def tell_values(state: SessionState) -> dict[str, str]:
+    """The state by key. A message's id depends on what came before it, its place does not."""
+    told = {key: bytes(value).decode() for key, value in state.facts.values.items()}
+    for place, message in enumerate(state.transcript):
+        told = {key: text.replace(f'"{message.id}"', f'"message {place}"') for key, text in told.items()}
+    return told
 
 
 def _clean(message: object) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import jsonschema_rs
-import msgspec
 
 from holdfast import Agent, Decision, NotFound, Prompt, ScriptedModel, Thread, ToolCall, experiment_log
 
@@ -18,6 +17,7 @@ from ..boundaries import at
 from ..life import Life, Report
 from ..scenarios import Scenario, go_on
 from ..toolbox import TOOLS
+from .audit import tell_transcript, tell_values
 
 SESSION: Final = "debate"
 SCHEMA: Final = json.loads((Path(__file__).parents[3] / "docs" / "experiment-log.schema.json").read_text())
@@ -97,14 +97,11 @@ async def _tell_end(life: Life) -> dict[str, Any]:
     for record in written:
         life.expect(validator.is_valid(record), f"{record}")
     return {
-        "transcript": [
-            {key: value for key, value in msgspec.to_builtins(one).items() if key not in ("id", "at")}
-            for one in state.transcript
-        ],
+        "transcript": tell_transcript(state),
         "summary": state.summary,
         "log": [[one["iter"], one["agent_id"], one["role"], one["content"]] for one in written],
         "marks": [one.name for one in state.path() if one.name],
-        "state": {key: bytes(value).decode() for key, value in state.facts.values.items()},
+        "state": tell_values(state),
     }
 
 

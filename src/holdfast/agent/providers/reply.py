@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 from pydantic import TypeAdapter, ValidationError
@@ -39,6 +39,9 @@ from ...messages import (
 )
 from ..model import Reply
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _PART: Final = "provider_part"
 """The kind of a block for what our blocks have no words for, such as a call of a provider's own tool."""
 
@@ -52,7 +55,7 @@ _part: TypeAdapter[ModelResponsePart] = TypeAdapter(ModelResponsePart)
 _adapters: dict[type, TypeAdapter[Any]] = {
     kind: TypeAdapter(kind) for kind in (ModelResponse, TextPart, ThinkingPart, ToolCallPart, FilePart)
 }
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound="DataclassInstance")
 
 
 def reply_from(response: ModelResponse) -> Reply:
@@ -170,7 +173,7 @@ def _kept(kind: type[_T], value: _T) -> dict[str, Json]:
 
 def _restored(kind: type[_T], metadata: Mapping[str, Json], **ours: Any) -> _T:
     """One with our fields, and those of the provider found in `metadata`."""
-    names = {field.name for field in fields(kind)} - _NOT_KEPT  # type: ignore[arg-type]
+    names = {field.name for field in fields(kind)} - _NOT_KEPT
     theirs = {name: value for name, value in metadata.items() if name in names}
     if theirs:
         try:
