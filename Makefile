@@ -21,7 +21,7 @@ test: $(DEV) ## every test but the full-size suites
 	@$(VENV)/bin/pytest -m "not long" -n auto --dist worksteal
 
 test-long: $(DEV) ## the full-size crash, chaos and power-cut suites
-	@$(VENV)/bin/pytest -m long
+	@$(VENV)/bin/pytest -m long -n auto --dist worksteal
 
 check: $(DEV) ## format, lint, types and tidiness
 	@$(VENV)/bin/ruff format --check .

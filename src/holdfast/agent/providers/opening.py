@@ -58,10 +58,15 @@ def _make(name: str, base_url: str | None, api_key: str | None) -> Model:
 
 def _compatible(name: str, base_url: str, api_key: str | None) -> Model:
     from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+    from pydantic_ai.providers.openai import OpenAIProvider
 
-    provider = OpenAICompatibleProvider(COMPATIBLE, base_url=base_url, api_key=api_key)
-    return OpenAIChatModel(name, provider=provider)
+    class Compatible(OpenAIProvider):
+        @property
+        def name(self) -> str:
+            return COMPATIBLE
+
+    # Without a key of its own, the server is not sent the one that the environment has for OpenAI.
+    return OpenAIChatModel(name, provider=Compatible(base_url=base_url, api_key=api_key or "none"))
 
 
 def _keyed(api_key: str) -> Callable[[str], Provider[Any]]:
