@@ -26,6 +26,7 @@ from .entries import (
     ToolFailed,
     ToolInDoubt,
     ToolIssued,
+    ToolRan,
     ToolRefused,
     ToolSettled,
     ToolUndone,
@@ -259,6 +260,25 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         if body.attempt == 1 and body.undoes is None:
             self.repeats.note_call(body.fingerprint)
 
+    def _run(self, entry: Entry, body: ToolRan) -> None:
+        name = call_name(body.call)
+        self.rows[entry.seq] = Effect(
+            issued=entry.seq,
+            at=entry.at,
+            call=body.call,
+            tool=body.tool,
+            operation=name,
+            key="",
+            fingerprint=body.fingerprint,
+            side_effects=body.side_effects,
+            status="completed",
+            outcome=entry.seq,
+        )
+        self.by_operation[name] = [entry.seq]
+        self.by_call.setdefault(name, []).append(entry.seq)
+        self.repeats.note_call(body.fingerprint)
+        self._note_result(entry, entry.seq)
+
     def _follow(self, row: Effect) -> None:
         """Put a row after the earlier attempts of its generation: it takes their place."""
         issued = self.by_operation.get(row.operation)
@@ -371,6 +391,7 @@ _decode_result = msgspec.json.Decoder(ResultContent).decode
 _FOLDS: dict[type[Body], Callable[[Effects, Entry, Any], None]] = {
     ToolAnnotated: Effects._annotate,
     ToolCompleted: Effects._complete,
+    ToolRan: Effects._run,
     ToolRefused: Effects._refuse,
     ToolFailed: Effects._fail,
     ToolInDoubt: Effects._doubt,

@@ -46,6 +46,7 @@ from .entries import (
     StateUnset,
     SummaryChanged,
     ToolIssued,
+    ToolRan,
 )
 from .head import Head, Lease
 from .ids import HolderId, SessionId
@@ -297,6 +298,11 @@ def _issued(facts: Facts, entry: Entry, body: ToolIssued) -> None:
         count_call(facts, body.tool)
 
 
+def _ran(facts: Facts, entry: Entry, body: ToolRan) -> None:
+    if body.call.reply is None:
+        count_call(facts, body.tool)
+
+
 def _set(facts: Facts, entry: Entry, body: StateSet) -> None:
     if entry.content is not None:
         facts.values[body.key] = entry.content
@@ -363,6 +369,7 @@ HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
     DelegateStarted: _delegate_started,
     DelegateEnded: _delegate_ended,
     ToolIssued: _issued,
+    ToolRan: _ran,
     StateSet: _set,
     StateUnset: _unset,
     PlanChanged: _planned,

@@ -28,6 +28,7 @@ from .entries import (
     ToolCompleted,
     ToolFailed,
     ToolInDoubt,
+    ToolRan,
     ToolRefused,
     ToolSettled,
     TranscriptCompacted,
@@ -376,6 +377,10 @@ def _completed(entry: Entry, body: ToolCompleted) -> _Result | None:
     return _result(entry, body.call, False, body.replay_of)
 
 
+def _ran(entry: Entry, body: ToolRan) -> _Result | None:
+    return _result(entry, body.call, False)
+
+
 def _refused(entry: Entry, body: ToolRefused | ApprovalRefused) -> _Result | None:
     return _result(entry, body.call, True)
 
@@ -404,6 +409,7 @@ _READERS: dict[type[Body], Callable[[Entry, Any], _Event | None]] = {
     CheckpointTaken: lambda entry, body: _STEP_END,
     SessionForked: lambda entry, body: _FORK,
     ToolCompleted: _completed,
+    ToolRan: _ran,
     ToolFailed: _failed,
     ToolRefused: _refused,
     ApprovalRefused: _refused,

@@ -55,6 +55,7 @@ from holdfast.entries import (
     ToolFailed,
     ToolInDoubt,
     ToolIssued,
+    ToolRan,
     ToolRefused,
     ToolSettled,
     TranscriptCompacted,
@@ -205,11 +206,12 @@ class Script:
         if not self.calls:
             return
         call, text = self.calls[-1 - a % len(self.calls)], f"result {self.seq}"
-        body: Body = (
-            ToolCompleted(call=call)
-            if b % 2
-            else ToolRefused(call=call, tool="t", gate="policy", fingerprint=f"f{a % 2}")
+        bodies: tuple[Body, ...] = (
+            ToolRefused(call=call, tool="t", gate="policy", fingerprint=f"f{a % 2}"),
+            ToolCompleted(call=call),
+            ToolRan(call=call, tool="t", args={"n": b}, fingerprint=f"f{a % 2}"),
         )
+        body = bodies[b % len(bodies)]
         self.write(body, msgspec.json.encode(ResultContent(text=text, value=a)))
         self.witness.answer(call.reply or 0, call.index, text)
 

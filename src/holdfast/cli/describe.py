@@ -149,6 +149,8 @@ def _describe_tool(entry: Entry) -> str:
     match entry.body:
         case kinds.ToolIssued(tool=tool, args=args, attempt=attempt):
             return f"{tool}({short_args(args)}){f', attempt {attempt}' if attempt > 1 else ''} begins"
+        case kinds.ToolRan(tool=tool, args=args):
+            return f"{tool}({short_args(args)}): {result_of(entry)}"
         case kinds.ToolCompleted(call=call, replay_of=replay_of):
             again = f", as it was for {replay_of}" if replay_of else ""
             return f"call {call.id} completed{again}: {result_of(entry)}"

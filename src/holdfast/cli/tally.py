@@ -111,6 +111,10 @@ class Tally(Struct, kw_only=True):
                 case kinds.ToolIssued(tool=tool):
                     names[entry.seq] = tool
                     self._tool(tool).outcomes[became_of(effects[entry.seq], held=held)] += 1
+                case kinds.ToolRan(tool=tool, latency_ms=latency_ms):
+                    self._tool(tool).outcomes["completed"] += 1
+                    if latency_ms is not None:
+                        self._tool(tool).times.all_s.append(latency_ms / 1000)
                 case kinds.ToolCompleted(issued=None, original=original) if original is not None:
                     row = effects.get(original)
                     self._tool(row.tool if row else "?").outcomes["replayed"] += 1
@@ -187,7 +191,7 @@ def _by_reply(entries: Iterable[Entry]) -> Iterable[_Reply]:
     found: dict[object, _Reply] = {}
     for entry in entries:
         body = entry.body
-        if not isinstance(body, kinds.ToolIssued | kinds.ToolRefused | kinds.ApprovalAsked):
+        if not isinstance(body, kinds.ToolIssued | kinds.ToolRan | kinds.ToolRefused | kinds.ApprovalAsked):
             continue
         if isinstance(body, kinds.ToolIssued) and body.attempt > 1:
             continue

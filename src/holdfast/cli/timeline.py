@@ -125,6 +125,11 @@ class Timeline:
                 if body.attempt > 1:
                     moment.detail = f"attempt {body.attempt}"
                 self._calls[entry.seq] = moment
+            case kinds.ToolRan():
+                what = f"{body.tool}({short_args(body.args)})"
+                moment = self._add(entry, "tool", what, tool=body.tool, call=body.call.id, status="completed")
+                moment.took_s, moment.detail = (body.latency_ms or 0.0) / 1000, result_of(entry)
+                self._step(entry.step).tools_s += moment.took_s
             case kinds.ToolCompleted() | kinds.ToolFailed():
                 self._end_call(entry, body.call, body.issued, body)
             case kinds.ToolSettled():

@@ -93,6 +93,8 @@ class Timeline:
                     return None
                 self._open[entry.seq] = tool
                 return Text.assemble(f"▸ {tool}: intent", (f", key {key[:8]}", "dim"))
+            case kinds.ToolRan(tool=tool):
+                return Text(f"✓ {tool}")
             case kinds.ToolCompleted(issued=int(issued)):
                 return Text(f"✓ {self._issued[issued].tool}")
             case kinds.ToolSettled(issued=issued, verdict=verdict, by=by):

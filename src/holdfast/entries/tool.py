@@ -74,6 +74,19 @@ class ToolCompleted(Body, frozen=True):
     latency_ms: float | None = None
 
 
+@kind("tool.ran", must=True)
+class ToolRan(Body, frozen=True):
+    """Intent and outcome in one: a harmless call that ended before anything else could happen. Its content is
+    the result in the transcript."""
+
+    call: CallRef
+    tool: str
+    args: Json
+    fingerprint: str
+    side_effects: tuple[str, ...] = ()
+    latency_ms: float | None = None
+
+
 @kind("tool.failed", must=True)
 class ToolFailed(Body, frozen=True):
     """Surely nothing happened. `final` says that no retry follows, so this is the call's result. In a

@@ -20,6 +20,7 @@ _SAID = frozenset(
         "model.replied",
         "transcript.compacted",
         "tool.completed",
+        "tool.ran",
         "tool.failed",
         "tool.refused",
         "tool.reported",

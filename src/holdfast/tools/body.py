@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
+from functools import partial
+from types import coroutine
 from typing import Any
 
 import anyio
@@ -66,8 +67,43 @@ async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> An
     if ctx is not None:
         ctx._in_thread = True
     return await anyio.to_thread.run_sync(
-        functools.partial(hook.function, *first, **values), abandon_on_cancel=True, limiter=tool_threads()
+        partial(hook.function, *first, **values), abandon_on_cancel=True, limiter=tool_threads()
     )
+
+
+def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
+    """Make the first step of an async body that changes nothing. Either it has ended by then, or the hook
+    goes on with it."""
+    began_s = boot_s()
+    try:
+        body = hook.function(**values)
+        if not inspect.iscoroutine(body):
+            return Hook(lambda **_: body, True, False)
+        first = body.send(None)
+    except StopIteration as end:
+        return Ran(value=end.value, latency_ms=_since(began_s))
+    except Exception as error:
+        return Ran(error=error, latency_ms=_since(began_s))
+    return Hook(lambda **_: _go_on(body, first), True, False)
+
+
+@coroutine
+def _go_on(body: Coroutine[Any, Any, Any], wanted: object) -> Generator[Any, Any, Any]:
+    """Wait for what the body wanted, and go on with it, as `await` does."""
+    while True:
+        try:
+            given = yield wanted
+        except GeneratorExit:
+            body.close()
+            raise
+        except BaseException as error:
+            step = partial(body.throw, error)
+        else:
+            step = partial(body.send, given)
+        try:
+            wanted = step()
+        except StopIteration as end:
+            return end.value
 
 
 async def run_plain(

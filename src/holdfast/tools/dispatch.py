@@ -16,6 +16,7 @@ from ..limits import CLAIM_WAIT_S
 from ..messages import Json
 from ..session.session import Session
 from ..telemetry import active, note_refusal
+from .body import Ran, begin
 from .claims import Busy, Theirs
 from .decision import Blocked, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
@@ -23,7 +24,7 @@ from .ledger import encode_content
 from .lineage import ROOT_SCOPES, name_at_root
 from .outcome import Result, ResultStatus, describe_error
 from .running import Runner, describe_doubt, run_chains
-from .tool import AnyTool
+from .tool import AnyTool, Hook
 from .watching import Watched
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ class Dispatch:
         self._session, self._tools, self._gates = session, tools, gates
         self._runner, self._ledger = runner, runner.ledger
         self._root, self._on_result = root, on_result
+        self._is_alone = True
 
     async def one(self, call: Call) -> Result:
         """Dispatch a call that belongs to no reply."""
@@ -89,6 +91,7 @@ class Dispatch:
         Calls of one tool that writes run one after another, in order.
         """
         begun: list[Begun] = []
+        self._is_alone = len(calls) == 1
         try:
             for call in calls:
                 # One by one: those that were begun are let go if a later one cannot be.
@@ -242,6 +245,8 @@ class Dispatch:
         return _result(call, f"{call.name}: waits for a person's approval. {gated.why}", "waiting")
 
     async def _enter(self, call: Call, ready: Ready, last: Effect | None) -> Begun:
+        if last is None and self._may_be_one_line(call, ready.tool):
+            return self._pend(ready, lambda: self._run_harmless(call, ready))
         if last is not None:
             # A call that was tried before stays what it was, also in another run and in a fork.
             scope, operation = last.scope, last.operation
@@ -259,6 +264,34 @@ class Dispatch:
             root = self._root
             return self._pend(ready, lambda: self._run_at_root(root, call, ready, scope, operation))
         return await self._decide(call, ready, last, scope, operation, Issue())
+
+    def _may_be_one_line(self, call: Call, tool: AnyTool) -> bool:
+        """Whether nobody would miss the intent of this call, should its body end without ever waiting.
+
+        In a batch, the gates must see the calls before it begin.
+        """
+        return (
+            self._is_alone
+            and not tool.changes_the_world
+            and tool.scope == "call"
+            and tool.timeout_s is None
+            and tool.body.is_async
+            and not tool.body.takes_context
+            and not (call.ref.reply is not None and call.ref.reply < self._session.fence)
+        )
+
+    async def _run_harmless(self, call: Call, ready: Ready) -> Result:
+        """A body that ends without waiting for anything takes one line. Else the intent is recorded when it
+        first waits: before that, nobody could have seen it."""
+        begun = begin(ready.tool.body, ready.values)
+        if isinstance(begun, Ran) and begun.done:
+            text, value = self._ledger.record_ran(ready, call.ref, begun)
+            if self._session.waits_for_calls:
+                await self._session.flush()
+            return _result(call, text, "completed", value)
+        scope, operation = self._ledger.operation_of(ready, call.ref)
+        row = self._ledger.issue(ready, call.ref, scope, operation, Issue())
+        return await self._run(ready, row, partial(self._look_again, call), begun)
 
     async def _run_at_root(
         self, root: Dispatch, call: Call, ready: Ready, scope: str, operation: str
@@ -361,8 +394,8 @@ class Dispatch:
 
     # -- from the intent on --------------------------------------------------------------------------
 
-    async def _run(self, ready: Ready, row: Effect, again: Again) -> Result:
-        result = await self._runner.run(ready, row)
+    async def _run(self, ready: Ready, row: Effect, again: Again, begun: Ran | Hook | None = None) -> Result:
+        result = await self._runner.run(ready, row, begun)
         return result if result is not None else await again()
 
     async def _join(self, row: Effect, again: Again) -> Result:

@@ -23,6 +23,7 @@ from ..entries import (
     ToolFailed,
     ToolInDoubt,
     ToolIssued,
+    ToolRan,
     ToolRefused,
     ToolReported,
     ToolSettled,
@@ -263,6 +264,24 @@ class Ledger:
         if row.status == "running" and not self._session.is_lost:
             self._session.record(ToolDiscarded(call=row.call, issued=row.issued))
         self.leave(row)
+
+    def record_ran(self, ready: Ready, call: CallRef, ran: Ran) -> tuple[str, Json]:
+        """Record a harmless call that has ended already: what the model is shown, and the same as data."""
+        data = as_json(ran.value)
+        text = as_text(data)
+        tool = ready.tool
+        self._session.record(
+            ToolRan(
+                call=call,
+                tool=tool.name,
+                args=ready.args,
+                fingerprint=ready.fingerprint,
+                side_effects=tool.sorted_effects,
+                latency_ms=ran.latency_ms,
+            ),
+            content=encode_content(text, data),
+        )
+        return text, data
 
     def complete(self, row: Effect, value: object, latency_ms: float) -> tuple[str, Json]:
         """Record the outcome; what the model is shown, and the same as data."""

@@ -31,7 +31,7 @@ from .outcome import (
     as_text,
     describe_error,
 )
-from .tool import AnyTool
+from .tool import AnyTool, Hook
 from .verifying import ask_verify
 
 InDoubtPolicy: TypeAlias = Literal["wait", "tell"]
@@ -51,16 +51,21 @@ class Runner:
         """The session's claims on global operations."""
         return Claims(self._session)
 
-    async def run(self, ready: Ready, row: Effect) -> Result | None:
-        """Run the body, as often as its retry policy and its outcome allow.
+    async def run(self, ready: Ready, row: Effect, begun: Ran | Hook | None = None) -> Result | None:
+        """Run the body, as often as its retry policy and its outcome allow; it may have begun already.
 
         None if somebody else settled the call meanwhile: look again.
         """
         tool, rows = ready.tool, [row]
         try:
             while True:
-                ctx = self.ledger.context(row, self.deps) if tool.body.takes_context else None
-                ran = await self.ledger.run(tool, row, tool.body, ctx, ready.values, grace_s=self.grace_s)
+                if isinstance(begun, Ran):
+                    ran = begun
+                else:
+                    body = begun or tool.body
+                    ctx = self.ledger.context(row, self.deps) if body.takes_context else None
+                    ran = await self.ledger.run(tool, row, body, ctx, ready.values, grace_s=self.grace_s)
+                begun = None
                 if ran.error is not None or ran.stopped:
                     note_failure(ran.error, ran.stopped)
                 outcome = await self._conclude(ready, row, ran)

@@ -183,6 +183,8 @@ def tool(
                 _check_hook(own_name, role, hook, arguments.names, changes)
         kept_s = _remembered_s(own_name, idempotent, effects)
         _check_times(own_name, timeout_s, verify_after_s)
+        if not isinstance(retry, Retry | None):
+            raise BadInput(f"tool {own_name!r}: retry={retry!r} is not a policy; write Retry(attempts=3)")
         listed = _check_harmless(own_name, harmless)
         return Tool(
             body,

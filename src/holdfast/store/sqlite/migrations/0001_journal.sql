@@ -40,8 +40,8 @@ CREATE TABLE sessions (
     head TEXT NOT NULL
 ) WITHOUT ROWID;
 
-CREATE INDEX sessions_open ON sessions (session) WHERE open_run IS NOT NULL;
-CREATE INDEX sessions_in_doubt ON sessions (session) WHERE in_doubt > 0;
+-- One index for both: while a run is open, an effect that begins and ends does not touch it.
+CREATE INDEX sessions_unfinished ON sessions (session) WHERE open_run IS NOT NULL OR in_doubt > 0;
 CREATE INDEX sessions_parent ON sessions (parent, session) WHERE parent IS NOT NULL;
 
 CREATE TABLE keyframes (
@@ -141,10 +141,10 @@ SELECT
             ORDER BY outcome.seq DESC
             LIMIT 1
         ),
-        'issued'
+        iif(issued.kind = 'tool.ran', 'completed', 'issued')
     ) AS status
 FROM entries AS issued
-WHERE issued.kind = 'tool.issued' AND issued.session NOT LIKE '~%';
+WHERE issued.kind IN ('tool.issued', 'tool.ran') AND issued.session NOT LIKE '~%';
 
 CREATE VIEW checkpoints AS
 SELECT
