@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import BadInput, Budget, Message, Price, Reply, ScriptedModel, Text, Usage
+from holdfast import BadInput, Budget, Message, Price, Reply, ScriptedModel, Text, Thread, Usage
 from holdfast.entries import DelegateEnded, DelegateStarted
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
@@ -302,8 +302,11 @@ async def test_a_delegate_cannot_be_driven_past_its_parent(world: World) -> None
     async with fresh_store() as store:
         await agent.run("Go", session="s", store=store)
         child = (await child_of(store, "s")).session
-        with pytest.raises(BadInput, match="works for 's': resume that one"):
-            await helper.resume(child, store=store)
+        for driver in (helper, Thread([helper])):
+            with pytest.raises(BadInput, match="works for 's': resume that one"):
+                await driver.resume(child, store=store)
+            with pytest.raises(BadInput, match="works for 's': resume that one"):
+                await driver.run("More", session=child, store=store)
 
 
 async def test_delegates_are_not_taken_up_without_their_parents(world: World) -> None:

@@ -112,6 +112,21 @@ async def test_a_step_back_leaves_iterations_behind_and_says_why() -> None:
         assert [one.name for one in state.path() if one.name] == [f"iteration {n}" for n in range(4)]
 
 
+async def test_what_was_said_at_one_step_back_is_still_heard_after_the_next() -> None:
+    first = {"type": "STEP_BACK", "note": "Off topic."}
+    second = {"type": "STEP_BACK", "note": "Still off topic."}
+    thread = Thread([speaker("a"), speaker("b")], moderator=moderator(GO, first, second, STOP))
+    async with fresh_store() as store:
+        await thread.run("Discuss", session="s", store=store)
+        assert await said(store, "s") == [
+            "user: Discuss",
+            "assistant: a 0",
+            "user: [mod] Off topic.",
+            "user: [mod] Still off topic.",
+            "assistant: b 0",
+        ]
+
+
 async def test_the_summary_reaches_everybody_and_stays_unless_it_is_cleared() -> None:
     told: list[str] = []
 
@@ -296,3 +311,6 @@ def test_nonsense_is_refused_when_a_thread_is_made() -> None:
         Thread([Agent(ScriptedModel([]))])
     with pytest.raises(BadInput, match="two agents of the thread are called 'a'"):
         Thread([speaker("a"), speaker("a")])
+    for own in (speaker("mod"), speaker("mod", output_type=int)):
+        with pytest.raises(BadInput, match=r"output_type is .*; it must be holdfast\.Decision"):
+            Thread([speaker("a")], moderator=own)

@@ -90,6 +90,7 @@ class Agent(Generic[DepsT, OutputT]):
         self._given, self._budget = model, budget
         self._price, self._max_tokens, self._retry = price, max_tokens, retry
         self._instructions, self._max_steps, self._compact = instructions, max_steps, compact
+        self.output_type = output_type
         self._output: Output[OutputT] = Output(output_type)
         self.registry = Registry(
             tools,
@@ -293,11 +294,11 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Outcome[OutputT]:
         makeup = self.makeup
         with driving(session):
+            await refuse_delegate(session)
             own = self._budget if Lineage.of(session) is None else None
             makeup.asker.check(session.budget.caps if own is None else own)
             if own is not None and session.budget.caps != own:
                 await session.set_budget(own)
-            await refuse_delegate(session)
             async with makeup.begin_run(session, run_id=run_id, parent=parent) as run:
                 return await Drive(makeup, session, run, deps=deps, tell=tell).go(message)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -19,13 +20,14 @@ from ..entries import Body, StateSet, SummaryChanged
 from ..errors import BadInput
 from ..facts import Checkpoint
 from ..limits import ITERATIONS_MAX
-from ..messages import ForeignMessage, Message, Text, as_message
+from ..messages import AnyMessage, ForeignMessage, Message, Text, as_message
 from ..session.inbox import message_entry
 from ..session.rewind import return_to
 from ..session.run import Run
 from ..session.session import Session
 from ..session.store import Store
 from .agent import Agent, refuse_silence
+from .delegate import refuse_delegate
 from .experiment import LogFile
 from .loop import Drive, driving, queue, tell_nobody
 from .outcome import Outcome, OutcomeStatus, conclude
@@ -101,6 +103,9 @@ class Thread:
         for agent in advisors:
             self._add(agent, "advisor")
         if moderator is not None:
+            given = moderator.output_type
+            if not (isinstance(given, type) and issubclass(given, Decision)):
+                raise BadInput(f"the moderator's output_type is {given!r}; it must be holdfast.Decision")
             self._add(moderator, "moderator")
         if summarizer is not None:
             self._add(summarizer, "summarizer")
@@ -141,6 +146,7 @@ class Thread:
         self, session: Session, message: str | Message | ForeignMessage | None, deps: object
     ) -> Outcome[str]:
         with driving(session):
+            await refuse_delegate(session)
             for agent, _ in self._cast.values():
                 agent.makeup.asker.check(self._budget or session.budget.caps)
             if self._budget is not None and session.budget.caps != self._budget:
@@ -219,7 +225,7 @@ class _Talk:
             if outcome.status != "completed":
                 return replace(outcome, run=self._run.id)
             if role == "moderator":
-                assert isinstance(outcome.output, Decision), "the moderator's output_type is Decision"
+                assert isinstance(outcome.output, Decision), outcome.output
                 decision = outcome.output
             elif role == "summarizer":
                 summary = str(outcome.output)
@@ -340,12 +346,18 @@ class _Talk:
         also: list[tuple[Body, bytes | None]] = [
             _summarise("" if decision.clear_summaries else self._session.summary)
         ]
+        also += [message_entry(note) for note in self._list_notes(mark)]
         if decision.note:
             name = self._names("moderator")[0]
             metadata = {MARK: {"role": "moderator", "iter": place.iteration}}
             note = Message(role="user", blocks=(Text(f"[{name}] {decision.note}"),), metadata=metadata)
             also.append(message_entry(note))
         await return_to(self._session, mark, also=also)
+
+    def _list_notes(self, mark: Checkpoint) -> list[AnyMessage]:
+        """What was said when the thread came back to this point before: it is still to be heard."""
+        later = (item.read() for item in self._session.state.transcript_fold.items if item.seq > mark.seq)
+        return list(takewhile(_is_note, later))
 
     # -- the end -------------------------------------------------------------------------------------
 
@@ -371,6 +383,15 @@ def _mark_name(iteration: int) -> str:
 
 def _summarise(summary: str) -> tuple[Body, bytes | None]:
     return SummaryChanged(summary=summary), None
+
+
+def _is_note(message: AnyMessage) -> bool:
+    """Whether it is what a moderator said when it sent the others back."""
+    return (
+        isinstance(message, Message)
+        and message.role == "user"
+        and mark_of(message).get("role") == "moderator"
+    )
 
 
 def _author(message: object) -> tuple[str | None, object]:
