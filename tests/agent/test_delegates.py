@@ -95,6 +95,39 @@ async def test_a_doubt_of_a_delegate_is_settled_in_the_root(world: World) -> Non
     assert world.done == ["vanish x"]
 
 
+@pytest.mark.parametrize("id", ["s", "s" * 180])
+@pytest.mark.parametrize("deep", [False, True], ids=["a delegate", "a delegate's delegate"])
+async def test_a_doubt_is_settled_by_whoever_has_the_tool_and_not_by_its_namesake(
+    deep: bool, id: str, world: World
+) -> None:
+    asked: list[str] = []
+
+    def make_post(owner: str) -> Any:
+        async def look(ctx: holdfast.ToolContext[Any]) -> holdfast.Landed | holdfast.Unsure:
+            asked.append(owner)
+            return holdfast.Landed(f"seen by {owner}") if asked.count(owner) > 1 else holdfast.Unsure()
+
+        @holdfast.tool(name="post", side_effects={"mutate"}, verify=look)
+        async def post() -> str:
+            """Post something."""
+            raise OSError("the line went dead")
+
+        return post
+
+    helper = make([call("post"), "Posted."], world, name="helper", tools=[make_post("helper")])
+    if deep:
+        helper = make([call("helper", task="Post"), "It did."], world, name="boss", tools=[helper.as_tool()])
+    agent = make(
+        [call(helper.name or "", task="Post"), "Done."], world, tools=[helper.as_tool(), make_post("root")]
+    )
+    async with fresh_store() as store:
+        assert (await agent.run("Go", session=id, store=store)).status == "waiting"
+        assert (await agent.resume(id, store=store)).output == "Done."
+        state = await store.load(id)
+        assert not state.in_doubt
+    assert asked == ["helper", "helper"]
+
+
 async def test_a_delegate_that_was_cancelled_is_taken_up_again(world: World) -> None:
     """Not begun anew: what it was told and did is kept."""
     begun = anyio.Event()

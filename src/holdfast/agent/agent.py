@@ -30,14 +30,14 @@ from ..session.run import current_run
 from ..session.session import Session
 from ..session.store import Store, open_store
 from ..tools.context import ToolContext
-from ..tools.lineage import Lineage
+from ..tools.lineage import Lineage, derive_id
 from ..tools.outcome import Waits, as_json, describe_error
 from ..tools.policy import Policy
 from ..tools.registry import Registry
 from ..tools.running import InDoubtPolicy
 from ..tools.tool import AnyTool, Retry, tool
 from .asking import Asker
-from .delegate import DelegateFailed, check_depth, derive_id, is_held, refuse_delegate, working_for
+from .delegate import DelegateFailed, check_depth, is_held, refuse_delegate, working_for
 from .loop import Compact, Drive, Makeup, Tell, driving, tell_nobody
 from .model import Model
 from .outcome import Event, Outcome, OutputT, conclude

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from hashlib import sha256
 from typing import Final, TypeVar
 
 import anyio
@@ -32,15 +31,6 @@ those that hand work to each other end."""
 
 class DelegateFailed(HoldfastError):
     """What a delegate was asked to do came to nothing."""
-
-
-def derive_id(parent: SessionId, name: str, key: str) -> SessionId:
-    """The session of a delegate: the same for the same call, whoever asks."""
-    known = parent
-    if len(parent) > 120:
-        # A fork begins like its origin, and has the keys of its calls.
-        known = SessionId(f"{parent[:103]}-{sha256(parent.encode()).hexdigest()[:16]}")
-    return SessionId(f"{known}.{name[:40]}-{key[:16]}")
 
 
 def check_depth(parent: Session) -> Lineage:

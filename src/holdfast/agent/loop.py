@@ -23,9 +23,10 @@ from ..messages import AnyMessage, ForeignMessage, Json, Message, ToolCall, call
 from ..session.run import Run
 from ..session.session import Session
 from ..session.store import Store
+from ..tools.lineage import derive_id
 from ..tools.registry import Registry
 from .asking import LAST_CALL, Asker
-from .delegate import derive_id, release_abandoned
+from .delegate import release_abandoned
 from .model import Prompt, ToolSpec
 from .outcome import Event, Outcome, OutputT, Waiting, conclude, list_waiting
 from .output import Ended, Misses, Output, make_nudge

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from msgspec import Struct
 
 from ..effects import call_name
 from ..entries import CallRef
+from ..ids import SessionId
 from ..session.session import Session
 
 ROOT_SCOPES = frozenset({"session", "custom"})
@@ -40,3 +43,24 @@ def name_at_root(session: Session, call: CallRef) -> CallRef:
 def prefix_at_root(session: Session) -> str:
     """How the calls of a delegate begin in the root's ledger."""
     return f"{session.id}/"
+
+
+def derive_id(parent: SessionId, name: str, key: str) -> SessionId:
+    """The session of a delegate: the same for the same call, whoever asks."""
+    return SessionId(f"{_stem_of(parent)}{name[:40]}-{key[:16]}")
+
+
+def belongs_to_delegate(session: Session, call: CallRef) -> bool:
+    """Whether a call in this session's ledger is one of a delegate's, or of one further down."""
+    return any(
+        call.id.startswith((f"{delegate}/", _stem_of(SessionId(delegate))))
+        for delegate in session.state.facts.delegates
+    )
+
+
+def _stem_of(parent: SessionId) -> str:
+    """How the sessions of its delegates begin."""
+    if len(parent) > 120:
+        # A fork begins like its origin, and has the keys of its calls.
+        return f"{parent[:103]}-{sha256(parent.encode()).hexdigest()[:16]}."
+    return f"{parent}."

@@ -9,6 +9,7 @@ from ..effects import Effect
 from ..session.session import Session
 from .decision import Issue
 from .gates import Gates
+from .lineage import belongs_to_delegate
 from .outcome import Landed, NotLanded, Result
 from .running import Runner, result_of, run_chains
 from .tool import AnyTool
@@ -37,12 +38,17 @@ async def settle(
 
     chains: dict[object, list[Callable[[], Awaitable[None]]]] = {}
     attempts = session.state.facts.effects.attempts
-    known = [row for row in session.in_doubt if row.call.id.startswith(prefix)]
+    known = [row for row in session.in_doubt if _is_settled_here(session, row, prefix)]
     for row in sorted(known, key=lambda row: attempts(row)[0].issued):
         place = row.tool if "write" in row.side_effects else row.issued
         chains.setdefault(place, []).append(partial(settle_one, row))
     await run_chains(list(chains.values()))
     return session.in_doubt
+
+
+def _is_settled_here(session: Session, row: Effect, prefix: str) -> bool:
+    """A tool of the session's own may have the name of a delegate's, and be another one."""
+    return row.call.id.startswith(prefix) if prefix else not belongs_to_delegate(session, row.call)
 
 
 async def _settle_one(
