@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from .budget import BudgetState, Reservation
 from .codec import Line
-from .effects import LEDGER, Effect
+from .effects import LEDGER, Effect, Repeats
 from .entries import Entry, SessionRewound, SessionStatus, Span, UnknownBody
 from .errors import NotFound
 from .facts import BOOKKEEPING, HANDLERS, Checkpoint, Facts, ToolCounters, count_call
@@ -34,7 +34,7 @@ from .transcript import Item, Messages, Transcript
 from .validity import Problem
 from .values import Values
 
-FOLD_VERSION: Final = 2
+FOLD_VERSION: Final = 3
 """Raised whenever a change here gives another state for the same journal: older keyframes are ignored."""
 
 
@@ -132,6 +132,8 @@ class SessionState:
                 head.title = " ".join(item.read().text.split())[:TITLE_CHARS]
             head.status, head.reason = "active", ""
             facts.cancel = None
+            # Who is asked to look again is not going round in circles.
+            facts.effects.repeats = Repeats()
         for part in item.parts:
             if isinstance(part, CallPart):
                 count_call(facts, part.name)

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from holdfast import Closed, Policy, Registry, Result, Session, Store, ToolContext, deny, tool
+from holdfast import (
+    Closed,
+    Message,
+    Policy,
+    Registry,
+    Result,
+    Session,
+    Store,
+    Text,
+    ToolContext,
+    deny,
+    tool,
+)
 from holdfast.entries import ToolRefused
 from holdfast.tools.tool import SideEffect
 from tests.tools.stage import Url, bodies, call, die, opened, reply, results
@@ -100,6 +112,19 @@ async def test_any_other_call_resets_the_count(name: str, args: dict[str, Any], 
         await times(2, registry, "look", {"at": "x"}, session)
         await registry.dispatch(name, args, session=session)
         found = await times(3, registry, "look", {"at": "x"}, session)
+        assert [one.status for one in found] == ["completed", "completed", "refused"]
+    assert ran.count("x") == 4
+
+
+async def test_a_users_message_resets_the_count(store_url: Url) -> None:
+    """To do the same again when one is asked again is no loop; what the model says itself changes nothing."""
+    registry, ran = tools()
+    async with opened(store_url) as (_, session):
+        await times(2, registry, "look", {"at": "x"}, session)
+        await session.add("Please look again.")
+        found = await times(2, registry, "look", {"at": "x"}, session)
+        await session.add(Message(role="assistant", blocks=(Text("Nothing new."),)))
+        found += await times(1, registry, "look", {"at": "x"}, session)
         assert [one.status for one in found] == ["completed", "completed", "refused"]
     assert ran.count("x") == 4
 
