@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
@@ -37,6 +37,8 @@ EffectStatus: TypeAlias = Literal[
     "running", "completed", "failed", "in_doubt", "not_landed", "gave_up", "discarded", "undone"
 ]
 OPEN: frozenset[EffectStatus] = frozenset({"running", "in_doubt"})
+PROGRESS: Final = "holdfast.progress"
+"""The note with which a delegate says how far it was when it was taken up."""
 
 
 class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -379,6 +381,16 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
                     row.why = "the process that ran it is gone and left no outcome"
                 else:
                     self._end(issued, "discarded", None, "the process that ran it is gone; it is harmless")
+
+
+def count_crashes(tried: Sequence[Effect]) -> int:
+    """How often the process died while it ran this call, without any progress in between."""
+    return sum(row.crashed for row in tried if progress_of(row) == progress_of(tried[-1]))
+
+
+def progress_of(row: Effect) -> int:
+    """How far a delegate was when this attempt began; 0 for everything else."""
+    return int(row.notes.get(PROGRESS, 0))
 
 
 def call_name(call: CallRef) -> str:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import pytest
 
 import holdfast
-from holdfast import BadInput, Budget, Message, Price, Reply, ScriptedModel, Text, Thread, Usage
+from holdfast import (
+    Agent,
+    BadInput,
+    Budget,
+    Closed,
+    Message,
+    Price,
+    Prompt,
+    Reply,
+    ScriptedModel,
+    Text,
+    Thread,
+    Usage,
+)
 from holdfast.entries import DelegateEnded, DelegateStarted
+from holdfast.store.memory import MemoryDriver
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
+from tests.tools.stage import die
 
 
 @pytest.fixture
@@ -152,6 +168,68 @@ async def test_a_delegate_that_was_cancelled_is_taken_up_again(world: World) -> 
         await child_of(store, "s")
     assert world.done == ["pay 42"]
     assert len(model.prompts) == 3
+
+
+def mortal(script: Any, tools: Sequence[Any] = (), deep: bool = False) -> Agent[Any, Any]:
+    """An agent whose delegate may take the process with it; what it says is "Done." and what it was told."""
+    helper = make(script, name="helper", tools=tools)
+    if deep:
+        helper = make([call("helper", task="Go"), "It did."], name="boss", tools=[helper.as_tool()])
+
+    def answer(prompt: Prompt) -> Any:
+        last = prompt.messages[-1]
+        told = last.blocks[0] if isinstance(last, Message) else None
+        if isinstance(told, holdfast.ToolResult):
+            return f"Done: {told.content}"
+        return call(helper.name or "", task="Go")
+
+    return make(answer, tools=[helper.as_tool()])
+
+
+async def survive(agent: Agent[Any, Any], stores: list[holdfast.Store]) -> str:
+    """Drive it in one process after another until one survives."""
+    driver = MemoryDriver()
+    while True:
+        async with holdfast.open_store(driver) as store:
+            stores.append(store)
+            try:
+                again = bool([head async for head in store.sessions()])
+                drive = agent.resume("s", store=store) if again else agent.run("Go", session="s", store=store)
+                return str((await drive).output)
+            except Closed:
+                assert len(stores) < 20
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["a delegate", "a delegate's delegate"])
+async def test_a_delegate_that_gets_on_is_not_given_up_for_any_number_of_crashes(deep: bool) -> None:
+    stores: list[holdfast.Store] = []
+    met: set[int] = set()
+
+    @holdfast.tool(side_effects={"read"})
+    async def survey(plot: int) -> str:
+        """Kills the process whenever it sees a new plot."""
+        if plot not in met:
+            met.add(plot)
+            die(stores[-1])
+        return "fine"
+
+    agent = mortal([*[call("survey", plot=plot) for plot in range(7)], "All."], [survey], deep)
+    assert await survive(agent, stores) == ("Done: It did." if deep else "Done: All.")
+    assert len(stores) == 8
+
+
+async def test_a_delegate_that_gets_nowhere_is_given_up_after_three_crashes() -> None:
+    stores: list[holdfast.Store] = []
+
+    def script(prompt: Prompt) -> Any:
+        if len(prompt.messages) == 1:
+            return call("look", what="x")
+        die(stores[-1])
+        return "Never heard."
+
+    said = await survive(mortal(script), stores)
+    assert "was running each of the 3 times the process died" in said
+    assert len(stores) == 5, "the first one got on"
 
 
 def costly(text: str) -> Reply:

@@ -12,6 +12,7 @@ import anyio
 from typing_extensions import TypeVar
 
 from ..budget import Budget
+from ..effects import PROGRESS
 from ..entries import Parent
 from ..errors import BadInput, LeaseHeld, NotFound
 from ..ids import RunId, SessionId, fresh_session_id
@@ -37,7 +38,14 @@ from ..tools.registry import Registry
 from ..tools.running import InDoubtPolicy
 from ..tools.tool import AnyTool, Retry, tool
 from .asking import Asker
-from .delegate import DelegateFailed, check_depth, is_held, refuse_delegate, working_for
+from .delegate import (
+    DelegateFailed,
+    check_depth,
+    is_held,
+    measure_progress,
+    refuse_delegate,
+    working_for,
+)
 from .loop import Compact, Drive, Makeup, Tell, driving, tell_nobody
 from .model import Model
 from .outcome import Event, Outcome, OutputT, conclude
@@ -361,6 +369,10 @@ class Agent(Generic[DepsT, OutputT]):
         try:
             async with opening as session:
                 session.extensions[Lineage] = lineage
+                progress = measure_progress(session)
+                if progress:
+                    # Crashes are counted from here on: it is not stuck.
+                    await ctx.annotate(**{PROGRESS: progress})
                 outcome = await self._delegate(parent, session, task, ctx.deps, link)
         except LeaseHeld as held:
             raise Waits(f"{name}: {held}") from held

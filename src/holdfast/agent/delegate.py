@@ -15,6 +15,7 @@ import anyio
 from msgspec.structs import replace
 
 from ..budget import Budget, BudgetState, Reservation, Usage
+from ..effects import progress_of
 from ..entries import DelegateEnded, DelegateStarted
 from ..errors import BadInput, BudgetSpent, HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId
@@ -59,6 +60,14 @@ def is_held(parent: Session, delegate: Session) -> bool:
     """Whether something is held for the delegate: it works, or was cut off while it did."""
     known = parent.state.facts.delegates.get(delegate.id)
     return known is not None and known.held is not None
+
+
+def measure_progress(delegate: Session) -> int:
+    """How far it is: its replies and results, and how far its own delegates were when they were taken up."""
+    effects = delegate.state.facts.effects
+    items = delegate.state.transcript_fold.items
+    said = sum((item.role == "assistant") + len(item.results or ()) for item in items)
+    return said + sum(progress_of(effects.rows[issued[-1]]) for issued in effects.by_call.values())
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from msgspec import UNSET, Struct
 
 from ..budget import BudgetState, Reservation
-from ..effects import Effect, Question, Repeats
+from ..effects import Effect, Question, Repeats, count_crashes
 from ..messages import Json
 from .canonical import NotCanonical, fingerprint, normalise
 from .names import closest
@@ -101,7 +101,7 @@ class Gates:
 
     def _loop(self, ready: Ready, repeats: Repeats, tried: list[Effect]) -> str | None:
         name = ready.tool.name
-        crashes = sum(row.crashed for row in tried) if tried else 0
+        crashes = count_crashes(tried) if tried else 0
         if crashes >= self.max_crashes:
             return (
                 f"tool-call loop detected: this call of {name} was running each of the {crashes} times the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from ..effects import Effect
+from ..effects import Effect, count_crashes
 from ..session.session import Session
 from .decision import Issue
 from .gates import Gates
@@ -67,8 +67,7 @@ async def _settle_one(
             await runner.record_not_landed(row, answer)
             return None
         tried = session.state.facts.effects.find_call(row.call)
-        crashes = sum(one.crashed for one in tried)
-        if runner.ledger.may_repeat(tool, row) and crashes < gates.max_crashes:
+        if runner.ledger.may_repeat(tool, row) and count_crashes(tried) < gates.max_crashes:
             again = runner.ledger.issue_again(ready, row, Issue.again(row))
             await runner.commit(again)
             return await watch(session, row, runner.run(ready, again))
