@@ -274,7 +274,8 @@ async def test_delegates_side_by_side_never_hold_more_than_there_is(world: World
             if isinstance(entry.body, DelegateStarted):
                 left = 8 - sum(held.values())
                 held[entry.body.session] = entry.body.reserved.usd
-                assert entry.body.reserved.usd == pytest.approx(left / 2, rel=1e-3)
+                # Less where another one ended after the share was measured.
+                assert 0 < entry.body.reserved.usd <= left / 2 * 1.001
             elif isinstance(entry.body, DelegateEnded):
                 del held[entry.body.session]
         assert not held
