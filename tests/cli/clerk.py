@@ -29,6 +29,14 @@ async def charge(order: str, cents: int) -> str:
     return f"charged {cents} for {order}"
 
 
+@holdfast.tool(side_effects={"mutate"}, scope="global")
+async def announce(what: str) -> str:
+    """Tell the whole world, once."""
+    if os.environ.get("CLERK_DIES_IN") == "announce":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"announced {what}"
+
+
 def _unbook(room: str) -> None:
     Path(f"room-{room}").unlink(missing_ok=True)
 
@@ -66,6 +74,7 @@ SCRIPTS: dict[str, tuple[Line, ...]] = {
         ("Then I charge.", call("charge", order="42", cents=500)),
         "Charged.",
     ),
+    "Announce": (call("announce", what="opening"), "Announced."),
     "Ask": (("May I?", call("refund", order="42", cents=9900)), "Done as you said."),
     "Book": ("Which room?",),
     "12": (("Booking.", call("book", room="12")), "Booked."),
@@ -96,7 +105,7 @@ _helper = holdfast.Agent(
 clerk = holdfast.Agent(
     ScriptedModel(decide, name="pretend-1"),
     name="clerk",
-    tools=[look_up, charge, book, refund, wait_for, _helper.as_tool()],
+    tools=[look_up, charge, announce, book, refund, wait_for, _helper.as_tool()],
     price=_price,
 )
 

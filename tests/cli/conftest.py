@@ -35,6 +35,8 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run("Err a bit", "erring") == 0
     assert run("Look at it", "torn", dies_in="look_up") == -signal.SIGKILL
     assert call(shop, "fork done --version 2 --into forked").code == 0
+    assert run("Announce it", "deleted", dies_in="announce") == -signal.SIGKILL
+    assert call(shop, "clean deleted --yes").code == 0
     # Who looks finds the proof that the killed are dead, once; the copies only know that they are gone.
     assert call(shop, "sessions").code == 0
     return shop

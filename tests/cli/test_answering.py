@@ -1,5 +1,6 @@
 """People answer from the command line, whether or not another process holds the session."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -93,7 +94,10 @@ def test_a_verdict_is_taken_in_at_once_if_nobody_holds_the_session(shop: Path) -
     assert call(shop, "resume clerk.py doubtful --quiet").out == "Charged.\n"
     shown = call(shop, "show doubtful --json").json
     (charge,) = [one for one in shown["timeline"] if one["tool"] == "charge"]
-    assert charge["status"] == "completed"
+    assert charge["status"] == "in_doubt", "it was, when it was last seen"
+    (settled,) = [one for one in shown["timeline"] if one["call"] == "c-charge" and one is not charge]
+    assert (settled["what"], settled["status"]) == ("call c-charge settled by ann", "landed")
+    assert settled["detail"] == '{"receipt":7}'
     assert '{"receipt":7}' in call(shop, "export doubtful").out
 
 
@@ -152,3 +156,17 @@ def test_messages_and_requests_to_stop_reach_whoever_comes_next(shop: Path) -> N
     stopped = call(shop, "resume clerk.py torn")
     assert stopped.code == 7
     assert "cancelled (maintenance)" in stopped.err
+
+
+def test_an_operation_of_a_deleted_session_is_resolved_by_its_name(shop: Path) -> None:
+    """Whoever asks for it is told the command."""
+    asked = call(shop, "run clerk.py 'Announce it' --session first")
+    assert "is blocked" not in asked.out
+    told = call(shop, "export first --form jsonl").out
+    (command,) = set(re.findall(r"holdfast (resolve-operation \w+ landed)", told))
+    assert call(shop, f"{command} --result seen").err.startswith("landed: on record for operation")
+    late = call(shop, command)
+    assert (late.code, late.err.split(":")[1]) == (1, " too late")
+    assert call(shop, "run clerk.py 'Announce it' --session second").code == 0
+    assert "idempotent replay of c-announce in session deleted]: seen" in call(shop, "export second").out
+    assert call(shop, "resolve-operation nonsense landed").code == 3

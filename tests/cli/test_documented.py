@@ -36,7 +36,7 @@ def documented_keys() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for row in table.splitlines()[2:]:
         names, keys = row.strip("| ").split(" | ")
-        found.update({name: set(re.findall(r"`(\w+)`", keys)) for name in re.findall(r"`(\w+)`", names)})
+        found.update({name: set(re.findall(r"`(\w+)`", keys)) for name in re.findall(r"`([\w-]+)`", names)})
     return found
 
 
@@ -118,6 +118,7 @@ JSON = {
     "approve": "approve asking c-refund",
     "refuse": "refuse asking c-refund",
     "resolve": "resolve doubtful c-charge gave-up",
+    "resolve-operation": EXAMPLES["resolve-operation"][0].removeprefix("holdfast "),
     "fork": "fork done",
     "rewind": "rewind done --steps 1",
     "clean": "clean done --yes",

@@ -35,6 +35,9 @@ def test_an_agent_is_found_by_module_or_file(target: str, shop: Path) -> None:
         ("clerk:decide", 1, ""),
         ("clerk:SCRIPTS", 2, "is no holdfast.Agent"),
         ("broken.py", 1, "broken.py, line 2"),
+        ("torn.py", 1, "torn.py, line 2)\n"),
+        ("waits.py:main", 2, "waits.py:main is an async function"),
+        ("clerk.py --deps waits.py:main", 2, "waits.py:main is an async function"),
         ("two.py", 2, "choose one: two.py:a, two.py:b"),
         ("none.py", 3, "has no holdfast.Agent"),
     ],
@@ -48,9 +51,13 @@ def test_what_is_no_agent_is_an_error_that_says_what_to_do(
         "import holdfast\na = holdfast.Agent('x:y', name='a')\nb = holdfast.Agent('x:y', name='b')\n"
     )
     (shop / "none.py").write_text("")
+    (shop / "torn.py").write_text("import sys\nprint(\n")
+    (shop / "waits.py").write_text("async def main() -> None:\n    pass\n")
     done = call(shop, f"run {target} Hello --store sqlite:new.db")
     assert done.code == code
     assert says in done.err
+    # An exception out of a user's own code shows where it was.
+    assert done.err.count("\n") == 1 or target == "clerk:decide"
     assert not (shop / "new.db").exists()
 
 
@@ -123,7 +130,8 @@ def test_ctrl_c_ends_a_run_in_an_orderly_way(shop: Path) -> None:
     assert "wait_for" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     done = end(process)
-    assert (done.code, done.out, done.err) == (130, "", "stopped\n")
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "stopped; holdfast resume clerk.py busy goes on\n"
     shown = call(shop, "show busy --json").json
     assert shown["session"]["standing"] == "cancelled"
     assert shown["leases"][-1]["ended"] == "released"

@@ -42,8 +42,14 @@ HEAVY = (
         ("fork done --into killed", 2, "exists already"),
         ("resume clerk.py", 2, "--all"),
         ("submit nobody hello", 3, "no session nobody"),
-        ("resolve done c-x landed", 3, "issued no call 'c-x'"),
         ("run clerk.py --nope", 2, "looks like an option"),
+        ("sessions --limit -3", 2, "must not be negative"),
+        ("tail done -n -3", 2, "must not be negative"),
+        ("tail done --after -3", 2, "must not be negative"),
+        ("show done --last -3", 2, "must not be negative"),
+        ("submit done ''", 2, "the message is empty"),
+        ("approve done c-x", 3, "session 'done' asks nothing about 'c-x'; to approve: none"),
+        ("resolve done c-x landed", 3, "session 'done' issued no call 'c-x'; in doubt: none"),
     ],
 )
 def test_an_error_is_one_line_that_says_what_to_do(
@@ -134,7 +140,13 @@ def test_a_shell_completes_commands_and_sessions(stocked: Path) -> None:
         [bash, "-c", script], cwd=stocked, env=environment(), capture_output=True, text=True, timeout=60
     )
     commands, _, sessions = done.stdout.partition("--\n")
-    assert {one.strip() for one in commands.split()} == {"refuse", "resume", "resolve", "rewind"}
+    assert {one.strip() for one in commands.split()} == {
+        "refuse",
+        "resume",
+        "resolve",
+        "resolve-operation",
+        "rewind",
+    }
     assert {one.split()[0] for one in sessions.splitlines() if one.strip()} == {"done", "doubtful"}
 
 

@@ -34,6 +34,15 @@ def test_a_narrow_terminal_will_do(line: str, stocked: Path) -> None:
     assert [one for one in long if not one.startswith(("  holdfast ", "+ ", "- "))] == []
 
 
+def test_a_session_that_waits_costs_no_columns(stocked: Path) -> None:
+    """What it waits for stands below, and the others keep their place."""
+    lines = screen(stocked, "sessions", columns=80).plain.splitlines()
+    (asking,) = [place for place, line in enumerate(lines) if line.strip().startswith("asking")]
+    assert "clerk" in lines[asking]
+    assert "$" in lines[asking]
+    assert lines[asking + 1].strip() == "(1 to approve)"
+
+
 def test_a_terminal_has_colours(stocked: Path) -> None:
     """Red for what was cut off, among others."""
     assert "31" in screen(stocked, "sessions").styles

@@ -12,12 +12,13 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ..agent.agent import Agent
 from .exits import Exit, Stop
 
 AnyAgent: TypeAlias = Agent[Any, Any]
+T = TypeVar("T")
 
 
 def load_agents(target: str) -> dict[str, AnyAgent]:
@@ -58,7 +59,7 @@ def load_value(target: str) -> object:
     if not colon:
         raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
     value = _find(_import(place), attribute, target)
-    return value() if callable(value) else value
+    return _refuse_waiting(value() if callable(value) else value, target)
 
 
 def _import(place: str) -> ModuleType:
@@ -77,6 +78,9 @@ def _import(place: str) -> ModuleType:
         raise Stop(Exit.ERROR, f"{place} cannot be imported: {missing}") from missing
     except Stop:
         raise
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise Stop(Exit.ERROR, f"{place} cannot be imported: {error.msg} ({where})") from error
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{last.filename}, line {last.lineno}"
@@ -114,8 +118,16 @@ def _find(module: ModuleType, attribute: str, target: str) -> Any:
 
 def _as_agent(value: object, target: str) -> AnyAgent:
     made = value() if callable(value) and not isinstance(value, Agent | type) else value
-    if inspect.isawaitable(made):
-        raise Stop(Exit.USAGE, f"{target} is an async function; an agent is made without waiting")
+    _refuse_waiting(made, target)
     if not isinstance(made, Agent):
         raise Stop(Exit.USAGE, f"{target} is no holdfast.Agent, and makes none")
+    return made
+
+
+def _refuse_waiting(made: T, target: str) -> T:
+    """What is made here is made without waiting."""
+    if inspect.iscoroutine(made):
+        made.close()
+    if inspect.isawaitable(made):
+        raise Stop(Exit.USAGE, f"{target} is an async function; name what it makes, or a plain function")
     return made

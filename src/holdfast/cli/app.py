@@ -53,13 +53,19 @@ def make_app() -> App:
             counting.stats,
         ),
         _DRIVE: (demo.demo, drive.run, drive.resume, send.submit, send.cancel),
-        _ANSWER: (pending.pending, answers.approve, answers.refuse, answers.resolve),
+        _ANSWER: (
+            pending.pending,
+            answers.approve,
+            answers.refuse,
+            answers.resolve,
+            answers.resolve_operation,
+        ),
         _CHANGE: (branch.fork, branch.rewind, clean.clean),
         _REST: (shells.completion,),
     }.items():
         for place, command in enumerate(commands):
             command.__doc__ = _flow(command.__doc__ or "")
-            epilogue = show_examples(command.__name__)
+            epilogue = show_examples(command.__name__.replace("_", "-"))
             app.command(command, group=group, sort_key=place, help_epilogue=epilogue)
     return app
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import msgspec
@@ -94,12 +95,28 @@ def _as_text(output: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(as_json(output)), indent=2).decode()
 
 
+@contextmanager
+def stopping(again: Callable[[], str | None]) -> Iterator[None]:
+    """On Ctrl-C, say how to go on: `again` gives the command, once there is something to go on with."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        command = again()
+        say(f"stopped; {command} goes on" if command else "stopped")
+        raise SystemExit(Exit.INTERRUPTED) from None
+
+
+def resume_command(target: str, session: str, common: Common) -> str:
+    """What takes a session up again."""
+    return f"holdfast resume {shlex.quote(target)} {session}{common.again}"
+
+
 def finish(outcome: Outcome[Any], common: Common, target: str) -> int:
     """Say what it came to; the exit code."""
     if common.json:
         print_json(shape_outcome(outcome))
         return _CODES[outcome.status]
-    again = f"holdfast resume {target} {outcome.session}{common.again}"
+    again = resume_command(target, outcome.session, common)
     spent = f"{usd(outcome.cost_usd)}, {outcome.usage.tokens:,} tokens"
     match outcome.status:
         case "completed":

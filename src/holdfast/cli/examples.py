@@ -39,6 +39,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "holdfast resolve doubtful c-charge not-landed --by ann",
         "holdfast resolve doubtful @12 gave-up",
     ),
+    "resolve-operation": (
+        "holdfast resolve-operation ed34c2178d39d70278cf488c56bb7f23189be62ce3d6d7f2a7315cf2806d1e0f landed",
+    ),
     "fork": ("holdfast fork done --version 1 --into what-if",),
     "rewind": ("holdfast rewind done --steps 1", "holdfast rewind done --version 1 --undo clerk.py --yes"),
     "clean": ("holdfast clean done", "holdfast clean done --only transcript --yes"),

@@ -73,6 +73,15 @@ MessageArg: TypeAlias = Annotated[
     str,
     Parameter(allow_leading_hyphen=True, validator=_is_no_option, help="What to say. - reads it from stdin."),
 ]
+
+
+def _is_no_debt(type_: object, value: object) -> None:
+    """Nobody has fewer than none."""
+    if isinstance(value, int) and value < 0:
+        raise ValueError("It must not be negative.")
+
+
+Number: TypeAlias = Annotated[int, Parameter(validator=_is_no_debt)]
 By: TypeAlias = Annotated[
     str | None, Parameter(help="Who says so; it is on record. Your login name unless you say otherwise.")
 ]

@@ -1,6 +1,7 @@
 """A journal as a timeline: who held the session, what the model and the tools took, where it broke off.
 
-Pure: entries go in one by one, and what came of each thing that was begun is filled in where it began.
+Pure: entries go in one by one. What came of something that was begun is filled in where it began, as long as
+the same holder says so; what is found out later has a line of its own, at its own time.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Step(Struct, kw_only=True):
 class Timeline:
     """Folds entries into moments, leases and steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, effects: Mapping[int, Effect]) -> None:
+        self._effects = effects
         self._clear()
 
     def _clear(self) -> None:
@@ -93,13 +95,13 @@ class Timeline:
     @classmethod
     def of(cls, entries: Iterable[Entry], effects: Mapping[int, Effect], *, held: bool) -> Timeline:
         """The timeline of a whole journal. `effects` is its ledger; `held`: the last holder may be alive."""
-        timeline = cls()
+        timeline = cls(effects)
         for entry in entries:
             timeline.apply(entry)
         if timeline._is_open() and not held:
             timeline._lose("nobody has taken over yet")
-        for issued, moment in timeline._calls.items():
-            _settle(moment, effects.get(issued), held=held)
+        for moment in timeline._calls.values():
+            moment.status = moment.status or "running"
         return timeline
 
     def apply(self, entry: Entry) -> None:
@@ -132,9 +134,13 @@ class Timeline:
                 self._step(entry.step).tools_s += moment.took_s
             case kinds.ToolCompleted() | kinds.ToolFailed():
                 self._end_call(entry, body.call, body.issued, body)
+            case kinds.ToolInDoubt() | kinds.ToolDiscarded():
+                self._break_off(entry, body)
             case kinds.ToolSettled():
-                moment = self._add(entry, "tool", describe(entry), status=body.verdict, call=body.call.id)
-                moment.detail = result_of(entry) if body.told else ""
+                what = f"call {body.call.id} settled by {body.by}"
+                moment = self._add(entry, "tool", what, status=body.verdict, call=body.call.id)
+                said = result_of(entry) if body.told else ""
+                moment.detail = "; ".join(one for one in (body.note, said) if one)
             case kinds.CheckpointTaken():
                 self._add(entry, "checkpoint", describe(entry))
                 self._step(entry.step).version = body.version
@@ -188,10 +194,12 @@ class Timeline:
         assert self._last is not None
         lease = self.leases[-1]
         lease.ended, lease.until = "lost", self._last.at
+        running = {seq: moment for seq, moment in self._calls.items() if not moment.status}
+        for seq, moment in running.items():
+            effect = self._effects.get(seq)
+            moment.status = "in_doubt" if effect is not None and effect.changes_the_world else "cut off"
         cut = [moment for moment in self._requests.values() if moment.status == "no reply"]
-        cut += [moment for moment in self._calls.values() if not moment.status]
-        for moment in cut:
-            moment.status = moment.status or "cut off"
+        cut += running.values()
         names = [moment.tool or "a request to the model" for moment in cut] + list(self._asked.values())
         under_way = ", ".join(dict.fromkeys(names))
         moment = self._add(self._last, "lost", f"{lease.name} is gone and never gave the lease back; {then}")
@@ -215,11 +223,24 @@ class Timeline:
         step.usd += body.cost_usd
         step.tokens += body.usage.tokens
 
+    def _break_off(self, entry: Entry, body: kinds.ToolInDoubt | kinds.ToolDiscarded) -> None:
+        """It came to no outcome. That may be said again later, by somebody else."""
+        moment = self._calls.get(body.issued)
+        if moment is None or moment.status:
+            if isinstance(body, kinds.ToolInDoubt):
+                self._add(entry, "tool", describe(entry))
+            return
+        moment.took_s = (entry.at - moment.at).total_seconds()
+        if isinstance(body, kinds.ToolInDoubt):
+            moment.status, moment.detail = "in_doubt", body.why
+        else:
+            moment.status = "discarded"
+
     def _end_call(
         self, entry: Entry, call: CallRef, issued: int | None, body: kinds.ToolCompleted | kinds.ToolFailed
     ) -> None:
         moment = self._calls.get(issued or 0)
-        if moment is None:
+        if moment is None or moment.status:
             replay_of = getattr(body, "replay_of", None)
             status = (
                 "replayed"
@@ -238,12 +259,6 @@ class Timeline:
         moment.status = "completed" if isinstance(body, kinds.ToolCompleted) else "failed"
         moment.detail = body.error if isinstance(body, kinds.ToolFailed) else result_of(entry)
         self._step(entry.step).tools_s += took_s
-
-
-def _settle(moment: Moment, effect: Effect | None, *, held: bool) -> None:
-    """What the ledger says in the end outweighs what the timeline saw at the time."""
-    if effect is not None and (became := became_of(effect, held=held)) != moment.status:
-        moment.status, moment.detail = became, effect.why or moment.detail
 
 
 def became_of(effect: Effect, *, held: bool) -> str:
@@ -269,7 +284,6 @@ _KINDS: dict[type[kinds.Body], MomentKind] = {
     kinds.MessageAdded: "message",
     kinds.TranscriptCompacted: "message",
     kinds.ToolRefused: "refused",
-    kinds.ToolInDoubt: "tool",
     kinds.ToolUndone: "tool",
     kinds.ApprovalAsked: "question",
     kinds.ApprovalGiven: "question",

@@ -126,8 +126,8 @@ def _find_effect(state: SessionState, call: str | int) -> Effect:
     rows = [row for row in state.facts.effects.rows.values() if call in (row.call.id, row.issued)]
     waiting = [row for row in rows if row.issued in state.facts.effects.open]
     if not rows:
-        doubts = [row.call.id for row in state.in_doubt]
-        raise NotFound(f"session {state.facts.head.session!r} issued no call {call!r}; in doubt are {doubts}")
+        doubts = ", ".join(row.call.id for row in state.in_doubt) or "none"
+        raise NotFound(f"session {state.facts.head.session!r} issued no call {call!r}; in doubt: {doubts}")
     _refuse_ambiguous(call, [row.issued for row in waiting])
     return (waiting or rows)[-1]
 
@@ -136,9 +136,9 @@ def _find_question(state: SessionState, call: str | int) -> Question:
     questions = state.facts.effects.questions.values()
     found = [question for question in questions if call in (question.call.id, question.asked)]
     if not found:
-        waiting = [question.call.id for question in questions]
+        waiting = ", ".join(question.call.id for question in questions) or "none"
         raise NotFound(
-            f"session {state.facts.head.session!r} asks nothing about {call!r}; it asks about {waiting}"
+            f"session {state.facts.head.session!r} asks nothing about {call!r}; to approve: {waiting}"
         )
     _refuse_ambiguous(call, [question.asked for question in found])
     return found[0]

@@ -177,7 +177,8 @@ def describe_gone(claim: Claim, operation: str) -> str:
     """Why an operation is blocked whose session is gone, and how a person can unblock it."""
     return (
         f"session {claim.session!r} {claim.doubt} and was deleted; nobody can tell whether it happened. Who "
-        f"finds out says so with store.resolve_operation({operation!r}, 'landed' or 'not_landed', by=…)"
+        f"finds out says so with store.resolve_operation({operation!r}, 'landed' or 'not_landed', by=…) or "
+        f"`holdfast resolve-operation {operation} landed` or `not-landed`"
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from ..options import DEFAULTS, By, CallArg, Common, SessionArg, who
 
@@ -98,14 +100,7 @@ def resolve(
     note
         How you know.
     """
-    import msgspec
-
-    found: Any = result
-    if result is not None:
-        try:
-            found = msgspec.json.decode(result)
-        except msgspec.DecodeError:
-            found = result
+    found = _parse_result(result)
     spelt: dict[str, Literal["landed", "not_landed", "gave_up"]] = {
         "landed": "landed",
         "not-landed": "not_landed",
@@ -120,6 +115,62 @@ def resolve(
             session, named, spelt[verdict], by=who(by), note=note, result=found
         ),
     )
+
+
+def resolve_operation(
+    operation: Annotated[str, Parameter(help="The operation, as whoever asked for it was told.")],
+    verdict: Literal["landed", "not-landed"],
+    /,
+    *,
+    result: str | None = None,
+    note: str = "",
+    by: By = None,
+    common: Common = DEFAULTS,
+) -> None:
+    """Say what became of a global operation whose session was deleted in the middle of it.
+
+    Nobody is left who could look after it, so it is blocked for everybody until somebody has found out.
+    Whoever asks for it is told its name and its key. While the session is still there, use `resolve`.
+
+    Parameters
+    ----------
+    verdict
+        landed: it happened, and this is its result. not-landed: it did not happen, and may be done.
+    result
+        What it gave, if it landed: JSON, or else plain text.
+    note
+        How you know.
+    """
+    from ..opening import with_store
+
+    found = _parse_result(result)
+    spelt: Literal["landed", "not_landed"] = "landed" if verdict == "landed" else "not_landed"
+
+    async def settle(store: Store) -> None:
+        from ..console import print_json, say
+        from ..exits import Exit, Stop
+
+        answered = await store.resolve_operation(operation, spelt, by=who(by), note=note, result=found)
+        if common.json:
+            print_json({"operation": operation, "answer": verdict, "outcome": answered})
+        if answered == "late":
+            raise Stop(Exit.ERROR, f"too late: operation {operation} is not in doubt")
+        if not common.json:
+            say(f"{verdict}: on record for operation {operation}")
+
+    with_store(common, settle)
+
+
+def _parse_result(text: str | None) -> Any:
+    """JSON, or else plain text."""
+    import msgspec
+
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def _parse_json(text: str, option: str) -> Any:

@@ -49,8 +49,9 @@ def run(
     """
     import sys
 
+    from ...ids import fresh_session_id
     from ..agents import load_agents, load_value, pick
-    from ..driving import drive, finish
+    from ..driving import drive, finish, resume_command, stopping
     from ..labels import parse_labels
     from ..opening import with_store
 
@@ -58,16 +59,21 @@ def run(
     given = None if deps is None else load_value(deps)
     text = sys.stdin.read() if message == "-" else message
     labels = parse_labels(label)
+    id = session if session is not None else fresh_session_id(chosen.name)
+    begun = False
 
     async def work(store: Store) -> int:
+        nonlocal begun
+        begun = True
         outcome = await drive(
-            chosen.stream(text, session=session, store=store, deps=given, labels=labels, wait_s=wait),
+            chosen.stream(text, session=id, store=store, deps=given, labels=labels, wait_s=wait),
             quiet=quiet or common.json,
             streams=not common.json,
         )
         return finish(outcome, common, agent)
 
-    return with_store(common, work, create=True)
+    with stopping(lambda: resume_command(agent, id, common) if begun else None):
+        return with_store(common, work, create=True)
 
 
 def resume(
@@ -96,7 +102,7 @@ def resume(
         Say nothing on the way.
     """
     from ..agents import load_agents, load_value, pick
-    from ..driving import drive, finish, finish_all
+    from ..driving import drive, finish, finish_all, resume_command, stopping
     from ..exits import Exit, Stop
     from ..opening import get_head, with_store
 
@@ -117,4 +123,5 @@ def resume(
         outcome = await drive(events, quiet=quiet or common.json, streams=not common.json)
         return finish(outcome, common, agent)
 
-    return with_store(common, work)
+    with stopping(lambda: resume_command(agent, session or "--all", common)):
+        return with_store(common, work)

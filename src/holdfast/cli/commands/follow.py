@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..options import DEFAULTS, Common, SessionArg
+from ..options import DEFAULTS, Common, Number, SessionArg
 
 if TYPE_CHECKING:
     from ...session.store import Store
@@ -17,8 +17,8 @@ def tail(
     /,
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"])] = False,
-    lines: Annotated[int, Parameter(name=["--lines", "-n"])] = 20,
-    after: int | None = None,
+    lines: Annotated[Number, Parameter(name=["--lines", "-n"])] = 20,
+    after: Number | None = None,
     common: Common = DEFAULTS,
 ) -> None:
     """Print the latest entries of a session's journal, and with -f go on as they become durable.

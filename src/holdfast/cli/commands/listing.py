@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ..options import DEFAULTS, Common
+from ..options import DEFAULTS, Common, Number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from ...session.store import Store
 
 _SHOWN = 50
+_WIDE = 120
+_COLUMNS = {
+    "session…": 0,
+    "standing": 0,
+    "agent": 70,
+    "step>": 70,
+    "tokens>": _WIDE,
+    "cost>": 70,
+    "last change>": 0,
+    "title…": 100,
+}
+"""And how wide a terminal must be for each."""
 
 
 def sessions(
@@ -23,7 +35,7 @@ def sessions(
     interrupted: bool = False,
     label: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     parent: str | None = None,
-    limit: int | None = None,
+    limit: Number | None = None,
     common: Common = DEFAULTS,
 ) -> None:
     """List sessions, the latest first.
@@ -86,21 +98,15 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
     from rich.text import Text
 
     from ...clock import utc_now
-    from ..console import is_narrow, make_table
+    from ..console import make_table
     from ..shapes import standing
     from ..styles import STANDING
     from ..words import ago, shorten, usd
 
     if not shown:
         return
-    narrow = is_narrow(console)
-    table = (
-        make_table("session…", "standing", "last change>")
-        if narrow
-        else make_table(
-            "session…", "standing", "agent", "step>", "tokens>", "cost>", "last change>", "title…"
-        )
-    )
+    columns = [name for name, width in _COLUMNS.items() if console.width >= width]
+    table = make_table(*columns)
     now = utc_now()
     for head, held in shown:
         word = standing(head, held)
@@ -108,14 +114,17 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
         marks += [f"{head.in_doubt} in doubt"] if head.in_doubt and not held else []
         state = Text(word, style=STANDING.get(word, ""))
         if marks:
-            state.append(f"{chr(10) if narrow else ' '}({', '.join(marks)})", style="yellow")
-        name = Text("↳ " if head.parent else "").append(head.session, style="bold")
-        cells = [name, state]
-        if not narrow:
-            cells += [Text(head.agent or ""), Text(str(head.step)), Text(f"{head.usage.tokens:,}")]
-            cells += [Text(usd(head.usd))]
-        cells += [Text(ago(head.updated_at, now))]
-        if not narrow:
-            cells += [Text(shorten(head.title, 60))]
-        table.add_row(*cells)
+            # Below the word where width is scarce: one session that waits must not cost all their columns.
+            state.append(f"{' ' if console.width >= _WIDE else chr(10)}({', '.join(marks)})", style="yellow")
+        cells = {
+            "session…": Text("↳ " if head.parent else "").append(head.session, style="bold"),
+            "standing": state,
+            "agent": Text(shorten(head.agent or "", 20)),
+            "step>": Text(str(head.step)),
+            "tokens>": Text(f"{head.usage.tokens:,}"),
+            "cost>": Text(usd(head.usd)),
+            "last change>": Text(ago(head.updated_at, now)),
+            "title…": Text(shorten(head.title, 60)),
+        }
+        table.add_row(*(cells[name] for name in columns))
     console.print(table)

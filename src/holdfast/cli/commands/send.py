@@ -29,9 +29,12 @@ def submit(
     """
     import sys
 
+    from ..exits import Exit, Stop
     from ..opening import with_store
 
     text = sys.stdin.read() if message == "-" else message
+    if not text.strip():
+        raise Stop(Exit.USAGE, "the message is empty: a model has nothing to answer to")
     with_store(common, lambda store: _submit(store, session, text, key, common))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..options import DEFAULTS, Common, SessionArg
+from ..options import DEFAULTS, Common, Number, SessionArg
 
 if TYPE_CHECKING:
     from ...session.store import Store
@@ -16,7 +16,7 @@ def show(
     session: SessionArg,
     /,
     *,
-    last: Annotated[int | None, Parameter(name=["--last", "-n"])] = None,
+    last: Annotated[Number | None, Parameter(name=["--last", "-n"])] = None,
     brief: bool = False,
     common: Common = DEFAULTS,
 ) -> None:
