@@ -4,8 +4,10 @@ import ctypes
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -259,19 +261,44 @@ async def _try_read_only(url: str) -> dict[str, str]:
             found[what] = "written"
         except HoldfastError as error:
             found[what] = f"{type(error).__name__}: {error}"
+    async with open_store(url, create=False) as store:
+        heads = [head async for head in store.sessions()]
+        assert not any([await store.is_held(head) for head in heads[:3]])
+        ids = [head.session for head in heads]
+        found["seen"] = " ".join([*ids, *[str(len((await store.load(id)).transcript)) for id in ids]])
     return found
 
 
-def test_a_directory_that_cannot_be_written_is_one_clear_error(
-    warm: Warm, scheme: str, tmp_path: Path
+async def _fill_and_copy(url: str, folder: Path, *, shared: bool) -> None:
+    """As a killed process leaves it: with a log that nobody has folded into the file."""
+    await _fill(url)
+    async with open_store(url) as store, store.session("late") as session:
+        await session.add("just now")
+        await session.flush()
+        source = Path(url.partition(":")[2]).parent
+        ignored = shutil.ignore_patterns() if shared else shutil.ignore_patterns("*-shm")
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=ignored)
+
+
+@pytest.mark.parametrize("left", ["closed", "killed", "killed and moved"])
+def test_a_directory_that_cannot_be_written_can_be_looked_at_and_is_one_clear_error_to_who_writes(
+    warm: Warm, scheme: str, left: str, tmp_path: Path
 ) -> None:
     """Whether there is a store already or not."""
     folder = tmp_path / "read-only"
     folder.mkdir()
     url = f"{scheme}:{folder}/store"
-    anyio.run(_fill, url)
+    seen = "a b c 30 30 30"
+    if left == "closed":
+        anyio.run(_fill, url)
+    else:
+        (tmp_path / "origin").mkdir()
+        origin = f"{scheme}:{tmp_path}/origin/store"
+        anyio.run(partial(_fill_and_copy, origin, folder, shared=left == "killed"))
+        seen = "a b c late 30 30 30 1"
     before = _digest(folder)
     found = warm.call(try_read_only, url, str(folder))
+    assert found.pop("seen") == seen
     for what, error in found.items():
         assert error.startswith(f"{StoreFailed.__name__}: "), f"{what}: {error}"
         assert str(folder) in error

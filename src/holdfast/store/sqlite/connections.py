@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import apsw
 
@@ -40,7 +41,7 @@ class Connections:
         self.path = path
         self._lock = threading.Lock()
         self._writer_lock = threading.Lock()
-        self._closed = False
+        self._closed = self._frozen = False
         self._idle: list[apsw.Connection] = []
         if not create and not path.exists():
             raise NotFound(f"there is no store at {path}")
@@ -49,19 +50,46 @@ class Connections:
         with self._translated():
             if create:
                 _make_directories(path.parent)
-            self._writer = self._open(create=create)
-            try:
-                self._prepare(self._writer)
-            except BaseException:
-                self._writer.close()
+            self._writer = self._open_prepared(create=create)
+
+    def _open_prepared(self, *, create: bool) -> apsw.Connection:
+        try:
+            return self._prepared(self._open(create=create))
+        except (apsw.ReadOnlyError, apsw.CantOpenError):
+            if not self.path.exists():
                 raise
+            # Nothing can be written beside the file, not even what readers of a log share.
+            self._frozen = True
+            return self._prepared(self._open())
+
+    def _prepared(self, db: apsw.Connection) -> apsw.Connection:
+        try:
+            self._prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
 
     def _open(self, *, create: bool = False) -> apsw.Connection:
+        if self._frozen:
+            return self._open_frozen()
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         db = apsw.Connection(str(self.path), flags=flags)
         db.set_busy_handler(_Patience())
         # Full sync on every commit; a write-ahead log, so that readers and the writer do not wait.
         db.execute("PRAGMA synchronous = FULL")
+        _open_connections.add(db)
+        return db
+
+    def _open_frozen(self) -> apsw.Connection:
+        """To look at a store where nothing can be written: without locks, which need a file beside it."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        # A log that a killed process left must be read; where there is none, SQLite must not look for one.
+        how = "vfs=unix-none" if log.exists() and log.stat().st_size else "immutable=1"
+        address = f"file:{quote(str(self.path.absolute()))}?mode=ro&{how}"
+        db = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        # The index of the log is then kept in memory.
+        db.pragma("locking_mode", "exclusive")
         _open_connections.add(db)
         return db
 
@@ -137,6 +165,11 @@ class Connections:
         """A transaction that is durable when the block ends, or never was."""
         with self._translated(), self._writer_lock:
             self._refuse_closed()
+            if self._frozen:
+                raise StoreFailed(
+                    f"{self.path} cannot be written: the file or its directory is read-only. It can be "
+                    "looked at; to go on, copy it to where it can be written"
+                )
             db = self._writer
             db.execute("BEGIN IMMEDIATE")
             try:
