@@ -147,3 +147,12 @@ waits for as long before it believes that an interrupted one did not happen."""
 
 ITERATIONS_MAX = 50
 """Iterations of a thread of agents, unless said otherwise, those that were stepped back from included."""
+
+BLOB_CONTEXT_BYTES_MAX = 16 << 10
+"""Media type, file name and metadata of a blob, as JSON: listings read them all."""
+
+BLOB_MEDIA_TYPE_CHARS_MAX = 255
+"""A media type becomes a header of HTTP."""
+
+BLOB_FILE_NAME_CHARS_MAX = 1024
+"""A file name becomes a header of HTTP, where a character may take nine."""

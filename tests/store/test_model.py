@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -220,6 +221,17 @@ class Agreement(RuleBasedStateMachine):
             return (found[0], b"".join(found[1])) if found else None
 
         self._both(put)
+
+    @rule(number=st.integers(0, 3))
+    def remove_blob(self, number: int) -> None:
+        """Times differ from driver to driver; that one was put before now does not."""
+
+        def remove(driver: Driver) -> list[tuple[str, int, bytes]]:
+            for row in driver.list_blobs(None, 10)[number : number + 1]:
+                assert driver.remove_blob(row.digest, row.put_at + timedelta(microseconds=1))
+            return [(row.digest, row.size, row.info) for row in driver.list_blobs(None, 10)]
+
+        self._both(remove)
 
     @rule(name=names, after=st.integers(0, 30), limit=st.integers(0, 5))
     def read(self, name: str, after: int, limit: int) -> None:

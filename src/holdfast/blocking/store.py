@@ -19,6 +19,7 @@ from ..session import store as async_store
 from ..session.answers import Answered, Doubt
 from ..session.cadence import Cadence
 from ..session.claim import OperationVerdict
+from ..store.blobs.home import BlobHome
 from ..store.driver import Driver
 from ..values import Codec
 from .loop import Loop, start_loop
@@ -29,13 +30,16 @@ from .session import Session
 def open_store(
     url: str | Path | Driver | None = None,
     *,
+    blobs: BlobHome | None = None,
     create: bool = True,
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,
     codecs: Iterable[Codec] = (),
 ) -> Iterator[Store]:
     """The store that `url` names, as in `holdfast.open_store`: `with blocking.open_store(…) as store`."""
-    opening = async_store.open_store(url, create=create, lease_s=lease_s, linger_s=linger_s, codecs=codecs)
+    opening = async_store.open_store(
+        url, blobs=blobs, create=create, lease_s=lease_s, linger_s=linger_s, codecs=codecs
+    )
     with start_loop() as loop, loop.inside(opening) as store:
         yield Store(loop, store)
 

@@ -20,6 +20,8 @@ from ..head import Head
 from ..ids import SessionId, check_labels, session_id
 from ..limits import LEASE_TERM_S, LINGER_S, PAGE_ROWS, TAIL_POLL_MAX_S, TAIL_POLL_S
 from ..messages import ForeignMessage, Json, Message, as_message
+from ..store.blobs.home import BlobHome
+from ..store.blobs.url import OpenHome, find_home
 from ..store.driver import Driver, HeadFilter, RunCursor, RunLines, Tip
 from ..store.engine import Engine
 from ..store.journal import Journal
@@ -39,6 +41,7 @@ log = logging.getLogger("holdfast")
 def open_store(
     url: str | Path | Driver | None = None,
     *,
+    blobs: BlobHome | None = None,
     create: bool = True,
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,
@@ -46,35 +49,50 @@ def open_store(
 ) -> Store:
     """The store that `url` names: `memory:`, `dir:PATH`, `sqlite:PATH`, a `Path` (SQLite) or a driver.
 
-    Without a URL, `HOLDFAST_STORE` is read. Use it as `async with open_store(…) as store`. With
-    `create=False`, a store that is not there is `NotFound` instead of being made. `lease_s` is how long a
-    silent process is believed alive; `linger_s` how long a line that nobody waits for may stay in memory.
+    Without a URL, `HOLDFAST_STORE` is read. Use it as `async with open_store(…) as store`. `blobs` is the
+    home of large content, by default the store's own. With `create=False`, a store that is not there is
+    `NotFound` instead of being made. `lease_s` is how long a silent process is believed alive; `linger_s` how
+    long a line that nobody waits for may stay in memory.
     """
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
+    open_driver, open_home = find_driver(url, create=create), find_home(blobs)
     return Store(
-        find_driver(url, create=create),
-        lambda driver: Engine(driver, lease_s=lease_s, linger_s=linger_s, codecs=codecs),
+        lambda: _open_both(open_driver, open_home),
+        lambda driver, home: Engine(driver, home=home, lease_s=lease_s, linger_s=linger_s, codecs=codecs),
     )
+
+
+def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, BlobHome]:
+    driver = open_driver()
+    try:
+        return driver, open_home(driver)
+    except BaseException:
+        driver.close()
+        raise
 
 
 class Store:
     """Many sessions in one place. Made by `open_store`."""
 
-    def __init__(self, open_driver: OpenDriver, make_engine: Callable[[Driver], Engine]) -> None:
-        self._open_driver, self._make_engine = open_driver, make_engine
+    def __init__(
+        self,
+        open_both: Callable[[], tuple[Driver, BlobHome]],
+        make_engine: Callable[[Driver, BlobHome], Engine],
+    ) -> None:
+        self._open_both, self._make_engine = open_both, make_engine
         self._opened: Engine | None = None
 
     @classmethod
     def of(cls, engine: Engine) -> Store:
         """The store of an open session, for the layers above; closing it is not theirs."""
-        store = cls(lambda: engine.driver, lambda driver: engine)
+        store = cls(lambda: (engine.driver, engine.home), lambda driver, home: engine)
         store._opened = engine
         return store
 
     async def __aenter__(self) -> Store:
-        driver = await anyio.to_thread.run_sync(self._open_driver)
-        self._opened = self._make_engine(driver)
+        driver, home = await anyio.to_thread.run_sync(self._open_both)
+        self._opened = self._make_engine(driver, home)
         return self
 
     async def __aexit__(

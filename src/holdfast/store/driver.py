@@ -11,6 +11,7 @@ stored bytes are damaged.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -142,6 +143,23 @@ class InboxRow(NamedTuple):
     item: bytes
 
 
+class FoundBlob(NamedTuple):
+    """A blob: its info, its bytes in parts (fetched as they are read), and how many bytes there are."""
+
+    info: bytes
+    parts: Iterator[bytes]
+    size: int
+
+
+class BlobRow(NamedTuple):
+    """A blob in a list. `put_at` is when it was put last, in UTC, by the clock that `put_blob` reads."""
+
+    digest: str
+    size: int
+    put_at: datetime
+    info: bytes
+
+
 def hidden_name(uid: str) -> SessionId:
     """Where the pinned lines of a deleted session are: a name that no session can have."""
     return SessionId(f"~{uid}")
@@ -224,10 +242,29 @@ class Driver(Protocol):
         """The record under `key`."""
 
     def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        """Keep the bytes under their digest, with `info`. Equal digests are stored once, the first wins."""
+        """Keep the bytes under their digest, with `info`, whole or not at all. Durable on return.
 
-    def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
-        """The blob's `info` and its bytes in parts, or None."""
+        Equal digests are stored once and the first wins: if the blob is there, `parts` may be left unread,
+        and it counts as put now. The bytes are never in memory as a whole, where the backend allows it, and
+        nobody else waits for them to arrive: a database takes each part in a transaction of its own. An
+        upload that died leaves something that `sweep_uploads` finds, and no blob.
+        """
+
+    def find_blob(self, digest: str) -> FoundBlob | None:
+        """The blob, or None. Whether the bytes still have the digest is for the caller to see."""
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        """Blobs in the order of their digests, beginning after `after`."""
+
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        """Remove the blob, unless it was put at `put_before` or later; whether this call removed it.
+
+        Looking and removing are one step: a `put_blob` of these bytes that returns meanwhile either makes
+        the answer False or has stored them anew. A reader who is in the middle may find them cut short.
+        """
+
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        """Remove what uploads left behind that began before then and never ended; how many they were."""
 
     def close(self) -> None:
         """Let go of files and connections. Safe to call twice."""

@@ -18,6 +18,8 @@ from ..errors import Closed
 from ..ids import SessionId
 from ..limits import LEASE_TERM_S, LINGER_S, STORE_THREADS
 from ..values import Codec, Values
+from .blobs.driver import DriverHome
+from .blobs.home import BlobHome
 from .committer import Channel, Committer
 from .driver import Driver
 from .presence import Presence
@@ -33,12 +35,14 @@ class Engine:
         self,
         driver: Driver,
         *,
+        home: BlobHome | None = None,
         lease_s: float = LEASE_TERM_S,
         linger_s: float = LINGER_S,
         codecs: Iterable[Codec] = (),
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.driver = driver
+        self.home: BlobHome = home or DriverHome(driver)
         self.committer = Committer(driver, linger_s=linger_s)
         self.channels: dict[SessionId, Channel] = {}
         """Of the sessions that are open here."""
@@ -117,6 +121,7 @@ class Engine:
     def _close(self) -> None:
         self.committer.close()
         self.presence.end(busy=self.is_busy())
+        self.home.close()
         self.driver.close()
 
 

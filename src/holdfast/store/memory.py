@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
+from ..clock import utc_now
 from ..errors import NotFound
 from ..head import Head
 from ..ids import HolderId, SessionId, fresh_uid
 from .driver import (
     Append,
     Beat,
+    BlobRow,
     ClaimChange,
     Claimed,
     Conflict,
     Done,
+    FoundBlob,
     HeadFilter,
     InboxRow,
     OriginGone,
@@ -66,7 +70,7 @@ class MemoryDriver:
         self._journals: dict[SessionId, _Journal] = {}
         self._claims: dict[str, str] = {}
         self._beats: dict[HolderId, bytes] = {}
-        self._blobs: dict[str, tuple[bytes, tuple[bytes, ...]]] = {}
+        self._blobs: dict[str, tuple[BlobRow, tuple[bytes, ...]]] = {}
 
     def store_id(self) -> str:
         return self._id
@@ -232,14 +236,36 @@ class MemoryDriver:
             return self._claims.get(key)
 
     def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        whole = tuple(parts)
         with self._lock:
-            self._blobs.setdefault(digest, (info, whole))
+            whole = self._blobs.get(digest, (None, None))[1]
+        if whole is None:
+            whole = tuple(parts)
+        with self._lock:
+            first, whole = self._blobs.get(digest, (None, whole))
+            size = sum(map(len, whole))
+            row = BlobRow(digest, size, utc_now(), first.info if first else info)
+            self._blobs[digest] = row, whole
 
-    def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
+    def find_blob(self, digest: str) -> FoundBlob | None:
         with self._lock:
             found = self._blobs.get(digest)
-        return (found[0], iter(found[1])) if found else None
+        return FoundBlob(found[0].info, iter(found[1]), found[0].size) if found else None
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        with self._lock:
+            digests = sorted(digest for digest in self._blobs if digest > (after or ""))
+            return [self._blobs[digest][0] for digest in digests[:limit]]
+
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        with self._lock:
+            found = self._blobs.get(digest)
+            if found is None or found[0].put_at >= put_before:
+                return False
+            del self._blobs[digest]
+            return True
+
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        return 0  # What never arrived as a whole was never kept.
 
     def close(self) -> None:
         pass

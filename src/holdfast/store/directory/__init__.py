@@ -16,7 +16,8 @@
       claims/<sha256 of the key>.json
       claims/pending.json            the changes of a commit that may have been cut short
       holders/<id>.json              the last heartbeat
-      blobs/<2 characters>/<digest>  and <digest>.info, without which the blob is not there
+      blobs/<2 characters>/<digest>  and <digest>.info, without which the blob is not there; its time is
+                                     when the blob was put last
       tmp/                           files on their way to their place; unlocked ones are leftovers
       trash/                         what was deleted, until it is removed
 

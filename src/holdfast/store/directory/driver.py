@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -17,9 +18,11 @@ from ...ids import HolderId, SessionId
 from ..driver import (
     Append,
     Beat,
+    BlobRow,
     ClaimChange,
     Conflict,
     Done,
+    FoundBlob,
     HeadFilter,
     InboxRow,
     OriginGone,
@@ -278,8 +281,21 @@ class DirectoryDriver:
         self._blobs.put(digest, parts, info)
 
     @_translated
-    def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
+    def find_blob(self, digest: str) -> FoundBlob | None:
         return self._blobs.find(digest)
+
+    @_translated
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        return self._blobs.list_rows(after, limit)
+
+    @_translated
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        return self._blobs.remove(digest, put_before)
+
+    @_translated
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        clear_leftovers(self._layout.scratch)
+        return self._blobs.sweep(begun_before)
 
     def close(self) -> None:
         """Nothing stays open between two calls; what was remembered is let go of."""

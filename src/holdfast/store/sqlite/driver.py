@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,14 +13,16 @@ import msgspec
 
 from ...errors import NotFound
 from ...head import Head
-from ...ids import HolderId, SessionId, fresh_uid
+from ...ids import HolderId, SessionId
 from ..driver import (
     Append,
     Beat,
+    BlobRow,
     ClaimChange,
     Claimed,
     Conflict,
     Done,
+    FoundBlob,
     HeadFilter,
     InboxRow,
     OriginGone,
@@ -30,6 +33,7 @@ from ..driver import (
     Tip,
     hidden_name,
 )
+from .blobs import Blobs
 from .connections import Connections
 
 _CHUNKS: Final = (1, 4, 16, 64, 256, 1024)
@@ -92,6 +96,7 @@ class SqliteDriver:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self._db = Connections(path, create=create)
+        self._blobs = Blobs(self._db)
         with self._db.reading() as db:
             self._id = str(db.execute("SELECT id FROM store").get)
 
@@ -257,37 +262,19 @@ class SqliteDriver:
     # -- blobs --------------------------------------------------------------------------------------
 
     def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        # Short transactions, so that others get their turn; a name of this upload's own until it is whole.
-        if self.find_blob(digest) is not None:
-            return
-        upload = f"~{fresh_uid()}"
-        for part, data in enumerate(parts):
-            with self._db.writing() as db:
-                db.execute("INSERT INTO blob_parts VALUES (?, ?, ?)", (upload, part, data))
-        with self._db.writing() as db:
-            first = db.execute(
-                "INSERT INTO blobs VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING 1", (digest, info.decode())
-            ).get
-            if first:
-                db.execute("UPDATE blob_parts SET digest = ? WHERE digest = ?", (digest, upload))
-            else:
-                db.execute("DELETE FROM blob_parts WHERE digest = ?", (upload,))
+        self._blobs.put(digest, parts, info)
 
-    def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
-        with self._db.reading() as db:
-            info = db.execute("SELECT CAST(info AS BLOB) FROM blobs WHERE digest = ?", (digest,)).get
-        return None if info is None else (info, self._blob_parts(digest))
+    def find_blob(self, digest: str) -> FoundBlob | None:
+        return self._blobs.find(digest)
 
-    def _blob_parts(self, digest: str) -> Iterator[bytes]:
-        part = 0
-        query = "SELECT data FROM blob_parts WHERE digest = ? AND part = ?"
-        while True:
-            with self._db.reading() as db:
-                row = db.execute(query, (digest, part)).fetchone()
-            if row is None:
-                return
-            yield row[0]
-            part += 1
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        return self._blobs.list_rows(after, limit)
+
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        return self._blobs.remove(digest, put_before)
+
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        return self._blobs.sweep(begun_before)
 
     def close(self) -> None:
         self._db.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -19,7 +20,18 @@ def _digest(data: bytes) -> str:
 
 def _read(driver: Driver, data: bytes) -> tuple[bytes, bytes] | None:
     found = driver.find_blob(_digest(data))
-    return (found[0], b"".join(found[1])) if found else None
+    return (found.info, b"".join(found.parts)) if found else None
+
+
+def _put(driver: Driver, *blobs: bytes) -> list[str]:
+    """Store them; their digests in order."""
+    for data in blobs:
+        driver.put_blob(_digest(data), [data], _INFO)
+    return sorted(map(_digest, blobs))
+
+
+def _put_at(driver: Driver, digest: str) -> datetime:
+    return next(row.put_at for row in driver.list_blobs(None, 1000) if row.digest == digest)
 
 
 class BlobPromises(DriverCase):
@@ -59,9 +71,9 @@ class BlobPromises(DriverCase):
         assert first is not None
         assert second is not None
         assert third is not None
-        begun = next(first[1])
-        assert b"".join(second[1]) == data
-        assert begun + b"".join(first[1]) == data
+        begun = next(first.parts)
+        assert b"".join(second.parts) == data
+        assert begun + b"".join(first.parts) == data
 
     def test_an_upload_that_broke_off_leaves_nothing(self, driver: Driver) -> None:
         """Neither a blob nor anything that gets into a later one. The error is the source's own."""
@@ -91,3 +103,62 @@ class BlobPromises(DriverCase):
         driver.put_blob(_digest(data), overtaken(), _INFO)
         assert _read(driver, data) == (b'"overtaker"', data)
         assert _read(second, data) == (b'"overtaker"', data)
+
+    def test_a_blob_tells_its_size(self, driver: Driver) -> None:
+        """Found or listed, without being read."""
+        (digest,) = _put(driver, b"x" * 12345)
+        found = driver.find_blob(digest)
+        assert found is not None
+        assert found.size == 12345
+        assert [(row.digest, row.size, row.info) for row in driver.list_blobs(None, 10)] == [
+            (digest, 12345, _INFO)
+        ]
+
+    def test_blobs_are_listed_in_pages(self, driver: Driver) -> None:
+        """In the order of their digests, each once, beginning after any text."""
+        digests = _put(driver, *(str(n).encode() for n in range(20)))
+        assert [row.digest for row in driver.list_blobs(None, 7)] == digests[:7]
+        assert [row.digest for row in driver.list_blobs(digests[6], 7)] == digests[7:14]
+        assert [row.digest for row in driver.list_blobs(digests[13], 7)] == digests[14:]
+        assert [row.digest for row in driver.list_blobs(digests[3][:10], 2)] == digests[3:5]
+        assert not driver.list_blobs(digests[-1], 7)
+
+    def test_a_blob_remembers_when_it_was_put_last(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """Putting it again, from anywhere, is a later time; reading it is none."""
+        (digest,) = _put(driver, b"data")
+        first = _put_at(driver, digest)
+        assert first.utcoffset() == timedelta(0)
+        _read(driver, b"data")
+        assert _put_at(driver, digest) == first
+        _put(open_driver(), b"data")
+        assert _put_at(driver, digest) > first
+
+    def test_a_blob_can_be_removed(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """It is gone for all, the others stay, and it may come back."""
+        gone, stays = _digest(b"goes"), _digest(b"stays")
+        _put(driver, b"goes", b"stays")
+        later = _put_at(driver, gone) + timedelta(days=1)
+        assert driver.remove_blob(gone, later)
+        assert not driver.remove_blob(gone, later)
+        second = open_driver()
+        assert _read(second, b"goes") is None
+        assert [row.digest for row in second.list_blobs(None, 10)] == [stays]
+        _put(second, b"goes")
+        assert _read(driver, b"goes") == (_INFO, b"goes")
+
+    def test_what_was_put_again_is_not_removed(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """Only what was put before a time goes: an entry that refers to it may be on its way."""
+        (digest,) = _put(driver, b"data")
+        first = _put_at(driver, digest)
+        assert not driver.remove_blob(digest, first)
+        _put(open_driver(), b"data")
+        assert not driver.remove_blob(digest, first + timedelta(microseconds=1))
+        assert _read(driver, b"data") == (_INFO, b"data")
+
+    def test_sweeping_takes_no_blob(self, driver: Driver) -> None:
+        """However old it is; and nothing is left of an upload that broke off."""
+        (digest,) = _put(driver, b"data")
+        driver.sweep_uploads(datetime.max.replace(tzinfo=UTC))
+        assert _read(driver, b"data") == (_INFO, b"data")
+        assert driver.remove_blob(digest, datetime.max.replace(tzinfo=UTC))
+        assert driver.sweep_uploads(datetime.max.replace(tzinfo=UTC)) == 0

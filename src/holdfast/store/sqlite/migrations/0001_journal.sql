@@ -74,16 +74,26 @@ CREATE TABLE holders (
     record TEXT NOT NULL
 ) WITHOUT ROWID;
 
+-- A blob is whole once it has a row here; until then its parts belong to an upload alone.
 CREATE TABLE blobs (
     digest TEXT NOT NULL PRIMARY KEY,
-    info TEXT NOT NULL
+    info TEXT NOT NULL,
+    upload TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    put_at TEXT NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE blob_parts (
-    digest TEXT NOT NULL,
+    upload TEXT NOT NULL,
     part INTEGER NOT NULL,
     data BLOB NOT NULL,
-    PRIMARY KEY (digest, part)
+    PRIMARY KEY (upload, part)
+) WITHOUT ROWID;
+
+-- Uploads that are under way or have died, and what is left of blobs that are being removed.
+CREATE TABLE blob_uploads (
+    upload TEXT NOT NULL PRIMARY KEY,
+    begun_at TEXT NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE store (
