@@ -47,4 +47,9 @@ class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     """Effects without an outcome: in doubt, or running if the holder is alive."""
     waiting: int = 0
     taken: int = 0
+    due: datetime | None = None
+    """From when on somebody is to drive it: it has an unanswered message, an answer that it waited for, or a
+    run without an end. None while there is nothing to do."""
+    failures: int = 0
+    """Times in a row that driving it came to nothing, without a step in between."""
     lease: Lease | None = None

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from holdfast.codec import erase
 from holdfast.entries import Body, InboxCancel, InboxTaken, RunCompleted, RunPaused, RunStarted
 from holdfast.errors import NotFound
+from holdfast.head import Lease
 from holdfast.ids import HolderId, SessionId
 from holdfast.store.directory import DirectoryDriver
 from holdfast.store.driver import (
@@ -27,6 +28,7 @@ from holdfast.store.driver import (
     ClaimChange,
     Done,
     Driver,
+    DueFilter,
     HeadFilter,
     RunCursor,
     hidden_name,
@@ -57,7 +59,17 @@ heads = st.fixed_dictionaries(
         "open_run": st.sampled_from([None, "r"]),
         "in_doubt": st.integers(0, 2),
         "usd": st.floats(0, 10),
+        "due": st.none() | st.integers(0, 5).map(at_second),
+        "lease": st.none() | st.sampled_from([Lease(holder=one, name="", fence=1) for one in HOLDERS]),
+        "agent": st.sampled_from([None, "x"]),
     },
+)
+dues = st.builds(
+    DueFilter,
+    until=st.integers(0, 6).map(at_second),
+    holder=st.sampled_from([None, *HOLDERS]),
+    agents=st.sampled_from([None, ("x",)]),
+    labels=st.sampled_from([{}, {"l1": "x"}]),
 )
 filters = st.builds(
     HeadFilter,
@@ -245,6 +257,10 @@ class Agreement(RuleBasedStateMachine):
     def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> None:
         self._both(lambda driver: list(driver.list_tips(wanted, after, limit)))
 
+    @rule(wanted=dues, limit=st.integers(0, 3))
+    def list_due(self, wanted: DueFilter, limit: int) -> None:
+        self._both(lambda driver: list(driver.list_due(wanted, limit)))
+
     @rule(name=st.none() | names.map(SessionId), place=st.integers(0, 5), limit=st.integers(0, 3))
     def list_runs(self, name: SessionId | None, place: int, limit: int) -> None:
         known = self._memory.list_runs(None, None, 100)
@@ -268,6 +284,7 @@ class Agreement(RuleBasedStateMachine):
             list(driver.list_runs(None, None, 100)),
             [driver.find_claim(key) for key in KEYS],
             [driver.find_beat(holder) for holder in HOLDERS],
+            list(driver.list_holders()),
             [read_all(driver, hidden_name(author.uid)) for author in self._gone],
         ]
         for session in map(SessionId, NAMES):

@@ -113,6 +113,28 @@ class HeadFilter(Struct, frozen=True, kw_only=True):
         )
 
 
+class DueFilter(Struct, frozen=True, kw_only=True):
+    """Which sessions with something to do to list: those that `holder` has the lease of (None: nobody), for
+    one of the `agents`, due at `until` at the latest. `labels` must all be there."""
+
+    until: datetime
+    holder: HolderId | None = None
+    agents: Collection[str] | None = None
+    labels: Mapping[str, str] = {}
+
+    def since(self, head: Head, posted_at: datetime | None) -> datetime | None:
+        """Since when the session is due, or None if it does not belong into the list. `posted_at`: when the
+        oldest inbox item came that was not taken in. It is due at once, whatever the clocks say."""
+        if posted_at is None and (head.due is None or head.due > self.until):
+            return None
+        wanted = (
+            (head.lease.holder if head.lease else None) == self.holder
+            and (self.agents is None or head.agent in self.agents)
+            and self.labels.items() <= head.labels.items()
+        )
+        return min(time for time in (head.due, posted_at) if time is not None) if wanted else None
+
+
 class RunCursor(NamedTuple):
     """A place in the list of runs: when it started, and where its line is."""
 
@@ -195,6 +217,13 @@ class Driver(Protocol):
         A tip without a head may or may not be wanted: the caller folds it and decides.
         """
 
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        """Sessions with something to do, the longest due first, then by id; hidden ones are left out.
+
+        Asked for several times a second by every worker: it costs what it finds, not what is stored, where
+        the backend has indexes. A tip without a head may or may not be wanted, and comes first.
+        """
+
     def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
         """Runs of one session or of all, oldest first, beginning after `after`."""
 
@@ -232,8 +261,18 @@ class Driver(Protocol):
     def find_beat(self, holder: HolderId) -> Beat | None:
         """The holder's last heartbeat, or None if it never had one or has retired."""
 
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        """Whoever has a heartbeat, or the lease of a session with something to do, in the order of ids."""
+
     def retire(self, holder: HolderId) -> None:
         """Forget the holder: it has ended, and counts as gone from now on."""
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        """Return when somebody may have posted something, and after `timeout_s` in any case.
+
+        Only a hint. Coming back too early costs a look; a post that goes unnoticed is found when the time is
+        over. A driver that cannot be told sleeps.
+        """
 
     def claim(self, change: ClaimChange) -> Outcome:
         """Change one claim by itself: `Done`, or `Claimed` with the record that is there."""

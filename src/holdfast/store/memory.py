@@ -20,6 +20,7 @@ from .driver import (
     Claimed,
     Conflict,
     Done,
+    DueFilter,
     FoundBlob,
     HeadFilter,
     InboxRow,
@@ -42,6 +43,7 @@ class _Journal:
         self.keyframe: bytes | None = None
         self.inbox: list[InboxRow] = []
         self.posted = 0
+        self.arrived: dict[int, datetime] = {}
         self.pin: Pin | None = None
         self.pinned: dict[str, Pin] = {}
         """The forks that need these lines, by their uid."""
@@ -49,6 +51,9 @@ class _Journal:
     def tip(self, session: SessionId) -> Tip:
         head = msgspec.structs.replace(self.head)
         return Tip(session=session, seq=head.seq, sum=head.sum, posted=self.posted, head=head)
+
+    def since(self, wanted: DueFilter) -> datetime | None:
+        return wanted.since(self.head, self.arrived[self.inbox[0].number] if self.inbox else None)
 
 
 class _RunFields(msgspec.Struct):
@@ -66,6 +71,7 @@ class MemoryDriver:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._posted = threading.Condition(self._lock)
         self._id = fresh_uid()
         self._journals: dict[SessionId, _Journal] = {}
         self._claims: dict[str, str] = {}
@@ -123,6 +129,15 @@ class MemoryDriver:
             names = sorted(n for n in self._journals if not n.startswith("~") and n > (after or ""))
             found = (self._journals[name].tip(name) for name in names)
             return [tip for tip in found if tip.head and wanted.matches(tip.head)][:limit]
+
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        with self._lock:
+            found = [
+                (since, name)
+                for name, journal in self._journals.items()
+                if not name.startswith("~") and (since := journal.since(wanted)) is not None
+            ]
+            return [self._journals[name].tip(name) for _, name in sorted(found)[:limit]]
 
     def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
         with self._lock:
@@ -194,6 +209,8 @@ class MemoryDriver:
                 raise NotFound(f"no session {session!r}")
             journal.posted += 1
             journal.inbox.append(InboxRow(journal.posted, item))
+            journal.arrived[journal.posted] = utc_now()
+            self._posted.notify_all()
             return journal.posted
 
     def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
@@ -213,9 +230,23 @@ class MemoryDriver:
             record = self._beats.get(holder)
             return Beat(record, None) if record is not None else None
 
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        with self._lock:
+            found: dict[HolderId, Beat | None] = {
+                journal.head.lease.holder: None
+                for name, journal in self._journals.items()
+                if journal.head.lease and (journal.head.due or journal.inbox) and not name.startswith("~")
+            }
+            found |= {holder: Beat(record, None) for holder, record in self._beats.items()}
+            return sorted(found.items())
+
     def retire(self, holder: HolderId) -> None:
         with self._lock:
             self._beats.pop(holder, None)
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        with self._lock:
+            self._posted.wait(timeout_s)
 
     def claim(self, change: ClaimChange) -> Outcome:
         with self._lock:

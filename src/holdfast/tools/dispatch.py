@@ -22,6 +22,7 @@ from .decision import Blocked, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
 from .ledger import encode_content
 from .lineage import ROOT_SCOPES, name_at_root
+from .operation import operation_of
 from .outcome import Result, ResultStatus, describe_error
 from .running import Runner, describe_doubt, run_chains
 from .tool import AnyTool, Hook
@@ -252,7 +253,7 @@ class Dispatch:
             scope, operation = last.scope, last.operation
         else:
             try:
-                scope, operation = self._ledger.operation_of(ready, call.ref)
+                scope, operation = operation_of(self._session, ready, call.ref)
             except Exception as error:
                 text = f"{call.name}: its scope function raised {describe_error(error)}"
                 refused = Refused(gate="scope", content=text, fingerprint=ready.fingerprint)
@@ -289,7 +290,7 @@ class Dispatch:
             if self._session.waits_for_calls:
                 await self._session.flush()
             return _result(call, text, "completed", value)
-        scope, operation = self._ledger.operation_of(ready, call.ref)
+        scope, operation = operation_of(self._session, ready, call.ref)
         row = self._ledger.issue(ready, call.ref, scope, operation, Issue())
         return await self._run(ready, row, partial(self._look_again, call), begun)
 

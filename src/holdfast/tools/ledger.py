@@ -11,7 +11,7 @@ import anyio.from_thread
 import msgspec
 
 from ..clock import boot_s
-from ..effects import Effect, call_name
+from ..effects import Effect
 from ..entries import (
     CallRef,
     InboxVerdict,
@@ -30,11 +30,10 @@ from ..entries import (
     Verdict,
 )
 from ..errors import Corrupt
-from ..ids import HolderId, RunId
+from ..ids import HolderId
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
 from ..session.inbox import encode_item
-from ..session.run import current_run
 from ..session.session import Session
 from ..store.engine import Engine
 from ..store.journal import Journal
@@ -87,25 +86,6 @@ class Ledger:
         engine.is_busy = lambda: any(one is engine for one in list(_under_way.values()))
 
     # -- deciding ------------------------------------------------------------------------------------
-
-    def operation_of(self, ready: Ready, call: CallRef) -> tuple[str, str]:
-        """What counts as the same operation, as (scope, digest)."""
-        tool, scope = ready.tool, ready.tool.scope
-        if callable(scope):
-            return "custom", digest("custom", tool.name, str(scope(**ready.values)))
-        parts = [scope, tool.name, ready.fingerprint]
-        if scope == "run":
-            parts.append(self._find_drive())
-        elif scope == "call":
-            parts += (self._session.state.facts.head.uid, call_name(call))
-        return scope, digest(*parts)
-
-    def _find_drive(self) -> str:
-        """The run around us. One that goes on where a crash ended another is the same drive of the loop."""
-        runs, run = self._session.state.facts.runs, current_run(self._session.id) or ""
-        while run in runs and (before := runs[run].continues) is not None:
-            run = RunId(before)
-        return run
 
     def decide(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +23,7 @@ from ..driver import (
     ClaimChange,
     Conflict,
     Done,
+    DueFilter,
     FoundBlob,
     HeadFilter,
     InboxRow,
@@ -161,6 +163,17 @@ class DirectoryDriver:
                 tips.append(tip)
         return tips
 
+    @_translated
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        found: list[tuple[float, Tip]] = []
+        for tip in filter(None, map(self._find_listed, self._sessions())):
+            if tip.head is None:
+                found.append((0.0, tip))
+            elif (since := wanted.since(tip.head, self._folder(tip.session).find_waiting(tip))) is not None:
+                found.append((since.timestamp(), tip))
+        # Sorting keeps the order of the ids.
+        return [tip for _, tip in sorted(found, key=lambda one: one[0])[:limit]]
+
     def _find_listed(self, session: SessionId) -> Tip | None:
         """The tip for a list. A damaged session belongs into it too: reading it will say what is wrong."""
         try:
@@ -257,9 +270,23 @@ class DirectoryDriver:
         return Beat(record, None) if record is not None else None
 
     @_translated
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        tips = [tip for tip in map(self._find_listed, self._sessions()) if tip and tip.head]
+        names = {
+            tip.head.lease.holder
+            for tip in tips
+            if tip.head and tip.head.lease and (tip.head.due or tip.posted > tip.head.taken)
+        }
+        names |= {HolderId(name.removesuffix(".json")) for name in list_names(self._layout.holders)}
+        return [(holder, self.find_beat(holder)) for holder in sorted(names)]
+
+    @_translated
     def retire(self, holder: HolderId) -> None:
         self._holder(holder).unlink(missing_ok=True)
         sync_directory(self._layout.holders)
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        time.sleep(timeout_s)
 
     @_translated
     def claim(self, change: ClaimChange) -> Outcome:

@@ -7,13 +7,14 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
 from ...errors import Corrupt
 from ...head import Head
-from ..driver import Pin
+from ..driver import Pin, Tip
 from .files import discard, find_bytes, list_names, put, sync_directory, touch, write_all
 from .inbox import Inbox
 from .journal import Journal
@@ -121,6 +122,12 @@ class SessionFolder:
                 os.ftruncate(fd, len(data))
             finally:
                 os.close(fd)
+
+    def find_waiting(self, tip: Tip) -> datetime | None:
+        """When the oldest inbox item came that was not taken in, if there is one."""
+        if tip.head is None or tip.posted <= tip.head.taken:
+            return None
+        return self.inbox.find_arrival(tip.head.taken)
 
     def find_keyframe(self) -> bytes | None:
         """The last keyframe."""

@@ -6,10 +6,14 @@ removed, but the newest one's is only renamed.
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from ...clock import utc_now
 from ..driver import InboxRow
 from .files import find_bytes, list_names, make_directory, put
 
@@ -36,7 +40,11 @@ class Inbox:
         """Add an item; its number. Durable. Needs the session's lock."""
         number = self.posted() + 1
         make_directory(self.path)
-        put(self.path / f"{number}.json", [item], scratch)
+        path = self.path / f"{number}.json"
+        put(path, [item], scratch)
+        # By itself, the kernel would give all items of a few milliseconds the same time.
+        now_s = utc_now().timestamp()
+        os.utime(path, (now_s, now_s))
         return number
 
     def read(self, after: int, limit: int) -> list[InboxRow]:
@@ -51,6 +59,15 @@ class Inbox:
             if (data := find_bytes(self.path / item.name)) is not None:
                 rows.append(InboxRow(item.number, data))
         return rows
+
+    def find_arrival(self, after: int) -> datetime | None:
+        """When the oldest item with a number greater than `after` came."""
+        for item in sorted(self._items()):
+            if item.number > after and not item.taken:
+                with suppress(FileNotFoundError):  # It was taken in the meantime.
+                    modified_s = (self.path / item.name).stat().st_mtime_ns / 1e9
+                    return datetime.fromtimestamp(modified_s, UTC)
+        return None
 
     def drop(self, upto: int) -> None:
         """Forget items up to this number. Not durable: who sees one again knows that it was taken in.

@@ -6,11 +6,12 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import apsw
 import msgspec
 
+from ...clock import utc_now
 from ...errors import NotFound
 from ...head import Head
 from ...ids import HolderId, SessionId
@@ -22,6 +23,7 @@ from ..driver import (
     Claimed,
     Conflict,
     Done,
+    DueFilter,
     FoundBlob,
     HeadFilter,
     InboxRow,
@@ -35,60 +37,12 @@ from ..driver import (
 )
 from .blobs import Blobs
 from .connections import Connections
-
-_CHUNKS: Final = (1, 4, 16, 64, 256, 1024)
-"""Rows in one statement; what is missing to the next size is filled with NULLs, which are passed over. apsw
-gives up the interpreter lock for every call into SQLite: row by row, a busy event loop would make the
-committer wait for each."""
+from .due import find_due, find_holders, stamp
+from .hints import Hints
+from .statements import CHUNKS, CREATE, INSERT, INSERTS, MOVE, MOVES, POSTED_AT, RUNS
 
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(Head).decode
-
-_INSERTS: Final = {
-    rows: f"""
-        INSERT INTO entries (session, seq, kind, line)
-        SELECT * FROM (VALUES {", ".join(["(?, ?, ?, ?)"] * rows)}) WHERE column1 IS NOT NULL
-    """
-    for rows in _CHUNKS
-}
-_MOVES: Final = {
-    rows: f"""
-        UPDATE sessions
-        SET seq = new.column2, sum = new.column3, status = new.column4, parent = new.column5,
-            open_run = new.column6, in_doubt = new.column7, head = new.column8
-        FROM (VALUES {", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * rows)}) AS new
-        WHERE session = new.column1
-    """
-    for rows in _CHUNKS
-}
-_MOVE: Final = """
-    UPDATE sessions
-    SET seq = ?2, sum = ?3, status = ?4, parent = ?5, open_run = ?6, in_doubt = ?7, head = ?8
-    WHERE session = ?1 AND sum = ?9
-    RETURNING posted
-"""
-_INSERT: Final = "INSERT INTO entries (session, seq, kind, line) VALUES (?, ?, ?, ?)"
-_CREATE: Final = """
-    INSERT INTO sessions (uid, origin_uid, session, seq, sum, status, parent, open_run, in_doubt, head)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_RUNS: Final = """
-    SELECT
-        started.line ->> '$.at', started.session, started.seq, CAST(started.line AS BLOB),
-        (
-            SELECT CAST(ended.line AS BLOB) FROM entries AS ended
-            WHERE ended.session = started.session
-                AND ended.line ->> '$.run' = started.line ->> '$.run'
-                AND ended.kind IN ('run.completed', 'run.failed', 'run.cancelled', 'run.paused')
-            ORDER BY ended.seq DESC LIMIT 1
-        )
-    FROM entries AS started
-    WHERE started.kind = 'run.started' AND started.session NOT LIKE '~%'
-        AND {session}
-        AND (started.line ->> '$.at', started.session, started.seq) > (:at, :after, :seq)
-    ORDER BY started.line ->> '$.at', started.session, started.seq
-    LIMIT :limit
-"""
 
 
 class SqliteDriver:
@@ -97,6 +51,7 @@ class SqliteDriver:
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self._db = Connections(path, create=create)
         self._blobs = Blobs(self._db)
+        self._hints = Hints(self._db)
         with self._db.reading() as db:
             self._id = str(db.execute("SELECT id FROM store").get)
 
@@ -162,12 +117,16 @@ class SqliteDriver:
         with self._db.reading() as db:
             return [_tip(row) for row in db.execute(query, (*bindings, limit)).fetchall()]
 
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        with self._db.reading() as db:
+            return [_tip(row) for row in find_due(db, wanted, limit)]
+
     def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
         at, name, seq = after or ("", "", 0)
         bindings = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
         with self._db.reading() as db:
             chosen = "TRUE" if session is None else "started.session = :session"
-            rows: list[Any] = db.execute(_RUNS.format(session=chosen), bindings).fetchall()
+            rows: list[Any] = db.execute(RUNS.format(session=chosen), bindings).fetchall()
         return [RunLines(RunCursor(row[0], SessionId(row[1]), row[2]), row[3], row[4]) for row in rows]
 
     def find_keyframe(self, session: SessionId) -> bytes | None:
@@ -180,7 +139,7 @@ class SqliteDriver:
             sum, posted = _tips_now(db, [session]).get(session, (None, 0))
             if sum != after:
                 return Conflict(sum)
-            db.execute(_MOVES[1], _head_columns(head))
+            db.execute(MOVES[1], _head_columns(head))
             # Erased means erased: not left to be read in unused parts of a page.
             db.pragma("secure_delete", True)
             pinned = _last_pinned(db, head.uid) or 0
@@ -206,7 +165,10 @@ class SqliteDriver:
                 hidden = hidden_name(uid)
                 db.execute("DELETE FROM entries WHERE session = ? AND seq > ?", (session, needed))
                 db.execute("UPDATE entries SET session = ? WHERE session = ?", (hidden, session))
-                db.execute("UPDATE sessions SET session = ? WHERE session = ?", (hidden, session))
+                db.execute(
+                    "UPDATE sessions SET session = ?, due = NULL, posted_at = NULL WHERE session = ?",
+                    (hidden, session),
+                )
             return Done(posted)
 
     # -- inbox, holders, claims ---------------------------------------------------------------------
@@ -218,7 +180,11 @@ class SqliteDriver:
             ).get
             if number is None:
                 raise NotFound(f"no session {session!r}")
-            db.execute("INSERT INTO inbox VALUES (?, ?, ?)", (session, number, item.decode()))
+            now = stamp(utc_now())
+            db.execute("INSERT INTO inbox VALUES (?, ?, ?, ?)", (session, number, item.decode(), now))
+            db.execute(
+                "UPDATE sessions SET posted_at = ? WHERE session = ? AND posted_at IS NULL", (now, session)
+            )
             return int(number)
 
     def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
@@ -243,6 +209,14 @@ class SqliteDriver:
         with self._db.reading() as db:
             found = db.execute("SELECT CAST(record AS BLOB) FROM holders WHERE holder = ?", (holder,)).get
         return Beat(found, None) if found is not None else None
+
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        with self._db.reading() as db:
+            rows = find_holders(db)
+        return [(HolderId(name), None if record is None else Beat(record, None)) for name, record in rows]
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        self._hints.wait(timeout_s)
 
     def retire(self, holder: HolderId) -> None:
         with self._db.writing() as db:
@@ -289,6 +263,8 @@ def _head_columns(head: Head) -> tuple[Any, ...]:
         head.parent,
         head.open_run,
         head.in_doubt,
+        head.lease.holder if head.lease else None,
+        None if head.due is None else stamp(head.due),
         _encode(head).decode(),
     )
 
@@ -310,7 +286,7 @@ def _tips_now(db: apsw.Connection, sessions: Sequence[SessionId]) -> dict[str, t
 
 def _append(db: apsw.Connection, item: Append) -> Outcome:
     """A commit of one session, as most are: looking and moving the head in one go."""
-    posted = db.execute(_MOVE, (*_head_columns(item.head), item.after)).get
+    posted = db.execute(MOVE, (*_head_columns(item.head), item.after)).get
     if posted is None:
         return Conflict(_tips_now(db, [item.session]).get(item.session, (None, 0))[0])
     _write_lines(db, (item,))
@@ -346,10 +322,10 @@ def _write_heads(db: apsw.Connection, items: Sequence[Append]) -> None:
             moved += columns
             continue
         pin = item.pin
-        db.execute(_CREATE, (item.head.uid, pin.uid if pin else None, *columns))
+        db.execute(CREATE, (item.head.uid, pin.uid if pin else None, *columns))
         if pin is not None:
             db.execute("INSERT INTO pins VALUES (?, ?, ?)", (pin.uid, item.head.uid, pin.seq))
-    _execute_chunked(db, _MOVES, 8, moved)
+    _execute_chunked(db, MOVES, 10, moved)
 
 
 def _write_lines(db: apsw.Connection, items: Sequence[Append]) -> None:
@@ -360,17 +336,17 @@ def _write_lines(db: apsw.Connection, items: Sequence[Append]) -> None:
             values += (item.session, seq, kind, line.decode())
             seq += 1
     if len(values) == 4:
-        db.execute(_INSERT, values)
+        db.execute(INSERT, values)
     else:
-        _execute_chunked(db, _INSERTS, 4, values)
+        _execute_chunked(db, INSERTS, 4, values)
 
 
 def _execute_chunked(
     db: apsw.Connection, statements: Mapping[int, str], columns: int, values: Sequence[Any]
 ) -> None:
-    for start in range(0, len(values), _CHUNKS[-1] * columns):
-        part = values[start : start + _CHUNKS[-1] * columns]
-        rows = next(size for size in _CHUNKS if size * columns >= len(part))
+    for start in range(0, len(values), CHUNKS[-1] * columns):
+        part = values[start : start + CHUNKS[-1] * columns]
+        rows = next(size for size in CHUNKS if size * columns >= len(part))
         db.execute(statements[rows], (*part, *[None] * (rows * columns - len(part))))
 
 
@@ -379,6 +355,7 @@ def _write_extras(db: apsw.Connection, item: Append) -> None:
         db.execute("INSERT OR REPLACE INTO keyframes VALUES (?, ?)", (item.session, item.keyframe.decode()))
     if item.head.taken and "inbox.taken" in item.kinds:
         db.execute("DELETE FROM inbox WHERE session = ? AND number <= ?", (item.session, item.head.taken))
+        db.execute(POSTED_AT, (item.session,))
 
 
 def _claim(db: apsw.Connection, key: str) -> str | None:

@@ -3,6 +3,7 @@
 from .blobs import BlobPromises
 from .claims import ClaimPromises
 from .commits import CommitPromises
+from .due import DuePromises
 from .forks import ForkPromises
 from .holders import HolderPromises
 from .inboxes import InboxPromises
@@ -19,6 +20,7 @@ class DriverSuite(
     ListingPromises,
     InboxPromises,
     HolderPromises,
+    DuePromises,
     ClaimPromises,
     ForkPromises,
     RemovalPromises,

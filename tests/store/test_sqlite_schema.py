@@ -1,0 +1,44 @@
+"""A SQLite file of an earlier schema is brought up to date when it is opened."""
+
+from pathlib import Path
+
+import apsw
+
+import holdfast
+from holdfast.store.sqlite import connections
+
+
+async def test_an_older_file_goes_on_with_what_was_interrupted_in_it(tmp_path: Path) -> None:
+    """What a run without an end and an item in the inbox have to be found by is made from what is there."""
+    path = tmp_path / "agents.db"
+    async with holdfast.open_store(path) as store:
+        async with store.session("waiting"):
+            pass
+        await store.submit("waiting", "hello")
+        session = await store.session("cut").__aenter__()
+        await session.run(agent="clerk").__aenter__()
+        await session.flush()
+    _make_old(path)
+    async with holdfast.open_store(path) as store:
+        assert [head.session async for head in store.sessions(interrupted=True)] == ["cut"]
+    db = apsw.Connection(str(path))
+    rows = db.execute("SELECT session, due = head ->> '$.due', posted_at FROM sessions ORDER BY session")
+    assert rows.fetchall() == [("cut", 1, None), ("waiting", None, "1970-01-01T00:00:00.000000Z")]
+    db.close()
+
+
+def _make_old(path: Path) -> None:
+    """The file as the first schema had it."""
+    db = apsw.Connection(str(path))
+    db.execute("DROP INDEX sessions_due")
+    for table, column in (
+        ("sessions", "holder"),
+        ("sessions", "due"),
+        ("sessions", "posted_at"),
+        ("inbox", "at"),
+    ):
+        db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    db.execute("UPDATE sessions SET head = json_remove(head, '$.due')")
+    db.pragma("user_version", 1)
+    assert len(connections.migrations()) > 1
+    db.close()
