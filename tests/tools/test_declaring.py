@@ -270,6 +270,7 @@ def test_a_tool_that_declares_something_warns_of_nothing(caplog: pytest.LogCaptu
         ({"side_effects": {"mutate"}, "timeout_s": math.inf}, "must be positive and finite"),
         ({"side_effects": {"mutate"}, "verify_after_s": -1}, "must not be negative"),
         ({"side_effects": {"mutate"}, "harmless": ["KeyError"]}, "lists types of exceptions, not 'KeyError'"),
+        ({"side_effects": (), "retry": 3}, r"retry=3 is not a policy; write Retry\(attempts=3\)"),
         ({"side_effects": (), "name": "no spaces"}, "'no spaces' is not a name for a tool"),
         ({"side_effects": (), "name": "x" * 65}, "is not a name for a tool"),
         (
