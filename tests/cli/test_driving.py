@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,31 @@ def test_ctrl_c_ends_a_run_in_an_orderly_way(shop: Path) -> None:
     assert shown["leases"][-1]["ended"] == "released"
     (shop / "go").touch()
     assert call(shop, "resume clerk.py busy").out == "It came.\n"
+
+
+def test_ctrl_c_does_not_wait_for_a_tool_that_hangs_in_its_thread(shop: Path) -> None:
+    """Nor does Python's own end; what the tool may have done is in doubt."""
+    (shop / "stuck.py").write_text(
+        "import threading\n"
+        "import holdfast\n"
+        "@holdfast.tool(side_effects={'mutate'})\n"
+        "def hang() -> None:\n"
+        "    'Never ends.'\n"
+        "    threading.Event().wait()\n"
+        "script = [holdfast.ToolCall(id='c', name='hang', args={})]\n"
+        "stuck = holdfast.Agent(holdfast.ScriptedModel(script), tools=[hang])\n"
+    )
+    process = start(shop, "run", "stuck.py:stuck", "Hang", "--session", "s")
+    assert process.stderr is not None
+    assert "hang" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)  # The grace is for ending in an orderly way; the second one ends it.
+    process.send_signal(signal.SIGINT)
+    done = end(process)
+    assert done.code == 130
+    assert "stopped" in done.err
+    (waiting,) = call(shop, "pending s --json").json["pending"]
+    assert (waiting["tool"], waiting["kind"]) == ("hang", "in_doubt")
 
 
 def test_tools_get_what_deps_names(shop: Path) -> None:

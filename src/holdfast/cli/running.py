@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 
 from .exits import Exit, explain
 
@@ -12,6 +14,16 @@ _SHARED = ("--store", "--json")
 
 def run_command(arguments: list[str]) -> int:
     """Run it; the exit code."""
+    try:
+        code = _run(arguments)
+        if code != Exit.INTERRUPTED:
+            return code
+    except KeyboardInterrupt:  # One more of them, while the last one was being attended to.
+        pass
+    return _leave_at_once()
+
+
+def _run(arguments: list[str]) -> int:
     from cyclopts import CycloptsError
 
     from .app import make_app
@@ -43,6 +55,16 @@ def run_command(arguments: list[str]) -> int:
         code, why = _explain(error)
         print(f"holdfast: {why}", file=sys.stderr)
         return code
+
+
+def _leave_at_once() -> Exit:
+    """Python would wait for a tool that hangs in its thread. What it may have done is in doubt, on record."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        return Exit.INTERRUPTED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(Exit.INTERRUPTED)
 
 
 def _explain(error: Exception) -> tuple[Exit, str]:
