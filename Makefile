@@ -8,8 +8,9 @@ PIP := $(VENV)/bin/python -m pip -qq --disable-pip-version-check
 MADE := $(VENV)/.made
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
+AZURITE := $(VENV)/azurite/.made
 
-.PHONY: help demo test test-long check bench docs lock clean
+.PHONY: help demo test test-long check bench docs azurite lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +38,8 @@ bench: $(CORE) ## measure growth and concurrency
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs
 
+azurite: $(AZURITE) ## install the server that az:// is tested against (needs npm); without it, those tests are skipped
+
 lock: ## choose the versions in requirements/*.lock anew (needs uv)
 	@requirements/lock.sh --upgrade
 
@@ -61,6 +64,13 @@ $(CORE): requirements/core.lock pyproject.toml $(MADE)
 	@echo "installing the core into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements/core.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(AZURITE): requirements/azurite/package.json requirements/azurite/package-lock.json $(MADE)
+	@echo "installing Azurite into $(VENV)"
+	@mkdir -p $(@D)
+	@cp requirements/azurite/package.json requirements/azurite/package-lock.json $(@D)
+	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 $(DEV): requirements/dev.lock $(CORE)

@@ -156,3 +156,28 @@ BLOB_MEDIA_TYPE_CHARS_MAX = 255
 
 BLOB_FILE_NAME_CHARS_MAX = 1024
 """A file name becomes a header of HTTP, where a character may take nine."""
+
+BLOB_KEY_BYTES_MAX = 768
+"""A key below the root of a home. S3 allows 1,024 bytes, of which the root takes some."""
+
+BLOB_KEY_PART_BYTES_MAX = 255
+"""A part of a key between two slashes: what file systems allow."""
+
+OBJECT_PART_BYTES = 8 << 20
+"""Bytes of one request to an object store. Smaller ones cost time, and a store allows 10,000 parts an object;
+larger ones cost memory."""
+
+OBJECT_PARTS_AT_ONCE = 3
+"""Parts that are on their way to an object store at once, for the same reasons."""
+
+OBJECT_READS_AT_ONCE = 16
+"""Records that a listing reads from an object store at once: each is a request of its own."""
+
+OBJECT_TRIES_MAX = 20
+"""How often to look again when others change the same record. Each time, one of them got on."""
+
+OBJECT_SILENCE_S = 60.0
+"""How long an object store may say nothing in the middle of a request."""
+
+OBJECT_RETRY_S = 60.0
+"""How long a request is tried again after errors of the server's before it counts as failed."""

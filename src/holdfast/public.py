@@ -64,6 +64,8 @@ from .session.rewind import Rewound
 from .session.run import Request, Run
 from .session.session import Session
 from .session.store import Store, open_store
+from .store.blobs.home import BlobContext, BlobHome, ListedBlob, StoredBlob
+from .store.blobs.url import open_home
 from .store.driver import Driver
 from .tools.context import ToolContext
 from .tools.outcome import Landed, NotDone, NotLanded, Result, Unsure
@@ -81,6 +83,8 @@ __all__ = [
     "BadInput",
     "BadMessage",
     "BadUrl",
+    "BlobContext",
+    "BlobHome",
     "Block",
     "Budget",
     "BudgetSpent",
@@ -110,6 +114,7 @@ __all__ = [
     "Lease",
     "LeaseHeld",
     "LeftBehind",
+    "ListedBlob",
     "Media",
     "Message",
     "Messages",
@@ -156,6 +161,7 @@ __all__ = [
     "Store",
     "StoreBusy",
     "StoreFailed",
+    "StoredBlob",
     "Text",
     "TextDelta",
     "Thread",
@@ -176,6 +182,7 @@ __all__ = [
     "experiment_log",
     "find_problems",
     "fit_session_id",
+    "open_home",
     "open_model",
     "open_store",
     "paths_inside",

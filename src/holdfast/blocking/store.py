@@ -30,7 +30,7 @@ from .session import Session
 def open_store(
     url: str | Path | Driver | None = None,
     *,
-    blobs: BlobHome | None = None,
+    blobs: str | BlobHome | None = None,
     create: bool = True,
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,

@@ -41,7 +41,7 @@ log = logging.getLogger("holdfast")
 def open_store(
     url: str | Path | Driver | None = None,
     *,
-    blobs: BlobHome | None = None,
+    blobs: str | BlobHome | None = None,
     create: bool = True,
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,
@@ -56,7 +56,7 @@ def open_store(
     """
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
-    open_driver, open_home = find_driver(url, create=create), find_home(blobs)
+    open_driver, open_home = find_driver(url, create=create), find_home(blobs, create=create)
     return Store(
         lambda: _open_both(open_driver, open_home),
         lambda driver, home: Engine(driver, home=home, lease_s=lease_s, linger_s=linger_s, codecs=codecs),

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from msgspec import Struct
 
 from ..entries import SessionStatus
+from ..errors import StoreFailed
 from ..head import Head
 from ..ids import HolderId, SessionId
 
@@ -185,6 +186,14 @@ class BlobRow(NamedTuple):
 def hidden_name(uid: str) -> SessionId:
     """Where the pinned lines of a deleted session are: a name that no session can have."""
     return SessionId(f"~{uid}")
+
+
+def swept_away(digest: str, where: str) -> StoreFailed:
+    """For `put_blob`: the upload was under way when `sweep_uploads` took it for one that had died."""
+    return StoreFailed(
+        f"{where}: blob {digest} took so long to arrive that it was swept away as an upload that had died; "
+        "put it again, and collect blobs with a longer grace period"
+    )
 
 
 class Driver(Protocol):

@@ -28,8 +28,8 @@ def check_digest(digest: str) -> str:
     return digest
 
 
-def encode_context(context: BlobContext) -> bytes:
-    """The context as JSON, or `BadInput` if it is not one that every home can give back."""
+def check_context(context: BlobContext) -> BlobContext:
+    """The context, or `BadInput` if it is not one that every home can give back."""
     media_type, name = context.media_type, context.file_name
     if len(media_type) > BLOB_MEDIA_TYPE_CHARS_MAX or not _MEDIA_TYPE.fullmatch(media_type):
         raise BadInput(
@@ -45,13 +45,18 @@ def encode_context(context: BlobContext) -> bytes:
     for key, value in context.metadata.items():
         _check_text("metadata key", key)
         _check_text(f"metadata {key!r}", value)
-    encoded = _encode(context)
-    if len(encoded) > BLOB_CONTEXT_BYTES_MAX:
+    size = len(_encode(context))
+    if size > BLOB_CONTEXT_BYTES_MAX:
         raise BadInput(
-            f"media type, file name and metadata of a blob take {len(encoded)} bytes as JSON; "
+            f"media type, file name and metadata of a blob take {size} bytes as JSON; "
             f"{BLOB_CONTEXT_BYTES_MAX} are allowed. Keep what is longer in a blob of its own."
         )
-    return encoded
+    return context
+
+
+def encode_context(context: BlobContext) -> bytes:
+    """The checked context as JSON."""
+    return _encode(check_context(context))
 
 
 def _check_text(what: str, text: object) -> None:

@@ -33,7 +33,7 @@ from ..driver import (
     RunLines,
     Tip,
 )
-from .blobs import Blobs
+from .blobs import Blobs, ByDigest
 from .claims import Claims, Proof
 from .files import clear_leftovers, find_bytes, list_names, put, sync_data, sync_directory, translated
 from .folder import Identity, SessionFolder
@@ -71,7 +71,9 @@ class DirectoryDriver:
         with translated(root):
             self._layout, self._id = open_root(root, create=create)
         self._claims = Claims(self._layout.claims, self._layout.scratch)
-        self._blobs = Blobs(self._layout.blobs, self._layout.scratch, self._layout.lock)
+        self._blobs = Blobs(
+            self._layout.blobs, self._layout.scratch, self._layout.lock, ByDigest(self._layout.blobs)
+        )
         self._forks = Forks(self._layout, self._lives)
         self._folders: OrderedDict[SessionId, SessionFolder] = OrderedDict()
         self._folders_lock = threading.Lock()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...clock import utc_now
 from ...errors import StoreFailed
 from ...ids import fresh_uid
-from ..driver import BlobRow, FoundBlob
+from ..driver import BlobRow, FoundBlob, swept_away
 from .connections import Connections
 
 _REMOVED_AT_ONCE: Final = 16
@@ -70,10 +70,7 @@ class Blobs:
         """Make it a blob, if it is the first; the upload that has the blob's parts."""
         with self._db.writing() as db:
             if db.execute("SELECT 1 FROM blob_uploads WHERE upload = ?", (upload,)).get is None:
-                raise StoreFailed(
-                    f"{self._db.path}: blob {digest} took so long to arrive that it was swept away as an "
-                    "upload that had died; put it again, and collect blobs with a longer grace period"
-                )
+                raise swept_away(digest, str(self._db.path))
             first = str(db.execute(_FINISH, (digest, info.decode(), upload, size, _text(utc_now()))).get)
             if first == upload:
                 db.execute("DELETE FROM blob_uploads WHERE upload = ?", (upload,))

@@ -1,0 +1,51 @@
+"""The suite of `holdfast.testing`, on every home."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.store.blobs.driver import DriverHome
+from holdfast.store.blobs.home import BlobHome
+from holdfast.store.blobs.keys import KeyFunction
+from holdfast.store.blobs.url import open_home
+from holdfast.store.memory import MemoryDriver
+from holdfast.store.sqlite import SqliteDriver
+from holdfast.testing import HomeSuite, KeyedHomeSuite
+from tests.store.servers import Server
+
+
+class TestMemory(HomeSuite):
+    @pytest.fixture(autouse=True)
+    def remember(self) -> None:
+        self.driver = MemoryDriver()
+
+    def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
+        return DriverHome(self.driver)
+
+
+class TestSqlite(HomeSuite):
+    def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
+        return DriverHome(SqliteDriver(tmp_path / "store.db"))
+
+
+class TestDirectory(KeyedHomeSuite):
+    def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
+        return open_home(f"dir:{tmp_path}/home", key=key)
+
+
+class TestS3(KeyedHomeSuite):
+    @pytest.fixture(autouse=True)
+    def connect(self, s3: Server) -> None:
+        self.server = s3
+
+    def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
+        return self.server.open(tmp_path.name, key)
+
+
+class TestAzure(KeyedHomeSuite):
+    @pytest.fixture(autouse=True)
+    def connect(self, azure: Server) -> None:
+        self.server = azure
+
+    def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
+        return self.server.open(tmp_path.name, key)
