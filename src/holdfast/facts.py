@@ -10,6 +10,7 @@ from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from .budget import Budget, Reservation, Usage
+from .due import go_on_later, make_due, postpone
 from .effects import Effects
 from .entries import (
     Body,
@@ -19,9 +20,11 @@ from .entries import (
     DelegateEnded,
     DelegateStarted,
     Entry,
+    InboxApproval,
     InboxCancel,
     InboxMessage,
     InboxTaken,
+    InboxVerdict,
     LeaseReleased,
     LeaseRenewed,
     LeaseTaken,
@@ -42,6 +45,7 @@ from .entries import (
     SessionForked,
     SessionLabelled,
     SessionOpened,
+    SessionPostponed,
     StateSet,
     StateUnset,
     SummaryChanged,
@@ -144,6 +148,13 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     """Whether something came after that version."""
     submitted: set[str] = set()
     """Keys of the messages that were submitted through the inbox."""
+    asked: int = 0
+    """The `seq` of the last message that came through the inbox."""
+    begun: int = 0
+    requested: int = 0
+    """The `seq` of the last run's beginning, and of the last request to a model."""
+    backed_off: int = 0
+    """The number of failures in a row for which it was last postponed."""
     cancel: str | None = None
     late: set[int] = set()
     """Numbers of the inbox items that came too late."""
@@ -169,7 +180,7 @@ def count_call(facts: Facts, tool: str) -> None:
 
 def _opened(facts: Facts, entry: Entry, body: SessionOpened) -> None:
     head = facts.head
-    head.uid, head.created_at, head.labels = body.uid, entry.at, body.labels
+    head.uid, head.created_at, head.labels, head.agent = body.uid, entry.at, body.labels, body.agent
     head.parent = SessionId(body.parent.session) if body.parent and body.parent.session else None
 
 
@@ -197,11 +208,15 @@ def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     facts.delegates = {}
     facts.counters = ToolCounters()
     facts.submitted, facts.cancel, facts.late = set(), None, set()
+    facts.asked, facts.begun, facts.requested, facts.backed_off = 0, 0, 0, 0
     facts.left_behind = body.left_behind
     facts.effects.inherit(one.issued for one in body.left_behind if one.status == "undone")
 
 
 def _leased(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
+    old = facts.head.lease
+    if old is not None and old.holder != body.holder and facts.head.open_run is not None:
+        facts.head.failures += 1  # Whoever was at it never gave the lease back.
     facts.head.lease = Lease(holder=HolderId(body.holder), name=body.name, fence=entry.seq)
 
 
@@ -218,6 +233,8 @@ def _closed(facts: Facts, entry: Entry, body: SessionClosed) -> None:
     facts.head.status, facts.head.reason = body.status, body.reason
     if body.status == "active":
         facts.cancel = None
+    else:
+        facts.head.due = None
 
 
 def _scratchpad(facts: Facts, entry: Entry, body: ScratchpadSet) -> None:
@@ -242,10 +259,16 @@ def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
         config=body.config,
         trace=body.trace,
     )
-    facts.head.runs = len(facts.runs)
-    facts.head.agent = body.agent or facts.head.agent
-    facts.head.open_run = entry.run
-    facts.head.status, facts.head.reason = "active", ""
+    head = facts.head
+    head.runs = len(facts.runs)
+    head.agent = body.agent or head.agent
+    head.open_run = entry.run
+    head.status, head.reason = "active", ""
+    facts.begun = entry.seq
+    if head.parent is not None:
+        head.due = None  # Whoever it works for takes it up again, if need be.
+    elif body.agent is not None:
+        head.due = head.due or entry.at
 
 
 def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused) -> None:
@@ -260,6 +283,7 @@ def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunC
     if not still:
         facts.head.status, facts.head.reason = session_status, run.reason
         facts.cancel = None
+        go_on_later(facts, entry, body)
 
 
 RUN_ENDS: dict[type[Body], tuple[RunStatus, Any]] = {
@@ -272,6 +296,7 @@ RUN_ENDS: dict[type[Body], tuple[RunStatus, Any]] = {
 
 def _requested(facts: Facts, entry: Entry, body: ModelRequested) -> None:
     facts.requests[entry.seq] = body.reserved
+    facts.requested = entry.seq
 
 
 def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> None:
@@ -279,6 +304,8 @@ def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> N
         facts.requests.pop(body.request, None)
     facts.head.usage += body.usage
     facts.head.usd += body.cost_usd
+    if isinstance(body, ModelReplied):
+        facts.head.failures = facts.backed_off = 0
 
 
 def _delegate_started(facts: Facts, entry: Entry, body: DelegateStarted) -> None:
@@ -344,10 +371,17 @@ def _taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
     facts.head.taken = body.number
     if body.late:
         facts.late.add(body.number)
-    if isinstance(body.item, InboxCancel):
-        facts.cancel = body.item.reason or "cancelled"
-    elif isinstance(body.item, InboxMessage) and body.item.key is not None:
-        facts.submitted.add(body.item.key)
+    item = body.item
+    if isinstance(item, InboxCancel):
+        facts.cancel = item.reason or "cancelled"
+    elif isinstance(item, InboxMessage) and (item.key is None or item.key not in facts.submitted):
+        if item.key is not None:
+            facts.submitted.add(item.key)
+        facts.asked = entry.seq
+        facts.head.agent = item.agent or facts.head.agent
+        make_due(facts, entry)
+    elif isinstance(item, InboxApproval | InboxVerdict) and facts.head.status == "waiting" and not body.late:
+        make_due(facts, entry)
 
 
 HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
@@ -357,6 +391,7 @@ HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
     LeaseReleased: _released,
     SessionLabelled: _labelled,
     SessionClosed: _closed,
+    SessionPostponed: postpone,
     ScratchpadSet: _scratchpad,
     RunStarted: _run_started,
     RunCompleted: _run_ended,
@@ -389,6 +424,7 @@ BOOKKEEPING: frozenset[type[Body]] = frozenset(
         SessionLabelled,
         SessionClosed,
         SessionErased,
+        SessionPostponed,
         RunStarted,
         RunCompleted,
         RunFailed,

@@ -34,7 +34,7 @@ from .transcript import Item, Messages, Transcript
 from .validity import Problem
 from .values import Values
 
-FOLD_VERSION: Final = 3
+FOLD_VERSION: Final = 4
 """Raised whenever a change here gives another state for the same journal: older keyframes are ignored."""
 
 

@@ -51,5 +51,5 @@ class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     """From when on somebody is to drive it: it has an unanswered message, an answer that it waited for, or a
     run without an end. None while there is nothing to do."""
     failures: int = 0
-    """Times in a row that driving it came to nothing, without a step in between."""
+    """Times in a row that driving it came to nothing, without a reply in between."""
     lease: Lease | None = None

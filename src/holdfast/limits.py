@@ -181,3 +181,20 @@ OBJECT_SILENCE_S = 60.0
 
 OBJECT_RETRY_S = 60.0
 """How long a request is tried again after errors of the server's before it counts as failed."""
+
+WORK_POLL_S = 0.5
+"""How often a worker looks for work that nobody told it of, more or less: a retry that is due, a holder that
+died. What is submitted is usually heard of at once."""
+
+WORK_LOOK_MIN_S = 0.005
+"""At most how often it looks, however much it hears of."""
+
+WORK_CONCURRENCY = 8
+"""Sessions that a worker drives at once, unless said otherwise."""
+
+WORK_DRAIN_S = 20.0
+"""How long sessions get to come to an end, or to the end of a step, when their worker is asked to stop: a bit
+less than orchestrators wait before they kill."""
+
+WORK_AVOID_S = 5.0
+"""For how long a worker leaves a session alone that it cannot even open."""

@@ -59,6 +59,7 @@ from .messages import (
 from .plan import Plan, PlanStep
 from .session.answers import Doubt
 from .session.cadence import Every
+from .session.fleet import WorkerInfo
 from .session.hold import Hold
 from .session.rewind import Rewound
 from .session.run import Request, Run
@@ -67,6 +68,7 @@ from .session.store import Store, open_store
 from .store.blobs.home import BlobContext, BlobHome, ListedBlob, StoredBlob
 from .store.blobs.url import open_home
 from .store.driver import Driver
+from .store.presence import Duty
 from .tools.context import ToolContext
 from .tools.outcome import Landed, NotDone, NotLanded, Result, Unsure
 from .tools.policy import Policy, Rule, allow, ask, deny, paths_inside
@@ -75,6 +77,8 @@ from .tools.tool import Retry, Tool, tool
 from .transcript import Messages
 from .validity import Problem, find_problems
 from .values import Codec, Opaque
+from .worker.job import WorkEvent
+from .worker.worker import Worker
 
 __all__ = [
     "ABSENT",
@@ -100,6 +104,7 @@ __all__ = [
     "Diff",
     "Doubt",
     "Driver",
+    "Duty",
     "Effect",
     "Entry",
     "Event",
@@ -176,6 +181,9 @@ __all__ = [
     "Unsure",
     "Usage",
     "Waiting",
+    "WorkEvent",
+    "Worker",
+    "WorkerInfo",
     "allow",
     "ask",
     "deny",

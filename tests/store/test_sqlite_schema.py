@@ -36,6 +36,7 @@ def _make_old(path: Path) -> None:
         ("sessions", "due"),
         ("sessions", "posted_at"),
         ("inbox", "at"),
+        ("store", "posts"),
     ):
         db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     db.execute("UPDATE sessions SET head = json_remove(head, '$.due')")

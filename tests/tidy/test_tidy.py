@@ -25,13 +25,14 @@ LAYERS = (
     ("errors", "ids", "clock", "limits", "telemetry"),
     ("entries", "messages", "values", "plan", "budget"),
     ("codec",),
-    ("head", "spans", "validity", "transcript", "effects", "facts", "fold", "diff"),
+    ("head", "spans", "validity", "transcript", "effects", "due", "facts", "fold", "diff"),
     ("store",),
     ("session",),
     ("tools",),
     ("agent",),
+    ("worker",),
     ("public",),
-    ("adapters", "blocking", "worker", "testing"),
+    ("adapters", "blocking", "testing"),
     ("cli", "viewer", "demo", "__main__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}

@@ -9,7 +9,7 @@ import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, TypeAlias
+from typing import Any, Final, Generic, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +32,10 @@ from .outcome import Event, Outcome, OutputT, Waiting, conclude, list_waiting
 from .output import Ended, Misses, Output, make_nudge
 
 Tell: TypeAlias = Callable[[Event[Any]], None]
+
+
+HANDED_OVER: Final = "handed_over"
+"""The reason of an outcome that is none: the worker's shift is over, and another one goes on."""
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
@@ -159,6 +163,9 @@ class Drive(Generic[OutputT]):
             if session.cancel_requested is not None:
                 self._run.cancel(session.cancel_requested)
                 return conclude(session, self._run.id, "cancelled", reason=session.cancel_requested)
+            if session.shift is not None and session.shift.is_over:
+                self._run.cancel(HANDED_OVER)
+                return conclude(session, self._run.id, "cancelled", reason=HANDED_OVER)
             if not len(session.transcript):
                 return self._fail("no_message", f"session {session.id!r} has no message to go on from")
             if self._steps >= self._makeup.max_steps:

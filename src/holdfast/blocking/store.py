@@ -19,6 +19,7 @@ from ..session import store as async_store
 from ..session.answers import Answered, Doubt
 from ..session.cadence import Cadence
 from ..session.claim import OperationVerdict
+from ..session.fleet import WorkerInfo
 from ..store.blobs.home import BlobHome
 from ..store.driver import Driver
 from ..values import Codec
@@ -112,11 +113,15 @@ class Store:
         session: str,
         message: str | Message | ForeignMessage | Json,
         *,
+        agent: str | None = None,
         format: str | None = None,
         key: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> int:
         """Send a message to a session, whoever holds it; its number in the inbox."""
-        return self._loop.wait(self._store.submit(session, message, format=format, key=key))
+        return self._loop.wait(
+            self._store.submit(session, message, agent=agent, format=format, key=key, labels=labels)
+        )
 
     def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:
         """Ask whoever drives the session to stop."""
@@ -177,6 +182,10 @@ class Store:
     def runs(self, *, session: str | None = None, parent: str | None = None) -> Iterator[RunInfo]:
         """Runs, oldest first."""
         return self._loop.iterate(self._store.runs(session=session, parent=parent))
+
+    def workers(self) -> Iterator[WorkerInfo]:
+        """Who works on the store's sessions, with what they last told of themselves."""
+        return self._loop.iterate(self._store.workers())
 
     def clean(
         self, session: str, *, transcript: bool = True, checkpoints: bool = True, wait_s: float = 0

@@ -57,6 +57,7 @@ from .session import (
     SessionForked,
     SessionLabelled,
     SessionOpened,
+    SessionPostponed,
     SessionRewound,
     SessionStatus,
 )
@@ -134,6 +135,7 @@ __all__ = [
     "SessionForked",
     "SessionLabelled",
     "SessionOpened",
+    "SessionPostponed",
     "SessionRewound",
     "SessionStatus",
     "Span",

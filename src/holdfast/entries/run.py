@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from ..budget import Reservation, Usage
 from ..messages import OWN, Json, Part, Role
 from .base import Body, Span, kind
@@ -32,10 +34,11 @@ class RunCompleted(Body, frozen=True):
 
 @kind("run.failed")
 class RunFailed(Body, frozen=True):
-    """It ended with an error, a spent budget or a step limit."""
+    """It ended with an error, a spent budget or a step limit. `retry_at`: a worker tries again then."""
 
     reason: str
     error: str = ""
+    retry_at: datetime | None = None
 
 
 @kind("run.cancelled")

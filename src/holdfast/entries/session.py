@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 from msgspec import Raw, Struct
@@ -21,11 +22,12 @@ class Parent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 @kind("session.opened")
 class SessionOpened(Body, frozen=True):
     """The first line of a session that is not a fork. `uid` is random: a session that was deleted and
-    made anew under the same id is another one."""
+    made anew under the same id is another one. `agent` is who is to work on it."""
 
     uid: str
     labels: dict[str, str] = {}
     parent: Parent | None = None
+    agent: str | None = None
 
 
 class LeftBehind(Struct, frozen=True, kw_only=True):
@@ -83,6 +85,14 @@ class SessionClosed(Body, frozen=True):
     """The status was set by hand."""
 
     status: SessionStatus
+    reason: str = ""
+
+
+@kind("session.postponed")
+class SessionPostponed(Body, frozen=True):
+    """No worker drives it before `until`; without one, before there is something new."""
+
+    until: datetime | None = None
     reason: str = ""
 
 

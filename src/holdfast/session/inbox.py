@@ -41,7 +41,7 @@ def encode_item(item: InboxItem) -> bytes:
     return data
 
 
-def message_item(message: AnyMessage, *, key: str | None) -> bytes:
+def message_item(message: AnyMessage, *, key: str | None, agent: str | None = None) -> bytes:
     """The item that submits a message."""
     shape = shape_of(message)
     item = InboxMessage(
@@ -50,6 +50,7 @@ def message_item(message: AnyMessage, *, key: str | None) -> bytes:
         parts=shape.parts,
         format=message.format,
         key=key,
+        agent=agent,
     )
     return encode_item(item)
 

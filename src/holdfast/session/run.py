@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import anyio
 import msgspec
@@ -38,6 +38,17 @@ if TYPE_CHECKING:
     from ..facts import RunInfo
     from ..telemetry.spans import ChatSpan, RunSpan
     from .session import Session
+
+
+class Shift(Protocol):
+    """What a worker that drives sessions for others has to say about their runs."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether to stop at the end of the step, so that another one goes on."""
+
+    def end(self, end: Body, error: BaseException | None) -> Body | None:
+        """How the end of a run is recorded. None: it has none, and another one goes on with it."""
 
 
 class _Current(NamedTuple):
@@ -184,7 +195,9 @@ class Run:
             facts = self._session.state.facts
             if facts.head.version == self._first_version and facts.changed and self._session.continuable:
                 await self._checkpoint()
-            self._session.record(self._end if error is None and self._end else _end_for(error))
+            end = self._find_end(error)
+            if end is not None:
+                self._session.record(end)
             with anyio.CancelScope(shield=True):
                 await self._session.flush()
         except HoldfastError as failure:
@@ -194,6 +207,11 @@ class Run:
         finally:
             self.leave_context()
             self._end_span(error)
+
+    def _find_end(self, error: BaseException | None) -> Body | None:
+        end = self._end if error is None and self._end else _end_for(error)
+        shift = self._session.shift
+        return end if shift is None else shift.end(end, error)
 
     async def _checkpoint(self) -> None:
         """A run that reached no boundary gets a checkpoint at its end."""

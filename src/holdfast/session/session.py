@@ -47,7 +47,7 @@ from .hold import Hold, hold
 from .inbox import message_entry, open_item
 from .lease import append_to, take
 from .rewind import Rewound, Undoer, return_to
-from .run import Run, current_run
+from .run import Run, Shift, current_run
 from .scratchpad import make_directory
 from .view import SessionView
 
@@ -86,6 +86,8 @@ class Session(SessionView):
         self._pace = Pace(cadence, boot_s())
         self.extensions: dict[type, object] = {}
         """What the layers above keep for as long as the session is open."""
+        self.shift: Shift | None = None
+        """The worker's who drives it, if one does."""
 
     @classmethod
     def existing(cls, engine: Engine, id: SessionId, *, wait_s: float = 0) -> Session:

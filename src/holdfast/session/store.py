@@ -17,7 +17,7 @@ from ..errors import BadInput, Closed, HoldfastError, NotFound
 from ..facts import RUN_ENDS, Checkpoint, RunInfo
 from ..fold import Overview, SessionState
 from ..head import Head
-from ..ids import SessionId, check_labels, session_id
+from ..ids import SessionId, check_labels, check_name, session_id
 from ..limits import LEASE_TERM_S, LINGER_S, PAGE_ROWS, TAIL_POLL_MAX_S, TAIL_POLL_S
 from ..messages import ForeignMessage, Json, Message, as_message
 from ..store.blobs.home import BlobHome
@@ -31,9 +31,11 @@ from .answers import Answered, Doubt, decide, open_doubts, resolve, resolve_oper
 from .cadence import Cadence
 from .claim import OperationVerdict
 from .erase import delete, erase
+from .fleet import WorkerInfo, list_workers
 from .fork import fork
 from .inbox import encode_item, message_item
 from .session import Session
+from .submitting import submit
 
 log = logging.getLogger("holdfast")
 
@@ -209,14 +211,18 @@ class Store:
     # -- others than the holder ---------------------------------------------------------------------
 
     async def submit(
-        self, session: str, message: str | Message | ForeignMessage | Json, *, format: str | None = None,
-        key: str | None = None,
+        self, session: str, message: str | Message | ForeignMessage | Json, *, agent: str | None = None,
+        format: str | None = None, key: str | None = None, labels: Mapping[str, str] | None = None,
     ) -> int:  # fmt: skip
         """Send a message to a session, whoever holds it; its number in the inbox. Durable on return.
 
-        The holder takes it in at the end of its step. Equal keys are one submission.
+        The holder takes it in at the end of its step; if there is none, a `Worker` that knows the session's
+        agent takes it up. `agent` names another one. Only then is a session made that does not exist, with
+        these `labels`. Equal keys are one submission.
         """
-        return await self._post(session, message_item(as_message(message, format), key=key))
+        name = None if agent is None else check_name("agent", agent)
+        item = message_item(as_message(message, format), key=key, agent=name)
+        return await submit(self._engine, session_id(session), item, name, check_labels(labels or {}))
 
     async def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:
         """Ask whoever drives the session to stop. Durable on return."""
@@ -382,6 +388,16 @@ class Store:
             open_here = run.run in facts.runs and facts.runs[run.run].status == "running"
             run.status = "running" if live and open_here else "interrupted"
         return run
+
+    async def workers(self) -> AsyncIterator[WorkerInfo]:
+        """Who works on the store's sessions, with what they last told of themselves."""
+        for one in await self._engine.call(list_workers, self._engine):
+            yield one
+
+    @property
+    def engine(self) -> Engine:
+        """For the layers above."""
+        return self._engine
 
     # -- removing -----------------------------------------------------------------------------------
 

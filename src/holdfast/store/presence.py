@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -24,9 +25,19 @@ from ..clock import boot_id, boot_s
 from ..errors import HoldfastError
 from ..ids import HolderId, SessionId, fresh_uid
 from ..limits import BEATS_PER_TERM, LEASE_TERM_S
-from .driver import Driver
+from .driver import Beat, Driver
 
 log = logging.getLogger("holdfast")
+
+
+class Duty(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker works on, told with its heartbeat."""
+
+    agents: tuple[str, ...]
+    concurrency: int
+    since: datetime
+    labels: dict[str, str] = {}
+    draining: bool = False
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,9 +49,15 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     beat_s: float
     term_s: float
     lock: str | None = None
+    duty: Duty | None = None
 
 
 _decode = msgspec.json.Decoder(Record).decode
+
+
+def read_record(beat: Beat) -> Record:
+    """What a heartbeat says."""
+    return _decode(beat.record)
 
 
 class Life(Struct, frozen=True):
@@ -73,6 +90,7 @@ class Presence:
         self._stop = threading.Event()
         self._kernel_lock: _KernelLock | None = None
         self._valid_until_s = 0.0
+        self._duty: Duty | None = None
         self._watched: dict[HolderId, tuple[bytes, float]] = {}
 
     # -- being alive ---------------------------------------------------------------------------------
@@ -106,6 +124,7 @@ class Presence:
             beat_s=now,
             term_s=self._term_s,
             lock=self._kernel_lock.path if self._kernel_lock else None,
+            duty=self._duty,
         )
         posted = self._driver.beat(self.holder, msgspec.json.encode(record), self._sessions())
         self._valid_until_s = now + self._term_s
@@ -118,6 +137,12 @@ class Presence:
 
     def renew(self) -> None:
         """Beat now, after a silence."""
+        self._beat()
+
+    def announce(self, duty: Duty | None) -> None:
+        """Tell others at once what this process works on, and with every heartbeat from now on."""
+        self._duty = duty
+        self.begin()
         self._beat()
 
     def end(self, *, busy: bool) -> None:
@@ -144,11 +169,14 @@ class Presence:
         """Whether this holder may still be alive."""
         if holder == self.holder:
             return Life(True, self.left_s, self.name)
-        beat = self._driver.find_beat(holder)
+        return self.judge_by(holder, self._driver.find_beat(holder))
+
+    def judge_by(self, holder: HolderId, beat: Beat | None) -> Life:
+        """The same of another holder with this heartbeat."""
         if beat is None:
             # A holder beats before it takes a lease, and is forgotten only when it has ended.
             return Life(False, ended=True)
-        record = _decode(beat.record)
+        record = read_record(beat)
         if beat.age_s is not None:
             left_s = record.term_s - beat.age_s
         elif record.boot is not None and record.boot == boot_id():

@@ -185,6 +185,7 @@ class SqliteDriver:
             db.execute(
                 "UPDATE sessions SET posted_at = ? WHERE session = ? AND posted_at IS NULL", (now, session)
             )
+            db.execute("UPDATE store SET posts = posts + 1")
             return int(number)
 
     def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:

@@ -1,4 +1,4 @@
-"""Noticing that another process has written something, without asking for what."""
+"""Noticing that somebody has posted something, in whichever process, without asking for what."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ _LOOK_S: Final = 0.004
 
 
 class Hints:
-    """SQLite counts the changes that other connections make to the file."""
+    """SQLite counts the changes that other connections make to the file; the file counts what is posted."""
 
     def __init__(self, db: Connections) -> None:
         self._db = db
         self._lock = threading.Lock()
-        self._seen = -1
+        self._posts = -1
 
     def wait(self, timeout_s: float) -> None:
-        """Return when the file has changed since the last time, and after `timeout_s` in any case."""
+        """Return when something was posted since the last time, and after `timeout_s` in any case."""
         deadline_s = time.monotonic() + timeout_s
+        seen = -1
         with self._lock, self._db.reading() as db:
             while True:
-                # What another connection counts differs: in the worst case there is one look too many.
                 version = int(db.pragma("data_version"))
-                if version != self._seen:
-                    self._seen = version
-                    return
+                if version != seen:
+                    seen = version
+                    posts = int(db.execute("SELECT posts FROM store").get)
+                    if posts != self._posts:
+                        self._posts = posts
+                        return
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     return

@@ -17,3 +17,6 @@ UPDATE sessions SET posted_at = (
 CREATE INDEX sessions_due
 ON sessions (holder, min(coalesce(due, posted_at), coalesce(posted_at, due)), session)
 WHERE due IS NOT NULL OR posted_at IS NOT NULL;
+
+-- Counts what is posted to any session, for those who wait for work.
+ALTER TABLE store ADD COLUMN posts INTEGER NOT NULL DEFAULT 0;

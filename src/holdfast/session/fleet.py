@@ -1,0 +1,103 @@
+"""What workers ask of a store: which sessions have something to do, and who else is at work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..clock import boot_id, boot_s
+from ..errors import HoldfastError
+from ..head import Head
+from ..ids import HolderId, SessionId
+from ..limits import PAGE_ROWS
+from ..store.driver import DueFilter, Tip
+from ..store.engine import Engine
+from ..store.journal import Journal
+from ..store.presence import Duty, read_record
+
+log = logging.getLogger("holdfast")
+_ALWAYS = datetime.max.replace(tzinfo=UTC)
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    """A worker, as it last told. `beat_age_s` is None where no clock is shared with it."""
+
+    name: str
+    holder: HolderId
+    duty: Duty
+    alive: bool
+    beat_age_s: float | None
+    sessions: tuple[SessionId, ...]
+    """Those that it drives."""
+
+
+def find_due(
+    engine: Engine, agents: Collection[str], labels: Mapping[str, str], limit: int, *, orphans: bool
+) -> list[Head]:
+    """Sessions for these agents that have something to do and that nobody drives, the oldest first.
+
+    With `orphans`, also those of holders that are gone, and those that this process could not give back.
+    """
+    wanted = DueFilter(until=engine.now(), agents=agents, labels=labels)
+    found = _heads(engine, wanted, limit)
+    if orphans:
+        for holder in _list_gone(engine):
+            found += _heads(engine, replace(wanted, holder=holder), limit)
+        # In that order they already are, one holder's each.
+        found.sort(key=lambda head: head.due or head.updated_at)
+    return found[:limit]
+
+
+def _list_gone(engine: Engine) -> list[HolderId]:
+    presence = engine.presence
+    return [
+        holder
+        for holder, beat in engine.driver.list_holders()
+        if holder == presence.holder or not presence.judge_by(holder, beat).alive
+    ]
+
+
+def _heads(engine: Engine, wanted: DueFilter, limit: int) -> list[Head]:
+    tips = engine.driver.list_due(wanted, limit)
+    heads = [head for tip in tips if (head := tip.head or _fold(engine, tip, wanted)) is not None]
+    return [head for head in heads if head.session not in engine.channels]
+
+
+def _fold(engine: Engine, tip: Tip, wanted: DueFilter) -> Head | None:
+    """The head of a session whose driver does not know it, if it is wanted."""
+    try:
+        head = Journal(engine.driver, tip.session).fold().facts.head
+    except HoldfastError as error:
+        log.warning("session %s is left out: %s", tip.session, error)
+        return None
+    return head if wanted.since(head, _EARLIEST if tip.posted > head.taken else None) else None
+
+
+def list_workers(engine: Engine) -> list[WorkerInfo]:
+    """Everybody with a heartbeat that tells of a duty, in the order of their names."""
+    found: list[WorkerInfo] = []
+    for holder, beat in engine.driver.list_holders():
+        record = None if beat is None else read_record(beat)
+        if beat is None or record is None or record.duty is None:
+            continue
+        age_s = beat.age_s
+        if age_s is None and record.boot is not None and record.boot == boot_id():
+            age_s = max(0.0, boot_s() - record.beat_s)
+        tips = engine.driver.list_due(DueFilter(until=_ALWAYS, holder=holder), PAGE_ROWS)
+        mine = holder == engine.presence.holder
+        found.append(
+            WorkerInfo(
+                name=record.name,
+                holder=holder,
+                duty=record.duty,
+                alive=mine or engine.presence.judge_by(holder, beat).alive,
+                beat_age_s=age_s,
+                sessions=tuple(tip.session for tip in tips if tip.head is not None),
+            )
+        )
+    return sorted(found, key=lambda one: one.name)
