@@ -7,7 +7,6 @@ from msgspec import Struct
 from .fold import SessionState
 from .messages import AnyMessage, Json
 from .plan import PlanStep
-from .values import Values
 
 
 class Change(Struct, frozen=True):
@@ -57,7 +56,7 @@ class Diff(Struct, frozen=True, kw_only=True):
         )
 
 
-def compare(a: SessionState, b: SessionState, values: Values) -> Diff:
+def compare(a: SessionState, b: SessionState) -> Diff:
     """What leads from `a` to `b`. Messages are told apart by the entries that recorded them."""
     old, new = a.transcript_fold.items, b.transcript_fold.items
     common = 0
@@ -69,7 +68,7 @@ def compare(a: SessionState, b: SessionState, values: Values) -> Diff:
     return Diff(
         messages_removed=tuple(item.read() for item in old[common:]),
         messages_added=tuple(item.read() for item in new[common:]),
-        state=_compare_values(a, b, values),
+        state=_compare_values(a, b),
         plan=_compare_plans(a, b),
         summary=(a.facts.summary, b.facts.summary) if a.facts.summary != b.facts.summary else None,
         spending=Spending(
@@ -81,12 +80,12 @@ def compare(a: SessionState, b: SessionState, values: Values) -> Diff:
     )
 
 
-def _compare_values(a: SessionState, b: SessionState, values: Values) -> dict[str, Change]:
+def _compare_values(a: SessionState, b: SessionState) -> dict[str, Change]:
     before, after = a.facts.values, b.facts.values
     return {
         key: Change(
-            values.decode(before[key]) if key in before else ABSENT,
-            values.decode(after[key]) if key in after else ABSENT,
+            a.get(key) if key in before else ABSENT,
+            b.get(key) if key in after else ABSENT,
         )
         for key in sorted(before.keys() | after.keys())
         if before.get(key) != after.get(key)

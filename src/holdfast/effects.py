@@ -7,10 +7,10 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
+from .content.lazy import read_content
 from .entries import (
     ApprovalAsked,
     ApprovalGiven,
@@ -19,7 +19,6 @@ from .entries import (
     CallRef,
     Entry,
     LeaseTaken,
-    ResultContent,
     ToolAnnotated,
     ToolCompleted,
     ToolDiscarded,
@@ -366,7 +365,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def _decline(self, entry: Entry, body: ApprovalRefused) -> None:
         question = self.questions.pop(body.asked)
-        said = "[erased]" if entry.content is None else _decode_result(entry.content).text
+        said = read_content(entry.content).text
         self.answers[call_name(question.call)] = replace(question, approved=False, answer=said)
         self.repeats.note_call(question.fingerprint)
 
@@ -397,8 +396,6 @@ def call_name(call: CallRef) -> str:
     """What tells a call from all others of its session: its reply and place, or the caller's own id."""
     return f"{call.reply}.{call.index}" if call.reply is not None else f"={call.id}"
 
-
-_decode_result = msgspec.json.Decoder(ResultContent).decode
 
 _FOLDS: dict[type[Body], Callable[[Effects, Entry, Any], None]] = {
     ToolAnnotated: Effects._annotate,

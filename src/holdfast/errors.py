@@ -13,6 +13,7 @@ HoldfastError
 ├── ReadOnly                           a newer holdfast wrote something that must be understood
 ├── NewerFormat                        the store was written by a newer holdfast: upgrade
 ├── Corrupt                            stored bytes are damaged; nothing was changed
+├── LostBlob                           content that an entry refers to is missing or damaged
 ├── BudgetSpent                        a cap of the session's budget is reached
 ├── ModelError                         a model gave no reply; `retryable` says whether trying again can help
 ├── Closed                             the session or store was closed
@@ -118,6 +119,18 @@ class Corrupt(HoldfastError):
         place = where + (f", line {line}" if line is not None else "") + (f", entry {seq}" if seq else "")
         super().__init__(f"{place}: {why}. Nothing was changed.")
         self.where, self.line, self.seq = where, line, seq
+
+
+class LostBlob(HoldfastError):
+    """A blob that an entry refers to is missing or damaged. The rest of the session is not affected.
+
+    `entry` is its number, or None for a value of the user's, of which `where` names the key.
+    """
+
+    def __init__(self, session: str, digest: str, why: str, *, entry: int | None, where: str = "") -> None:
+        place = where or f"entry {entry}"
+        super().__init__(f"session {session!r}, {place}: blob {digest} cannot be read: {why}")
+        self.session, self.entry, self.where, self.digest, self.why = session, entry, place, digest, why
 
 
 class BudgetSpent(HoldfastError):

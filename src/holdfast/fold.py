@@ -21,16 +21,19 @@ from msgspec.structs import replace
 
 from .budget import BudgetState, Reservation
 from .codec import Line
+from .content.lazy import BlobSource, Place, has_marks
+from .content.swapping import put_back
 from .effects import LEDGER, Effect, Repeats
 from .entries import Entry, SessionRewound, SessionStatus, Span, UnknownBody
 from .errors import NotFound
 from .facts import BOOKKEEPING, HANDLERS, Checkpoint, Facts, ToolCounters, count_call
 from .head import Head
 from .ids import SessionId
+from .items import Item, Messages
 from .limits import HISTORY_MESSAGES, TITLE_CHARS
 from .messages import AnyMessage, CallPart, Json
 from .plan import Plan
-from .transcript import Item, Messages, Transcript
+from .transcript import Transcript
 from .validity import Problem
 from .values import Values
 
@@ -74,14 +77,20 @@ class SessionState:
     decoder = Values()
     """Reads user state; a store puts its own here, which knows the application's codecs."""
 
-    def __init__(self, session: SessionId) -> None:
+    def __init__(self, session: SessionId, blobs: BlobSource | None = None) -> None:
         head = Head(
             session=session, uid="", seq=0, sum="", status="active", created_at=_EPOCH, updated_at=_EPOCH
         )
         self.facts = Facts(head=head)
-        self.transcript_fold = Transcript()
+        self._begin(Place(session, blobs))
         self.keyframe_seq = 0
         """Up to where the last keyframe goes."""
+
+    def _begin(self, place: Place) -> None:
+        self._place = place
+        self.transcript_fold = Transcript(place)
+        self._read: dict[str, tuple[Raw, Raw]] = {}
+        """Values with content in blobs: as they are stored, and with what was read."""
 
     def apply(self, entry: Entry, sum: str) -> None:
         """Fold the next entry. `sum` is its line's."""
@@ -197,7 +206,18 @@ class SessionState:
         if raw is None:
             keys = ", ".join(sorted(self.facts.values)) or "none"
             raise NotFound(f"session {self.facts.head.session!r} has no state under {key!r}; it has: {keys}")
+        if has_marks(raw):
+            raw = self._read_value(key, raw)
         return self.decoder.decode(raw) if type is None else self.decoder.decode(raw, type)
+
+    def _read_value(self, key: str, stored: Raw) -> Raw:
+        before = self._read.get(key)
+        if before is not None and before[0] == stored:
+            return before[1]
+        place = Place(self._place.session, self._place.source, where=f"state {key!r}")
+        found = Raw(msgspec.json.encode(put_back(msgspec.json.decode(stored), place.read)))
+        self._read[key] = (stored, found)
+        return found
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -303,7 +323,7 @@ class SessionState:
         )
 
     @classmethod
-    def from_keyframe(cls, frame: Keyframe) -> SessionState | None:
+    def from_keyframe(cls, frame: Keyframe, blobs: BlobSource | None = None) -> SessionState | None:
         """The state without its transcript, which `load_transcript` must be given next; None if the keyframe
         does not fit this code after all."""
         state = cls.__new__(cls)
@@ -311,7 +331,7 @@ class SessionState:
             state.facts = _decode_facts(frame.facts)
         except msgspec.ValidationError:
             return None
-        state.transcript_fold = Transcript()
+        state._begin(Place(state.facts.head.session, blobs))
         state.keyframe_seq = frame.seq
         return state
 

@@ -75,6 +75,42 @@ INT_BITS_MAX = 8192
 NAME_CHARS = 200
 """Names of agents, labels, state keys and shared resources: they are for people."""
 
+INLINE_BYTES = 64 << 10
+"""Binary content from this size on is kept as a blob: smaller, a row or an object of its own costs more than
+it saves."""
+
+RESULT_CHARS = 50_000
+"""The text of a tool's result beyond which it is kept as a blob, with its two ends in the transcript. Some
+12,000 tokens: more would crowd out the conversation."""
+
+RESULT_HEAD_CHARS = 8_000
+"""What is shown of the beginning of such a text."""
+
+RESULT_TAIL_CHARS = 4_000
+"""… and of its end, where programs say how it went."""
+
+RESULT_PAGE_CHARS = 20_000
+"""What one call reads of such a text: some 5,000 tokens, which any model can take."""
+
+RESULT_LINES_MAX = 200
+"""Lines that one search in it shows."""
+
+BLOB_GRACE_S = 24 * 3600.0
+"""How long a blob that nobody refers to is left alone: the entry that refers to it may be on its way."""
+
+BLOB_GRACE_MIN_S = 1800.0
+"""A shorter grace is for a store that nobody else has open."""
+
+BLOB_KNOWN_S = 300.0
+"""For how long a process relies on a blob that it has put: much shorter than any grace."""
+
+BLOB_LINK_S = 3600.0
+"""How long a link to a blob is good: a provider reads it while it answers."""
+
+BLOB_THREADS = 4
+"""Blobs that are written or read at once, apart from the store's threads: a slow upload must not keep others
+from reading their sessions."""
+
 BLOB_PART_BYTES = 1 << 20
 """Blobs are read and written in parts of this size, so that none is in memory twice."""
 

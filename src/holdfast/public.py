@@ -8,6 +8,7 @@ from .agent.outcome import Event, Outcome, Retrying, Waiting
 from .agent.planning import plan_tools
 from .agent.prices import Price
 from .agent.providers import open_model
+from .agent.results import result_tools
 from .agent.scratchpad import scratchpad_tools
 from .agent.scripted import ScriptedModel
 from .agent.thread import Decision, Thread
@@ -26,6 +27,7 @@ from .errors import (
     Fenced,
     HoldfastError,
     LeaseHeld,
+    LostBlob,
     MissingExtra,
     ModelError,
     NewerFormat,
@@ -39,6 +41,7 @@ from .facts import Checkpoint, RunInfo, ToolCounters
 from .fold import Overview, SessionState
 from .head import Head, Lease
 from .ids import SessionId, fit_session_id, unfit_session_id
+from .items import Messages
 from .messages import (
     Block,
     CallPart,
@@ -58,7 +61,9 @@ from .messages import (
 )
 from .plan import Plan, PlanStep
 from .session.answers import Doubt
+from .session.blobs import Blob, OpenBlob
 from .session.cadence import Every
+from .session.collect import Collected
 from .session.fleet import WorkerInfo
 from .session.hold import Hold
 from .session.rewind import Rewound
@@ -74,7 +79,6 @@ from .tools.outcome import Landed, NotDone, NotLanded, Result, Unsure
 from .tools.policy import Policy, Rule, allow, ask, deny, paths_inside
 from .tools.registry import Registry
 from .tools.tool import Retry, Tool, tool
-from .transcript import Messages
 from .validity import Problem, find_problems
 from .values import Codec, Opaque
 from .worker.job import WorkEvent
@@ -87,6 +91,7 @@ __all__ = [
     "BadInput",
     "BadMessage",
     "BadUrl",
+    "Blob",
     "BlobContext",
     "BlobHome",
     "Block",
@@ -98,6 +103,7 @@ __all__ = [
     "Checkpoint",
     "Closed",
     "Codec",
+    "Collected",
     "Compaction",
     "Corrupt",
     "Decision",
@@ -120,6 +126,7 @@ __all__ = [
     "LeaseHeld",
     "LeftBehind",
     "ListedBlob",
+    "LostBlob",
     "Media",
     "Message",
     "Messages",
@@ -131,6 +138,7 @@ __all__ = [
     "NotFound",
     "NotLanded",
     "Opaque",
+    "OpenBlob",
     "Outcome",
     "Overview",
     "Parent",
@@ -196,6 +204,7 @@ __all__ = [
     "paths_inside",
     "plan_tools",
     "register_format",
+    "result_tools",
     "scratchpad_tools",
     "tool",
     "unfit_session_id",

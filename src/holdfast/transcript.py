@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
-import msgspec
-from msgspec import Raw, Struct
-from msgspec.structs import force_setattr
+from msgspec import Struct
 
 from .codec import Line, open_line
+from .content.lazy import (
+    NOWHERE,
+    Place,
+    has_marks,
+    lazy_result,
+    read_content,
+    read_parts,
+)
 from .entries import (
     KIND_OF,
     ApprovalRefused,
@@ -22,7 +28,6 @@ from .entries import (
     MessageAdded,
     ModelReplied,
     ModelRequested,
-    ResultContent,
     SessionForked,
     Span,
     ToolCompleted,
@@ -33,110 +38,15 @@ from .entries import (
     ToolSettled,
     TranscriptCompacted,
 )
+from .items import Item, Messages
 from .messages import (
-    OWN,
-    AnyMessage,
     CallPart,
-    ForeignMessage,
-    Json,
     Message,
-    Part,
     ResultPart,
-    Role,
-    Text,
     ToolResult,
-    decode_message,
-    encode_message,
 )
 from .spans import Spans
 from .validity import Pairing
-
-
-class Item(Struct, gc=False):
-    """A place in the transcript: the entry that put it there, and what it says, decoded when read.
-
-    The results of a reply share one item: `results` by the position of their call.
-    """
-
-    seq: int
-    at: datetime
-    role: Role
-    parts: tuple[Part, ...]
-    content: Raw | AnyMessage | None
-    format: str = OWN
-    results: dict[int, ToolResult] | None = None
-    inbox: int | None = None
-
-    def encode(self) -> bytes:
-        """The message as it is stored."""
-        if isinstance(self.content, Message | ForeignMessage):
-            return encode_message(self.content)
-        return b"" if self.content is None else bytes(self.content)
-
-    def read(self) -> AnyMessage:
-        """The message, with the journal's id and time where it has none of its own."""
-        content = self.content
-        if content.__class__ is Message or content.__class__ is ForeignMessage:
-            return content
-        id = f"m{self.seq}"
-        message: AnyMessage
-        if self.results is not None:
-            blocks = tuple(self.results[index] for index in sorted(self.results))
-            # Not kept: another result may still join.
-            return Message(role="tool", blocks=blocks, id=f"{id}-results", at=self.at)
-        if content is None:
-            message = Message(role=self.role, blocks=(Text("[erased]"),), id=id, at=self.at, metadata=_ERASED)
-        elif self.format == OWN:
-            message = decode_message(_undecoded(content))
-            # It was made this moment and nobody else has it: filling it in beats copying it.
-            if message.id is None:
-                force_setattr(message, "id", id)
-            if message.at is None:
-                force_setattr(message, "at", self.at)
-        else:
-            message = ForeignMessage(
-                format=self.format,
-                data=msgspec.json.decode(_undecoded(content)),
-                role=self.role,
-                parts=self.parts,
-                id=id,
-                at=self.at,
-            )
-        self.content = message
-        return message
-
-
-def _undecoded(content: object) -> Raw:
-    assert isinstance(content, Raw)
-    return content
-
-
-_ERASED: dict[str, Json] = {"erased": True}
-
-
-class Messages(Sequence[AnyMessage]):
-    """The messages, oldest first; a view that follows the session."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[AnyMessage]:
-        return (item.read() for item in self._items)
-
-    @overload
-    def __getitem__(self, index: int) -> AnyMessage: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[AnyMessage]: ...
-    def __getitem__(self, index: int | slice) -> AnyMessage | Sequence[AnyMessage]:
-        if isinstance(index, slice):
-            return [item.read() for item in self._items[index]]
-        return self._items[index].read()
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} messages>"
 
 
 class _Result(Struct, frozen=True, gc=False):
@@ -167,7 +77,8 @@ _Event: TypeAlias = Item | _Result | _Taken | _Compacted | str
 class Transcript:
     """Folds speaking entries into messages, and knows which spans of the journal are alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place = NOWHERE) -> None:
+        self._place = place
         self._live, self._seen = Spans(), Spans()
         """The entries of this line of history, and all that were ever folded here."""
         self.complete = True
@@ -204,8 +115,7 @@ class Transcript:
         seq = entry.seq
         self._live.extend_to(seq)
         self._seen.extend_to(seq)
-        reader = _READERS.get(entry.body.__class__)
-        event = None if reader is None else reader(entry, entry.body)
+        event = _event_of(entry, self._place)
         if event is None:
             return None
         self._events[seq] = event
@@ -249,7 +159,7 @@ class Transcript:
             if line.kind == step_end:
                 event: _Event | None = _STEP_END
             elif line.kind in SPEAKING:
-                event = _event_of(open_line(line, where))
+                event = _event_of(open_line(line, where), self._place)
             else:
                 continue
             if event is not None:
@@ -359,55 +269,57 @@ class Transcript:
             self._pair_again()
 
 
-def _event_of(entry: Entry) -> _Event | None:
+def _event_of(entry: Entry, place: Place) -> _Event | None:
     """What the entry says, or None if it does not speak."""
     reader = _READERS.get(entry.body.__class__)
-    return None if reader is None else reader(entry, entry.body)
+    return None if reader is None else reader(entry, entry.body, place)
 
 
-def _added(entry: Entry, body: MessageAdded) -> Item:
-    return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, body.inbox)
+def _added(entry: Entry, body: MessageAdded, place: Place) -> Item:
+    return Item(
+        entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, body.inbox, place
+    )
 
 
-def _replied(entry: Entry, body: ModelReplied) -> Item:
-    return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format)
+def _replied(entry: Entry, body: ModelReplied, place: Place) -> Item:
+    return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, None, place)
 
 
-def _completed(entry: Entry, body: ToolCompleted) -> _Result | None:
-    return _result(entry, body.call, False, body.replay_of)
+def _completed(entry: Entry, body: ToolCompleted, place: Place) -> _Result | None:
+    return _result(entry, body.call, False, place, body.replay_of)
 
 
-def _ran(entry: Entry, body: ToolRan) -> _Result | None:
-    return _result(entry, body.call, False)
+def _ran(entry: Entry, body: ToolRan, place: Place) -> _Result | None:
+    return _result(entry, body.call, False, place)
 
 
-def _refused(entry: Entry, body: ToolRefused | ApprovalRefused) -> _Result | None:
-    return _result(entry, body.call, True)
+def _refused(entry: Entry, body: ToolRefused | ApprovalRefused, place: Place) -> _Result | None:
+    return _result(entry, body.call, True, place)
 
 
-def _failed(entry: Entry, body: ToolFailed) -> _Result | None:
-    return _result(entry, body.call, True) if body.final else None
+def _failed(entry: Entry, body: ToolFailed, place: Place) -> _Result | None:
+    return _result(entry, body.call, True, place) if body.final else None
 
 
-def _doubted(entry: Entry, body: ToolInDoubt) -> _Result | None:
-    return _result(entry, body.call, True) if body.told else None
+def _doubted(entry: Entry, body: ToolInDoubt, place: Place) -> _Result | None:
+    return _result(entry, body.call, True, place) if body.told else None
 
 
-def _settled(entry: Entry, body: ToolSettled) -> _Result | None:
-    return _result(entry, body.call, body.verdict != "landed") if body.told else None
+def _settled(entry: Entry, body: ToolSettled, place: Place) -> _Result | None:
+    return _result(entry, body.call, body.verdict != "landed", place) if body.told else None
 
 
-def _compacted(entry: Entry, body: TranscriptCompacted) -> _Compacted:
+def _compacted(entry: Entry, body: TranscriptCompacted, place: Place) -> _Compacted:
     # In the place of the last message that it replaces: items stay in the order of their entries.
-    return _Compacted(body.span, Item(body.span.last, entry.at, "user", (), entry.content))
+    return _Compacted(body.span, Item(body.span.last, entry.at, "user", (), entry.content, place=place))
 
 
-_READERS: dict[type[Body], Callable[[Entry, Any], _Event | None]] = {
+_READERS: dict[type[Body], Callable[[Entry, Any, Place], _Event | None]] = {
     MessageAdded: _added,
     ModelReplied: _replied,
-    ModelRequested: lambda entry, body: _REQUEST,
-    CheckpointTaken: lambda entry, body: _STEP_END,
-    SessionForked: lambda entry, body: _FORK,
+    ModelRequested: lambda entry, body, place: _REQUEST,
+    CheckpointTaken: lambda entry, body, place: _STEP_END,
+    SessionForked: lambda entry, body, place: _FORK,
     ToolCompleted: _completed,
     ToolRan: _ran,
     ToolFailed: _failed,
@@ -415,25 +327,28 @@ _READERS: dict[type[Body], Callable[[Entry, Any], _Event | None]] = {
     ApprovalRefused: _refused,
     ToolInDoubt: _doubted,
     ToolSettled: _settled,
-    InboxTaken: lambda entry, body: _Taken(body.number),
+    InboxTaken: lambda entry, body, place: _Taken(body.number),
     TranscriptCompacted: _compacted,
 }
 SPEAKING = frozenset(KIND_OF[body] for body in _READERS)
 """Kinds that the transcript needs to see. All others can be skipped when only it is wanted."""
 
 
-def _result(entry: Entry, call: CallRef, is_error: bool, replay_of: str | None = None) -> _Result | None:
+def _result(
+    entry: Entry, call: CallRef, is_error: bool, place: Place, replay_of: str | None = None
+) -> _Result | None:
     if call.reply is None:
         return None  # A bare dispatch lives in the ledger alone.
-    said = ResultContent(text="[erased]") if entry.content is None else _decode_result(entry.content)
+    said = read_content(entry.content)
+    here = place.at(entry.seq)
     result = ToolResult(
         call_id=call.id,
-        content=said.text,
+        content=read_parts(said.parts, here) if said.parts else said.text,
         is_error=is_error,
         value=said.value,
         replay_of=replay_of,
+        metadata={"full": said.full, "chars": said.chars} if said.full else {},
     )
+    if entry.content is not None and has_marks(entry.content):
+        result = lazy_result(result, said.value, here)
     return _Result(call, result, entry.at)
-
-
-_decode_result = msgspec.json.Decoder(ResultContent).decode

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Registry, SessionState, tool
+from holdfast.content.packing import encode_content
 from holdfast.effects import Effect
 from holdfast.entries import (
     Body,
@@ -34,7 +35,7 @@ from holdfast.ids import SessionId
 from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest
 from holdfast.tools.decision import Blocked, Decision, Issue, Replay
-from holdfast.tools.ledger import Ledger, encode_content
+from holdfast.tools.ledger import Ledger
 from tests.tools.stage import Url, opened
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

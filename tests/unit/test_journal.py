@@ -10,7 +10,6 @@ from holdfast.ids import SessionId
 from holdfast.store.driver import Append, Done
 from holdfast.store.journal import Journal
 from holdfast.store.memory import MemoryDriver
-from holdfast.values import Values
 from tests.unit.journals import Plot, Script, fold, perform, picture, plots
 
 S = SessionId("s")
@@ -109,9 +108,9 @@ def test_a_result_that_was_replaced_is_a_difference() -> None:
     before = script.fold()
     settled = ToolSettled(call=call, issued=issued, verdict="landed", by="me", told=True)
     script.write(settled, b'{"text":"it landed"}')
-    diff = compare(before, script.state, Values())
+    diff = compare(before, script.state)
     told = [repr(message) for message in (*diff.messages_removed, *diff.messages_added)]
     assert len(told) == 2
     assert "who knows" in told[0]
     assert "it landed" in told[1]
-    assert not compare(before, before, Values())
+    assert not compare(before, before)

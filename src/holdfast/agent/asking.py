@@ -39,6 +39,11 @@ class Asker(Struct, frozen=True, kw_only=True):
     max_tokens: int
     retry: Retry
 
+    @property
+    def links(self) -> bool:
+        """Whether the model wants links in the place of bytes."""
+        return bool(getattr(self.model, "links", False))
+
     def check(self, caps: Budget) -> None:
         """Refuse a cap in USD that could not be watched."""
         if caps.usd is not None and self._reserve_usd(1, 1) is None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from ..content.lazy import peek
 from ..entries import Entry, ModelReplied
 from ..errors import StoreFailed
 from ..ids import SessionId
-from ..messages import OWN, Json, Message, Text, decode_message
+from ..messages import OWN, Json, Message, Text
 from ..session.session import Session
 from ..session.store import Store
 from ..store.journal import Journal
@@ -58,7 +59,7 @@ def _read(entry: Entry, body: ModelReplied) -> Message:
     if entry.content is None:
         return Message(role="assistant", blocks=(Text("[erased]"),))
     if body.format == OWN:
-        return decode_message(entry.content)
+        return peek(entry.content)
     return Message(role="assistant", blocks=(Text(bytes(entry.content).decode()),))
 
 

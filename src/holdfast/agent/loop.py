@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..content.linking import read_all, with_urls, without_lost
 from ..entries import CallRef, Parent
 from ..errors import BadInput, BudgetSpent, ModelError, NotFound
 from ..fold import SessionState
@@ -185,8 +186,12 @@ class Drive(Generic[OutputT]):
         instructions = self._part.instruct(self._session, self._makeup.instructions)
         if self._is_last_step():
             instructions = f"{instructions}\n\n{LAST_CALL}".strip()
+        seen = self._part.see(self._session)
+        if self._makeup.asker.links:
+            seen = await with_urls(seen)
+        await read_all(seen)
         prompt = Prompt(
-            messages=list(self._part.see(self._session)),
+            messages=[without_lost(message) for message in seen],
             instructions=instructions,
             tools=self._specs,
             stream=self._tell is not tell_nobody,

@@ -51,7 +51,8 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """How it is called, `provider:model` where there is a provider; prices are found by it."""
+        """How it is called, `provider:model` where there is a provider; prices are found by it. One with an
+        attribute `links` that is true gets links in the place of media, where there are any."""
 
     def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
         """Deltas as they come, if `prompt.stream`, then exactly one `Reply`, last.

@@ -16,6 +16,7 @@ from ..tools.names import closest
 from ..tools.outcome import Landed, NotDone, NotLanded, Unsure, Verification
 from ..tools.tool import AnyTool, Retry, tool
 from .folder import Listed, file_parts, open_folder
+from .pages import show_page
 
 _HARMLESS = (BadInput, NotFound)
 _ONCE = Retry(attempts=1)
@@ -129,7 +130,7 @@ class Scratchpad:
         text = _decode(name, self._read(ctx, name))
         if not text:
             return f"[{name} is empty]"
-        return _page(name, text, offset, min(limit, SCRATCHPAD_PAGE_CHARS))
+        return show_page(name, text, offset, min(limit, SCRATCHPAD_PAGE_CHARS))
 
     def list_files(self, ctx: AnyContext, path: str = "") -> str:
         """List the files in your scratchpad, with their sizes.
@@ -253,20 +254,6 @@ def _appended(name: str, data: bytes) -> str:
 
 def _digest(data: bytes | None) -> str:
     return "" if data is None else hashlib.sha256(data).hexdigest()
-
-
-def _page(name: str, text: str, offset: int, limit: int) -> str:
-    if offset >= len(text):
-        raise BadInput(f"{name} has {len(text)} characters: there is nothing at offset {offset}")
-    end = min(offset + limit, len(text))
-    if end < len(text):
-        # Whole lines, where there are any.
-        end = text.rfind("\n", offset, end) + 1 or end
-    page = text[offset:end]
-    if offset == 0 and end == len(text):
-        return page
-    more = f"; go on with offset={end}" if end < len(text) else "; this is the end"
-    return f"{page}\n[characters {offset} to {end} of {len(text)} in {name}{more}]"
 
 
 def _describe(one: Listed) -> str:

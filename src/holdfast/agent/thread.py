@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..budget import Budget
+from ..content.packing import ALL_INLINE, pack_value
 from ..entries import Body, StateSet, SummaryChanged
 from ..errors import BadInput
 from ..facts import Checkpoint
@@ -301,13 +302,14 @@ class _Talk:
                 return unfinished
             place = self._place()
         given = as_message(message)
+        said = await message_entry(self._session.engine, given)
         place = Place(
             iteration=place.iteration,
             first=place.iteration,
             turns_before=self._count_turns(),
             topic=given.id or f"m{self._session.state.seq + 1}",
         )
-        self._session.record_all([message_entry(given), self._set(place)])
+        self._session.record_all([said, self._set(place)])
         return None
 
     # -- where it stands -----------------------------------------------------------------------------
@@ -316,7 +318,8 @@ class _Talk:
         return self._session.get(_KEY, Place) if _KEY in self._session.keys else Place()
 
     def _set(self, place: Place) -> tuple[Body, bytes | None]:
-        return StateSet(key=_KEY), self._session.engine.values.encode(place)
+        encoded = self._session.engine.values.encode(place)
+        return StateSet(key=_KEY), pack_value(encoded, ALL_INLINE).content
 
     def _count_turns(self) -> int:
         """Turns that were taken, those that were left behind included: a rewind does not touch runs."""
@@ -346,12 +349,12 @@ class _Talk:
         also: list[tuple[Body, bytes | None]] = [
             _summarise("" if decision.clear_summaries else self._session.summary)
         ]
-        also += [message_entry(note) for note in self._list_notes(mark)]
+        also += [await message_entry(self._session.engine, note) for note in self._list_notes(mark)]
         if decision.note:
             name = self._names("moderator")[0]
             metadata = {MARK: {"role": "moderator", "iter": place.iteration}}
             note = Message(role="user", blocks=(Text(f"[{name}] {decision.note}"),), metadata=metadata)
-            also.append(message_entry(note))
+            also.append(await message_entry(self._session.engine, note))
         await return_to(self._session, mark, also=also)
 
     def _list_notes(self, mark: Checkpoint) -> list[AnyMessage]:

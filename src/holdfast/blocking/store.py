@@ -13,12 +13,14 @@ from ..facts import Checkpoint, RunInfo
 from ..fold import Overview, SessionState
 from ..head import Head
 from ..ids import SessionId
-from ..limits import LEASE_TERM_S, LINGER_S
-from ..messages import ForeignMessage, Json, Message
+from ..limits import BLOB_GRACE_S, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS
+from ..messages import ForeignMessage, Json, Media, Message
 from ..session import store as async_store
 from ..session.answers import Answered, Doubt
+from ..session.blobs import Blob, BlobData
 from ..session.cadence import Cadence
 from ..session.claim import OperationVerdict
+from ..session.collect import Collected
 from ..session.fleet import WorkerInfo
 from ..store.blobs.home import BlobHome
 from ..store.driver import Driver
@@ -36,10 +38,19 @@ def open_store(
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,
     codecs: Iterable[Codec] = (),
+    inline_bytes: int | None = INLINE_BYTES,
+    result_chars: int | None = RESULT_CHARS,
 ) -> Iterator[Store]:
     """The store that `url` names, as in `holdfast.open_store`: `with blocking.open_store(…) as store`."""
     opening = async_store.open_store(
-        url, blobs=blobs, create=create, lease_s=lease_s, linger_s=linger_s, codecs=codecs
+        url,
+        blobs=blobs,
+        create=create,
+        lease_s=lease_s,
+        linger_s=linger_s,
+        codecs=codecs,
+        inline_bytes=inline_bytes,
+        result_chars=result_chars,
     )
     with start_loop() as loop, loop.inside(opening) as store:
         yield Store(loop, store)
@@ -68,6 +79,37 @@ class Store:
         )
         with self._loop.inside(opening) as session:
             yield Session(self._loop, session)
+
+    def put_blob(
+        self,
+        data: BlobData,
+        *,
+        media_type: str = "application/octet-stream",
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Blob:
+        """Keep bytes, a file or a stream under their digest."""
+        return self._loop.wait(
+            self._store.put_blob(data, media_type=media_type, name=name, metadata=metadata)
+        )
+
+    def media(self, blob: Blob) -> Media:
+        """A block for a message that shows the blob, without reading it."""
+        return self._store.media(blob)
+
+    def read_blob(self, reference: str) -> Iterator[bytes]:
+        """The bytes of a blob, in parts."""
+        return self._loop.iterate(self._store.read_blob(reference))
+
+    def blobs(self, *, sessions: bool = False) -> Iterator[Blob]:
+        """All blobs; with `sessions`, who refers to each."""
+        return self._loop.iterate(self._store.blobs(sessions=sessions))
+
+    def collect_blobs(
+        self, *, grace_s: float = BLOB_GRACE_S, dry_run: bool = True, alone: bool = False
+    ) -> Collected:
+        """Find blobs that nobody refers to; with `dry_run=False`, remove them."""
+        return self._loop.wait(self._store.collect_blobs(grace_s=grace_s, dry_run=dry_run, alone=alone))
 
     def load(self, session: str, version: int | None = None) -> SessionState:
         """The state of a session now, or at a version."""

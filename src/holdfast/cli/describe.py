@@ -5,28 +5,43 @@ from __future__ import annotations
 import msgspec
 
 from .. import entries as kinds
-from ..entries import Entry, ResultContent
+from ..content.lazy import BlobMedia, peek, read_content
+from ..content.references import SCHEME
+from ..content.swapping import unmark
+from ..entries import Entry
 from ..messages import (
     OWN,
     AnyMessage,
     CallPart,
     ForeignMessage,
     Json,
+    Media,
     Text,
     ToolCall,
     ToolResult,
-    decode_message,
 )
 from .words import compact, shorten, usd
-
-_decode_result = msgspec.json.Decoder(ResultContent).decode
 
 
 def text_of(content: str | tuple[object, ...]) -> str:
     """What a tool result says, media aside."""
     if isinstance(content, str):
         return content
-    return " ".join(block.text if isinstance(block, Text) else "[media]" for block in content)
+    return " ".join(block.text if isinstance(block, Text) else _media_in(block) for block in content)
+
+
+def describe_media(media: Media) -> str:
+    """What it is and where its bytes are; they are not read."""
+    name = f" {media.name}" if media.name else ""
+    if isinstance(media, BlobMedia):
+        where = f"{SCHEME}//{media.reference.digest}"
+    else:
+        where = media.url or f"{len(media.data or b''):,} bytes"
+    return f"[{media.media_type}{name}, {where}]"
+
+
+def _media_in(block: object) -> str:
+    return describe_media(block) if isinstance(block, Media) else "[media]"
 
 
 def said_in(message: AnyMessage) -> str:
@@ -42,6 +57,8 @@ def said_in(message: AnyMessage) -> str:
             parts.append(f"→ {block.name}({short_args(block.args)})")
         elif isinstance(block, ToolResult):
             parts.append(text_of(block.content))
+        elif isinstance(block, Media):
+            parts.append(describe_media(block))
     return " ".join(parts)
 
 
@@ -57,14 +74,14 @@ def message_of(entry: Entry, format: str) -> str:
     if entry.content is None:
         return "[erased]"
     if format == OWN:
-        return said_in(decode_message(entry.content))
-    data = msgspec.json.decode(entry.content)
+        return said_in(peek(entry.content))
+    data = unmark(msgspec.json.decode(entry.content))
     return ForeignMessage(format=format, data=data, role="user").text or compact(data)
 
 
 def result_of(entry: Entry) -> str:
     """What a tool gave, as the model is shown it."""
-    return "[erased]" if entry.content is None else _decode_result(entry.content).text
+    return read_content(entry.content).text
 
 
 def describe(entry: Entry, width: int = 200) -> str:

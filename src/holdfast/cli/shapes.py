@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ..budget import Usage
+from ..content.lazy import peek_at
 from ..effects import Effect, Question
 from ..entries import Entry
 from ..facts import Checkpoint, RunInfo
@@ -136,5 +137,5 @@ def shape_entry(entry: Entry) -> dict[str, Any]:
 def shape_message(message: AnyMessage) -> dict[str, Any]:
     """A message: our own as its blocks, a foreign one as it was given."""
     if isinstance(message, ForeignMessage):
-        return {"role": message.role, "format": message.format, "data": message.data}
+        return {"role": message.role, "format": message.format, "data": peek_at(message)}
     return {"role": message.role, "format": message.format, "blocks": message.blocks}

@@ -5,16 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
 from .. import Entry, Message
 from .. import entries as kinds
+from ..content.lazy import peek
 from .children import Child
 from .look import make_table
 
-_decode_message = msgspec.json.Decoder(Message).decode
 _OUTCOMES = (kinds.ToolCompleted, kinds.ToolFailed, kinds.ToolSettled)
 
 
@@ -100,7 +99,7 @@ class Timeline:
             case kinds.ToolSettled(issued=issued, verdict=verdict, by=by):
                 return Text(f"✓ {self._issued[issued].tool}: {verdict}, says {by}", style="bold green")
             case kinds.MessageAdded() | kinds.ModelReplied() if entry.content is not None:
-                return _quote(_decode_message(entry.content))
+                return _quote(peek(entry.content))
             case _:
                 return None
 

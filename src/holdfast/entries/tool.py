@@ -20,10 +20,17 @@ class CallRef(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class ResultContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of a line that answers a call: the text that the model is shown, and the same as data."""
+    """The content of a line that answers a call: the text that the model is shown, and the same as data.
+
+    `parts` are blocks, if the model is shown more than text. `full` refers to the whole text where `text` is
+    only its beginning and its end, and `chars` says how long that is.
+    """
 
     text: str = ""
     value: Json = None
+    parts: list[dict[str, Json]] = []
+    full: str = ""
+    chars: int = 0
 
 
 @kind("tool.issued", must=True)

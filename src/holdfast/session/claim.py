@@ -11,13 +11,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..content.lazy import Place, as_plain
+from ..content.packing import Given, read_given
 from ..effects import Effect, Effects
-from ..entries import ResultContent
 from ..errors import BadInput, NotFound
 from ..facts import Facts
 from ..head import Head
 from ..ids import SessionId
-from ..messages import Json
+from ..messages import Json, Media, Text
 from ..store.driver import ClaimChange, Claimed
 from ..store.engine import Engine
 from ..store.journal import Journal
@@ -49,6 +50,7 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: bool = False
     text: str = ""
     value: Json = None
+    parts: tuple[Text | Media, ...] = ()
     doubt: str = ""
     """Of an owner that is deleted: what is known of an effect that nobody knows the end of. Without it, a
     deleted owner has done nothing."""
@@ -62,17 +64,29 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The same for anybody to take, with the key of this generation."""
         return Claim(generation=generation, said=self.said)
 
-    def finished(self, row: Effect, text: str, value: Json) -> Claim:
+    def finished(self, row: Effect, given: Given) -> Claim:
         """The same with what that effect gave, for all times."""
-        return replace(self, done=True, call=row.call.id, text=text, value=value, doubt="")
+        return replace(
+            self,
+            done=True,
+            call=row.call.id,
+            text=given.text,
+            value=given.value,
+            parts=tuple(map(as_plain, given.parts)),
+            doubt="",
+        )
+
+    @property
+    def given(self) -> Given:
+        """What it gave."""
+        return Given(text=self.text, value=self.value, parts=self.parts)
 
     def unfinished(self) -> Claim:
         """The same without a result: the owner's journal speaks for it."""
-        return replace(self, done=False, text="", value=None)
+        return replace(self, done=False, text="", value=None, parts=())
 
 
 _decoder = msgspec.json.Decoder(Claim)
-_result_decoder = msgspec.json.Decoder(ResultContent)
 
 
 def _key(operation: str) -> str:
@@ -107,13 +121,13 @@ def amend_own(engine: Engine, session: Session, operation: str, amend: Callable[
             return
 
 
-def read_result(engine: Engine, session: SessionId, row: Effect) -> ResultContent:
-    """What a completed effect gave. Blocks."""
+def read_result(engine: Engine, session: SessionId, row: Effect) -> Given:
+    """What a completed effect gave, all of it. Blocks."""
     assert row.outcome is not None
     for entry in Journal(engine.driver, session).entries(row.outcome - 1, row.outcome):
         if entry.content is not None:
-            return _result_decoder.decode(entry.content)
-    return ResultContent(text="[erased]")
+            return read_given(entry.content, Place(session, engine.blobs, entry=entry.seq), whole=True)
+    return Given(text="[erased]")
 
 
 # -- what a ledger says of an operation -----------------------------------------------------------------
@@ -169,8 +183,7 @@ def _settled(engine: Engine, facts: Facts, operation: str, claim: Claim) -> Clai
         return replace(claim, call=row.call.id, doubt=doubt, generation=row.generation)
     if claim.done:
         return claim
-    said = read_result(engine, facts.head.session, row)
-    return claim.finished(row, said.text, said.value)
+    return claim.finished(row, read_result(engine, facts.head.session, row))
 
 
 def describe_gone(claim: Claim, operation: str) -> str:

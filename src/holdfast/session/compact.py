@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from ..entries import Span, TranscriptCompacted
 from ..errors import BadInput
 from ..fold import SessionState
-from ..messages import Message, as_message, encode_message, shape_of
-from ..transcript import Item
+from ..items import Item
+from ..messages import AnyMessage, Message, shape_of
 
 
-def compaction(state: SessionState, message: str | Message, keep: int) -> tuple[TranscriptCompacted, bytes]:
-    """The entry that replaces all but the last `keep` messages, and its content."""
+def compaction(state: SessionState, message: AnyMessage, keep: int) -> TranscriptCompacted:
+    """The entry that replaces all but the last `keep` messages by this one."""
     items = state.transcript_fold.items
     cut = max(0, len(items) - keep)
     # A message that waited for the end of a step stands after a reply of a later entry, and would go with it.
@@ -21,12 +21,11 @@ def compaction(state: SessionState, message: str | Message, keep: int) -> tuple[
     gone = [item.seq for item in items[:cut]]
     if keep < 0 or not gone:
         raise BadInput(f"compact(keep={keep}): the transcript has {len(items)} messages")
-    found = as_message(message)
-    if not isinstance(found, Message) or found.role != "user" or shape_of(found).parts:
+    if not isinstance(message, Message) or message.role != "user" or shape_of(message).parts:
         raise BadInput("what replaces messages is one of the user's, without calls and results")
     if not state.continuable:
         raise BadInput(f"compact() waits for the end of the step: {state.problems[0]}")
-    return TranscriptCompacted(span=Span(first=min(gone), last=max(gone))), encode_message(found)
+    return TranscriptCompacted(span=Span(first=min(gone), last=max(gone)))
 
 
 def _is_torn(gone: Sequence[Item], kept: Sequence[Item]) -> bool:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from ..content.packing import encode_content
 from ..entries import (
     ApprovalGiven,
     ApprovalRefused,
@@ -17,14 +18,14 @@ from ..entries import (
     InboxTaken,
     InboxVerdict,
     MessageAdded,
-    ResultContent,
     ToolSettled,
 )
 from ..errors import BadInput, NewerFormat
 from ..fold import SessionState
 from ..limits import LINE_BYTES_MAX
-from ..messages import AnyMessage, encode_message, shape_of
+from ..messages import AnyMessage, shape_of
 from ..store.driver import InboxRow
+from ..store.engine import Engine
 
 _decoder: msgspec.json.Decoder[InboxItem] = msgspec.json.Decoder(InboxItem)
 
@@ -41,11 +42,11 @@ def encode_item(item: InboxItem) -> bytes:
     return data
 
 
-def message_item(message: AnyMessage, *, key: str | None, agent: str | None = None) -> bytes:
-    """The item that submits a message."""
+def message_item(message: AnyMessage, content: bytes, *, key: str | None, agent: str | None = None) -> bytes:
+    """The item that submits a message; `content` is the message as it is stored."""
     shape = shape_of(message)
     item = InboxMessage(
-        message=msgspec.Raw(encode_message(message)),
+        message=msgspec.Raw(content),
         role=shape.role,
         parts=shape.parts,
         format=message.format,
@@ -55,11 +56,11 @@ def message_item(message: AnyMessage, *, key: str | None, agent: str | None = No
     return encode_item(item)
 
 
-def message_entry(message: AnyMessage) -> tuple[Body, bytes | None]:
-    """The entry that adds a message, and its content."""
+async def message_entry(engine: Engine, message: AnyMessage) -> tuple[Body, bytes | None]:
+    """The entry that adds a message, and its content, whose blobs are durable."""
+    content = await engine.pack_message(message)
     shape = shape_of(message)
-    body = MessageAdded(role=shape.role, parts=shape.parts, format=message.format)
-    return body, encode_message(message)
+    return MessageAdded(role=shape.role, parts=shape.parts, format=message.format), content
 
 
 Opened: TypeAlias = tuple[Sequence[Body], bytes | None]
@@ -118,7 +119,7 @@ def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opene
             f"{row.tool}: given up by {item.by}. {item.note or 'Nobody can tell whether it happened.'} "
             "It is not run again."
         )
-    content = msgspec.json.encode(ResultContent(text=text, value=item.value))
+    content = encode_content(text, item.value)
     # What the call gave stands in the content of `tool.settled`, where it can be erased.
     bare = msgspec.structs.replace(item, content=None, value=None)
     return (InboxTaken(number=number, item=bare), settled), content if settled.told else None
@@ -136,4 +137,4 @@ def _open_approval(number: int, item: InboxApproval, state: SessionState) -> Ope
         return (taken, given), None
     text = f"{question.tool}: refused by {item.by}. {item.note}".strip()
     refused = ApprovalRefused(call=question.call, asked=item.asked, by=item.by)
-    return (taken, refused), msgspec.json.encode(ResultContent(text=text))
+    return (taken, refused), encode_content(text)

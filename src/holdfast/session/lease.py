@@ -75,11 +75,11 @@ def _try(
     engine.presence.begin()
     bodies: list[Body] = []
     try:
-        state = Journal(engine.driver, session).fold()
+        state = Journal(engine.driver, session, engine.blobs).fold()
     except NotFound:
         if not create:
             raise
-        state = SessionState(session)
+        state = SessionState(session, engine.blobs)
         bodies.append(SessionOpened(uid=fresh_uid(), labels=labels, parent=parent))
     facts = state.facts
     if facts.unknown is not None:

@@ -43,7 +43,7 @@ async def return_to(
     """Restore what the session was at a checkpoint; `also` comes after it in the same commit. Durable on
     return."""
     await session.flush()
-    journal = await session.engine.call(Journal, session.engine.driver, session.id)
+    journal = await session.engine.call(Journal, session.engine.driver, session.id, session.engine.blobs)
     then = await session.engine.call(journal.fold, target.seq)
     transcript = session.state.transcript_fold
     there = {item.seq for item in then.transcript_fold.queued}

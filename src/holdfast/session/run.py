@@ -29,7 +29,7 @@ from ..entries import (
 )
 from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
 from ..ids import RunId, SessionId, fresh_run_id, run_id
-from ..messages import ForeignMessage, Json, Message, as_message, encode_message, refuse_unfaithful, shape_of
+from ..messages import ForeignMessage, Json, Message, as_message, refuse_unfaithful, shape_of
 from ..store.driver import ClaimChange, Claimed
 from ..store.engine import Engine
 from ..telemetry import active, look
@@ -259,6 +259,8 @@ class Request:
         self._session, self._model, self._reserved = session, model, reserved
         self._seq = 0
         self._answered = False
+        self._usage: Usage | None = None
+        self._cost_usd = 0.0
         self._span: ChatSpan | None = None
 
     async def __aenter__(self) -> Request:
@@ -318,6 +320,9 @@ class Request:
         refuse_unfaithful(latency_ms, "latency_ms")
         found = as_message(message, format, role="assistant")
         shape = shape_of(found)
+        # Known from here on, also if its blobs cannot be kept.
+        self._usage, self._cost_usd = usage or Usage(), cost_usd
+        content = await self._session.engine.pack_message(found)
         self._session.record(
             ModelReplied(
                 role=shape.role,
@@ -328,7 +333,7 @@ class Request:
                 cost_usd=cost_usd,
                 latency_ms=round((boot_s() - self._began_s) * 1000, 3) if latency_ms is None else latency_ms,
             ),
-            content=encode_message(found),
+            content=content,
         )
         self._answered = True
         if self._span is not None:
@@ -343,13 +348,13 @@ class Request:
             return
         # An error came back instead of a reply. Who was cancelled, or cut off, does not know what it cost.
         unknown = error is not None and not isinstance(error, Exception)
-        unknown = unknown or (isinstance(error, ModelError) and error.charged)
+        unknown = self._usage is None and (unknown or (isinstance(error, ModelError) and error.charged))
         self._session.record(
             ModelFailed(
                 request=self._seq,
                 error=_describe(error) if error else "left without a reply",
-                cost_usd=self._reserved.usd if unknown else 0.0,
-                usage=Usage(output_tokens=self._reserved.tokens) if unknown else Usage(),
+                cost_usd=self._reserved.usd if unknown else self._cost_usd,
+                usage=Usage(output_tokens=self._reserved.tokens) if unknown else self._usage or Usage(),
             )
         )
 

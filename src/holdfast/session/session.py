@@ -230,11 +230,12 @@ class Session(SessionView):
     async def add(self, message: Json, *, format: str) -> None: ...
     async def add(self, message: Json, *, format: str | None = None) -> None:
         """Add a message; a plain string is the user's. One of another `format` is kept verbatim."""
-        self.record_all([message_entry(as_message(message, format))])
+        self.record_all([await message_entry(self._engine, as_message(message, format))])
 
     async def set(self, key: str, value: object) -> None:
         """Keep a value under a key. One that cannot be encoded is kept as a marked `Opaque`."""
-        self.record(StateSet(key=check_name("state key", key)), content=self._engine.values.encode(value))
+        body = StateSet(key=check_name("state key", key))
+        self.record(body, content=await self._engine.pack_value(value))
 
     @overload
     def get(self, key: str) -> Any: ...
@@ -278,8 +279,10 @@ class Session(SessionView):
         A reply and the results of its calls stay together, so one message more may go; more are kept where
         one of those to keep was sent while the model worked.
         """
-        body, content = compaction(self._state, message, keep)
-        self.record(body, content=content)
+        found = as_message(message)
+        compaction(self._state, found, keep)  # Refused before anything is stored.
+        content = await self._engine.pack_message(found)
+        self.record(compaction(self._state, found, keep), content=content)
 
     # -- runs ---------------------------------------------------------------------------------------
 
@@ -431,4 +434,4 @@ class Session(SessionView):
 
 
 def _fold(engine: Engine, session: SessionId, until: int | None) -> SessionState:
-    return Journal(engine.driver, session).fold(until)
+    return Journal(engine.driver, session, engine.blobs).fold(until)

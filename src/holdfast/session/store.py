@@ -11,6 +11,7 @@ from typing import Literal
 import anyio
 
 from ..codec import open_line, parse
+from ..content.packing import Sizes
 from ..diff import Diff, compare
 from ..entries import Entry, InboxCancel, Parent, RunStarted, SessionStatus, Verdict
 from ..errors import BadInput, Closed, HoldfastError, NotFound
@@ -18,7 +19,15 @@ from ..facts import RUN_ENDS, Checkpoint, RunInfo
 from ..fold import Overview, SessionState
 from ..head import Head
 from ..ids import SessionId, check_labels, check_name, session_id
-from ..limits import LEASE_TERM_S, LINGER_S, PAGE_ROWS, TAIL_POLL_MAX_S, TAIL_POLL_S
+from ..limits import (
+    INLINE_BYTES,
+    LEASE_TERM_S,
+    LINGER_S,
+    PAGE_ROWS,
+    RESULT_CHARS,
+    TAIL_POLL_MAX_S,
+    TAIL_POLL_S,
+)
 from ..messages import ForeignMessage, Json, Message, as_message
 from ..store.blobs.home import BlobHome
 from ..store.blobs.url import OpenHome, find_home
@@ -35,6 +44,7 @@ from .fleet import WorkerInfo, list_workers
 from .fork import fork
 from .inbox import encode_item, message_item
 from .session import Session
+from .shelf import Shelf
 from .submitting import submit
 
 log = logging.getLogger("holdfast")
@@ -48,20 +58,26 @@ def open_store(
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,
     codecs: Iterable[Codec] = (),
+    inline_bytes: int | None = INLINE_BYTES,
+    result_chars: int | None = RESULT_CHARS,
 ) -> Store:
     """The store that `url` names: `memory:`, `dir:PATH`, `sqlite:PATH`, a `Path` (SQLite) or a driver.
 
     Without a URL, `HOLDFAST_STORE` is read. Use it as `async with open_store(…) as store`. `blobs` is the
     home of large content, by default the store's own. With `create=False`, a store that is not there is
     `NotFound` instead of being made. `lease_s` is how long a silent process is believed alive; `linger_s` how
-    long a line that nobody waits for may stay in memory.
+    long a line that nobody waits for may stay in memory. Binary content of `inline_bytes` or more, and the
+    text of a tool's result beyond `result_chars`, is kept as a blob; None keeps it in the journal.
     """
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
+    sizes = Sizes(inline_bytes=inline_bytes, result_chars=result_chars)
     open_driver, open_home = find_driver(url, create=create), find_home(blobs, create=create)
     return Store(
         lambda: _open_both(open_driver, open_home),
-        lambda driver, home: Engine(driver, home=home, lease_s=lease_s, linger_s=linger_s, codecs=codecs),
+        lambda driver, home: Engine(
+            driver, home=home, lease_s=lease_s, linger_s=linger_s, codecs=codecs, sizes=sizes
+        ),
     )
 
 
@@ -74,7 +90,7 @@ def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, Bl
         raise
 
 
-class Store:
+class Store(Shelf):
     """Many sessions in one place. Made by `open_store`."""
 
     def __init__(
@@ -145,7 +161,7 @@ class Store:
         return await self._engine.call(self._load, session_id(session), version)
 
     def _load(self, session: SessionId, version: int | None) -> SessionState:
-        journal = Journal(self._engine.driver, session)
+        journal = Journal(self._engine.driver, session, self._engine.blobs)
         state = journal.fold()
         if version is not None:
             state = journal.fold(state.get_checkpoint(version).seq)
@@ -172,7 +188,8 @@ class Store:
     async def overview(self, session: str) -> Overview:
         """A session at a glance, without reading its whole transcript."""
         id = session_id(session)
-        return await self._engine.call(lambda: Journal(self._engine.driver, id).overview())
+        journal = await self._engine.call(Journal, self._engine.driver, id, self._engine.blobs)
+        return await self._engine.call(journal.overview)
 
     async def checkpoints(self, session: str) -> AsyncIterator[Checkpoint]:
         """The versions of a session, oldest first."""
@@ -187,9 +204,7 @@ class Store:
     async def diff(self, session: str, a: int, b: int) -> Diff:
         """What changed from version `a` to version `b`."""
         id = session_id(session)
-        return await self._engine.call(
-            lambda: compare(self._load(id, a), self._load(id, b), self._engine.values)
-        )
+        return await self._engine.call(lambda: compare(self._load(id, a), self._load(id, b)))
 
     async def fork(
         self,
@@ -221,7 +236,9 @@ class Store:
         these `labels`. Equal keys are one submission.
         """
         name = None if agent is None else check_name("agent", agent)
-        item = message_item(as_message(message, format), key=key, agent=name)
+        found = as_message(message, format)
+        content = await self._engine.pack_message(found)
+        item = message_item(found, content, key=key, agent=name)
         return await submit(self._engine, session_id(session), item, name, check_labels(labels or {}))
 
     async def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:

@@ -11,8 +11,8 @@ from ..effects import Effect
 from ..entries import LeftBehind, SessionStatus
 from ..facts import Checkpoint
 from ..fold import SessionState
+from ..items import Messages
 from ..plan import Plan
-from ..transcript import Messages
 from ..validity import Problem
 
 

@@ -7,25 +7,29 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TypeVar, TypeVarTuple
+from typing import Final, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from ..clock import utc_now
+from ..content.packing import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
 from ..errors import Closed
 from ..ids import SessionId
-from ..limits import LEASE_TERM_S, LINGER_S, STORE_THREADS
+from ..limits import BLOB_THREADS, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS, STORE_THREADS
+from ..messages import AnyMessage
 from ..values import Codec, Values
 from .blobs.driver import DriverHome
 from .blobs.home import BlobHome
 from .committer import Channel, Committer
+from .content import Blobs
 from .driver import Driver
 from .presence import Presence
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+_SIZES: Final = Sizes(inline_bytes=INLINE_BYTES, result_chars=RESULT_CHARS)
 
 
 class Engine:
@@ -39,10 +43,12 @@ class Engine:
         lease_s: float = LEASE_TERM_S,
         linger_s: float = LINGER_S,
         codecs: Iterable[Codec] = (),
+        sizes: Sizes = _SIZES,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.driver = driver
         self.home: BlobHome = home or DriverHome(driver)
+        self.blobs = Blobs(self.home, driver.store_id, sizes)
         self.committer = Committer(driver, linger_s=linger_s)
         self.channels: dict[SessionId, Channel] = {}
         """Of the sessions that are open here."""
@@ -56,14 +62,41 @@ class Engine:
         self.is_busy: Callable[[], bool] = lambda: False
         """Whether a tool that could not be stopped still runs. Set by the ledger."""
         self._threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_store_threads_{id(self)}")
+        self._blob_threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_blob_threads_{id(self)}")
         self._closed = False
         _engines.add(self)
 
     async def call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Run a blocking function of the driver's in a thread."""
+        return await self._call(_limiter(self._threads, STORE_THREADS), function, *args)
+
+    async def call_home(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Run a function that reads or writes blobs in a thread. It may take long."""
+        return await self._call(_limiter(self._blob_threads, BLOB_THREADS), function, *args)
+
+    async def _call(self, limiter: anyio.CapacityLimiter, function: Callable[[*Ts], T], *args: *Ts) -> T:
         if self._closed:
             raise Closed("the store was closed, or was opened in the parent of this process: open it here")
-        return await anyio.to_thread.run_sync(function, *args, limiter=self._limiter())
+        return await anyio.to_thread.run_sync(function, *args, limiter=limiter)
+
+    # -- contents, and the blobs that they refer to ---------------------------------------------------
+
+    async def pack_message(self, message: AnyMessage) -> bytes:
+        """The message as it is stored; what is large in it is a blob, and durable."""
+        content = pack_light(message, self.blobs.sizes)
+        return content if content is not None else await self.call_home(self.blobs.pack_message, message)
+
+    async def pack_value(self, value: object) -> bytes:
+        """User state as it is stored; what is large in it is a blob, and durable."""
+        content = self.values.encode(value)
+        if is_light(content, self.blobs.sizes):
+            return content
+        return await self.call_home(self.blobs.pack_value, content)
+
+    async def pack_result(self, given: Given) -> PackedResult:
+        """A tool's result as it is stored; what is large in it is a blob, and durable."""
+        packed = pack_light_result(given, self.blobs.sizes)
+        return packed if packed is not None else await self.call_home(self.blobs.pack_result, given)
 
     async def call_or_undo(self, function: Callable[[*Ts], T], undo: Callable[[T], None], *args: *Ts) -> T:
         """Run a blocking function whose result must not get lost: if the caller is cancelled meanwhile (the
@@ -91,15 +124,6 @@ class Engine:
                 threading.Thread(target=undo, args=(result[0],)).start()
             raise
 
-    def _limiter(self) -> anyio.CapacityLimiter:
-        """One for each event loop that uses the store."""
-        try:
-            return self._threads.get()
-        except LookupError:
-            limiter = anyio.CapacityLimiter(STORE_THREADS)
-            self._threads.set(limiter)
-            return limiter
-
     def _note_posted(self, posted: Mapping[SessionId, int]) -> None:
         for session, number in posted.items():
             channel = self.channels.get(session)
@@ -123,6 +147,16 @@ class Engine:
         self.presence.end(busy=self.is_busy())
         self.home.close()
         self.driver.close()
+
+
+def _limiter(kept: RunVar[anyio.CapacityLimiter], threads: int) -> anyio.CapacityLimiter:
+    """One for each event loop that uses the store."""
+    try:
+        return kept.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(threads)
+        kept.set(limiter)
+        return limiter
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..codec import GENESIS, Chain, Line, open_line, parse
+from ..content.lazy import BlobSource
 from ..entries import Entry, SessionForked, SessionOpened, Span
 from ..errors import Corrupt, NotFound
 from ..fold import Keyframe, Overview, SessionState, read_keyframe
@@ -14,7 +15,7 @@ from ..limits import HISTORY_MESSAGES, READ_LINES
 from .driver import Driver, hidden_name
 
 
-class _Segment(NamedTuple):
+class Segment(NamedTuple):
     """Entries `first` to `last` (None: to the end) are in the journal called `name`: that of the session
     `id`, or what forks have kept of it."""
 
@@ -26,31 +27,34 @@ class _Segment(NamedTuple):
 
 
 class Journal:
-    """A session's journal with what it inherits: a fork's begins in its origin's."""
+    """A session's journal with what it inherits: a fork's begins in its origin's.
 
-    def __init__(self, driver: Driver, session: SessionId) -> None:
-        self._driver, self.session = driver, session
+    `blobs` is where the content that messages refer to is read, by whoever looks at it.
+    """
+
+    def __init__(self, driver: Driver, session: SessionId, blobs: BlobSource | None = None) -> None:
+        self._driver, self.session, self._blobs = driver, session, blobs
         self.where = f"session {session!r}"
-        self._segments = self._find_segments()
+        self.segments = self._find_segments()
 
-    def _find_segments(self) -> list[_Segment]:
+    def _find_segments(self) -> list[Segment]:
         name, id, last = self.session, self.session, None
         first = self._first_entry(name)
         if first is None:
             raise NotFound(f"no session {self.session!r}")
-        segments: list[_Segment] = []
+        segments: list[Segment] = []
         while True:
             body = first.body
             assert isinstance(body, SessionOpened | SessionForked)
-            segments.append(_Segment(name, first.seq, last, id, body.uid))
+            segments.append(Segment(name, first.seq, last, id, body.uid))
             if isinstance(body, SessionOpened):
                 return segments[::-1]
             last, id = first.seq - 1, SessionId(body.origin)
             name, first = self._find_origin(body)
 
-    def find_owner(self, seq: int) -> _Segment:
+    def find_owner(self, seq: int) -> Segment:
         """The part that holds an entry: this session's own, or one that it inherits."""
-        return next(one for one in self._segments if one.last is None or seq <= one.last)
+        return next(one for one in self.segments if one.last is None or seq <= one.last)
 
     def _find_origin(self, fork: SessionForked) -> tuple[SessionId, Entry]:
         """The origin may have been deleted, and another session made under its id."""
@@ -71,7 +75,7 @@ class Journal:
 
     def lines(self, after: int = 0, until: int | None = None) -> Iterator[bytes]:
         """The lines with `after` < seq <= `until`, in order."""
-        for segment in self._segments:
+        for segment in self.segments:
             last = segment.last if until is None else min(until, segment.last or until)
             while last is None or after < last:
                 if segment.last is not None and after >= segment.last:
@@ -95,7 +99,7 @@ class Journal:
             state = self._fold_from(frame, until)
             if state is not None:
                 return state
-        state = SessionState(self.session)
+        state = SessionState(self.session, self._blobs)
         self._fold_tail(state, Chain(self.where, 0, GENESIS), self.lines(0, until))
         return state
 
@@ -108,7 +112,7 @@ class Journal:
         anchor = next(tail, None)
         if anchor is None or parse(anchor, self.where).sum != frame.sum:
             return None
-        state = SessionState.from_keyframe(frame)
+        state = SessionState.from_keyframe(frame, self._blobs)
         if state is None:
             return None
         state.load_transcript(spans, self._lines_of(spans), self.where)

@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..clock import boot_s
+from ..content.packing import Given
 from ..effects import Effect
 from ..errors import LeaseHeld, NotFound
 from ..limits import LEASE_POLL_S
-from ..messages import Json
 from ..session.claim import (
     Claim,
     amend_own,
@@ -121,9 +121,9 @@ class Claims:
             return Busy(describe_gone(claim, operation))
         return await self._swap(claim, record, operation, call)
 
-    async def finish(self, row: Effect, text: str, value: Json) -> None:
+    async def finish(self, row: Effect, given: Given) -> None:
         """Keep the result with the claim."""
-        await self._amend(row.operation, lambda claim: claim.finished(row, text, value))
+        await self._amend(row.operation, lambda claim: claim.finished(row, given))
 
     async def reopen(self, operation: str) -> None:
         """It is about to be undone: from now on the owner's journal says whether it is done."""
@@ -153,8 +153,7 @@ def _find(engine: Engine, claim: Claim, operation: str) -> Taking | None:
     if undo is not None:
         return _describe(claim, undo, f"{describe_time(row)} and then its undo", holder)
     if row.status == "completed":
-        said = read_result(engine, claim.session, row)
-        return Theirs(claim.finished(row, said.text, said.value))
+        return Theirs(claim.finished(row, read_result(engine, claim.session, row)))
     return _describe(claim, row, describe_time(row), holder)
 
 

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from ..budget import Budget
+from ..content.packing import Given
 from ..effects import Effect, Question, Repeats, call_name
 from ..entries import ApprovalAsked, Body, CallRef, ToolCompleted, ToolFailed, ToolRefused
 from ..errors import BadInput
@@ -20,10 +22,10 @@ from .body import Ran, begin
 from .claims import Busy, Theirs
 from .decision import Blocked, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
-from .ledger import encode_content
 from .lineage import ROOT_SCOPES, name_at_root
 from .operation import operation_of
-from .outcome import Result, ResultStatus, describe_error
+from .outcome import Result, ResultStatus, as_text, describe_error
+from .recall import recall
 from .running import Runner, describe_doubt, run_chains
 from .tool import AnyTool, Hook
 from .watching import Watched
@@ -215,11 +217,11 @@ class Dispatch:
 
     async def _give_again(self, call: Call, row: Effect) -> Result:
         """This very call was completed before: its outcome, as it was recorded."""
-        said = await self._ledger.recall(row)
+        said = await recall(self._session, row)
         if self._lacks_result(call.ref):
             # The session went back to a point between the call and its result.
-            self._ledger.replay(call.ref, row, said.text, said.value, None)
-        return _result(call, said.text, "completed", said.value)
+            self._ledger.replay(call.ref, row, said.given.text, said, None)
+        return _completed(call, said.given)
 
     def _lacks_result(self, ref: CallRef) -> bool:
         found = self._session.state.transcript_fold.find_last_reply()
@@ -286,10 +288,10 @@ class Dispatch:
         first waits: before that, nobody could have seen it."""
         begun = begin(ready.tool.body, ready.values)
         if isinstance(begun, Ran) and begun.done:
-            text, value = self._ledger.record_ran(ready, call.ref, begun)
+            given = await self._ledger.record_ran(ready, call.ref, begun)
             if self._session.waits_for_calls:
                 await self._session.flush()
-            return _result(call, text, "completed", value)
+            return _completed(call, given)
         scope, operation = operation_of(self._session, ready, call.ref)
         row = self._ledger.issue(ready, call.ref, scope, operation, Issue())
         return await self._run(ready, row, partial(self._look_again, call), begun)
@@ -310,8 +312,10 @@ class Dispatch:
             body = ToolRefused(call=call.ref, tool=call.name, gate="in_doubt", fingerprint=ready.fingerprint)
         else:
             return _result(call, result.content, result.status)
-        self._session.record(body, content=encode_content(result.content, result.value))
-        return _result(call, result.content, result.status, result.value, result.replay_of)
+        given = Given(text=_whole(result), value=result.value, parts=result.parts)
+        packed = await self._session.engine.pack_result(given)
+        self._session.record(body, content=packed.content)
+        return msgspec.structs.replace(result, call_id=call.ref.id, content=packed.shown)
 
     async def _run_for_delegate(self, call: Call, ready: Ready, scope: str, operation: str) -> Result:
         """A delegate's call. It has passed the gates of its own session, and passes none here: not when it
@@ -331,7 +335,7 @@ class Dispatch:
         if isinstance(taken, Busy):
             return self._block(call, ready, f"{call.name}: not run. {taken.why}.")
         if isinstance(taken, Theirs):
-            return self._repeat_theirs(call, ready, taken)
+            return await self._repeat_theirs(call, ready, taken)
         first = Issue(generation=taken.generation)
         return await self._go_on(await self._decide(call, ready, last, "global", operation, first))
 
@@ -360,10 +364,10 @@ class Dispatch:
         decision = self._ledger.decide(ready.tool, scope, operation, first, call.ref, last)
         match decision:
             case Replay(row):
-                said = await self._ledger.recall(row)
-                shown = f"[idempotent replay of {row.call.id}]: {said.text}"
-                self._ledger.replay(call.ref, row, shown, said.value, row.call.id)
-                return _result(call, shown, "completed", said.value, row.call.id)
+                said = await recall(self._session, row)
+                given = _as_replay(said.given, row.call.id)
+                self._ledger.replay(call.ref, row, given.text, said, row.call.id)
+                return _completed(call, given, row.call.id)
             case Blocked(row):
                 if last is None or last.issued != row.issued:
                     return self._block(call, ready, describe_doubt(row))
@@ -384,14 +388,15 @@ class Dispatch:
         note_refusal("in_doubt")
         return _result(call, text, "in_doubt")
 
-    def _repeat_theirs(self, call: Call, ready: Ready, taken: Theirs) -> Result:
+    async def _repeat_theirs(self, call: Call, ready: Ready, taken: Theirs) -> Result:
         claim = taken.claim
-        shown = f"[idempotent replay of {claim.call} in session {claim.session}]: {claim.text}"
+        given = _as_replay(claim.given, f"{claim.call} in session {claim.session}")
+        packed = await self._session.engine.pack_result(given)
         self._session.record(
             ToolCompleted(call=call.ref, replay_of=claim.call, fingerprint=ready.fingerprint),
-            content=encode_content(shown, claim.value),
+            content=packed.content,
         )
-        return _result(call, shown, "completed", claim.value, claim.call)
+        return _completed(call, msgspec.structs.replace(given, text=packed.shown), claim.call)
 
     # -- from the intent on --------------------------------------------------------------------------
 
@@ -413,9 +418,27 @@ def _is_spent(question: Question, last: Effect) -> bool:
     return last.status == "undone" and question.asked < last.issued
 
 
-def _result(
-    call: Call, text: str, status: ResultStatus, value: Json = None, replay_of: str | None = None
-) -> Result:
+def _whole(result: Result) -> str:
+    """The text of a result, also if only its two ends are shown."""
+    whole = "" if result.parts or result.value is None else as_text(result.value)
+    return whole if len(whole) > len(result.content) else result.content
+
+
+def _as_replay(given: Given, call: str) -> Given:
+    text = f"[idempotent replay of {call}]: {given.text}"
+    return msgspec.structs.replace(given, text=text)
+
+
+def _result(call: Call, text: str, status: ResultStatus) -> Result:
+    return Result(call_id=call.ref.id, name=call.name, content=text, status=status)
+
+
+def _completed(call: Call, given: Given, replay_of: str | None = None) -> Result:
     return Result(
-        call_id=call.ref.id, name=call.name, content=text, value=value, status=status, replay_of=replay_of
+        call_id=call.ref.id,
+        name=call.name,
+        content=given.text,
+        value=given.value,
+        parts=given.parts,
+        replay_of=replay_of,
     )

@@ -9,14 +9,16 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import msgspec
+from msgspec.structs import replace
 
 from ..clock import boot_s
+from ..content.packing import Given, encode_content
+from ..content.references import escape
 from ..effects import Effect
 from ..entries import (
     CallRef,
     InboxVerdict,
     LeaseRenewed,
-    ResultContent,
     ToolAnnotated,
     ToolCompleted,
     ToolDiscarded,
@@ -29,7 +31,6 @@ from ..entries import (
     ToolSettled,
     Verdict,
 )
-from ..errors import Corrupt
 from ..ids import HolderId
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
@@ -42,19 +43,13 @@ from .canonical import digest
 from .context import AnyContext, ToolContext
 from .decision import Blocked, Decision, Issue, Join, Replay
 from .gates import Ready
-from .outcome import NotDone, as_json, as_text
+from .outcome import NotDone, as_given, as_json, as_text
+from .recall import Recalled, keep
 from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
-_decode_result = msgspec.json.Decoder(ResultContent).decode
-_encode = msgspec.json.Encoder().encode
 _under_way: dict[str, Engine] = {}
 """Keys of the effects whose bodies run in this process, also those that nobody waits for any more."""
-
-
-def encode_content(text: str, value: Json = None) -> bytes:
-    """The content of a line that answers a call."""
-    return _encode(ResultContent(text=text, value=value))
 
 
 def is_definite(tool: AnyTool, ran: Ran) -> bool:
@@ -245,11 +240,10 @@ class Ledger:
             self._session.record(ToolDiscarded(call=row.call, issued=row.issued))
         self.leave(row)
 
-    def record_ran(self, ready: Ready, call: CallRef, ran: Ran) -> tuple[str, Json]:
+    async def record_ran(self, ready: Ready, call: CallRef, ran: Ran) -> Given:
         """Record a harmless call that has ended already: what the model is shown, and the same as data."""
-        data = as_json(ran.value)
-        text = as_text(data)
-        tool = ready.tool
+        given, tool = as_given(ran.value), ready.tool
+        packed, interrupt = await keep(self._session, given)
         self._session.record(
             ToolRan(
                 call=call,
@@ -259,19 +253,21 @@ class Ledger:
                 side_effects=tool.sorted_effects,
                 latency_ms=ran.latency_ms,
             ),
-            content=encode_content(text, data),
+            content=packed.content,
         )
-        return text, data
+        if interrupt is not None:
+            raise interrupt
+        return replace(given, text=packed.shown)
 
-    def complete(self, row: Effect, value: object, latency_ms: float) -> tuple[str, Json]:
-        """Record the outcome; what the model is shown, and the same as data."""
-        data = as_json(value)
-        text = as_text(data)
+    async def complete(self, row: Effect, given: Given, latency_ms: float) -> Given:
+        """Record the outcome, its blobs first; what the model is shown of it, and the same as data."""
+        packed, interrupt = await keep(self._session, given)
         self._session.record(
-            ToolCompleted(call=row.call, issued=row.issued, latency_ms=latency_ms),
-            content=encode_content(text, data),
+            ToolCompleted(call=row.call, issued=row.issued, latency_ms=latency_ms), content=packed.content
         )
-        return text, data
+        if interrupt is not None:
+            raise interrupt
+        return replace(given, text=packed.shown)
 
     def fail(self, row: Effect, text: str, error: str, *, final: bool) -> None:
         """Record that surely nothing happened."""
@@ -293,40 +289,36 @@ class Ledger:
         by: str,
         *,
         text: str | None = None,
-        value: Json = None,
         void: bool = False,
     ) -> None:
         """Record what became of a call in doubt."""
         told = text is not None
         body = ToolSettled(call=row.call, issued=row.issued, verdict=verdict, by=by, told=told, void=void)
-        self._session.record(body, content=None if text is None else encode_content(text, value))
+        self._session.record(body, content=None if text is None else encode_content(text))
+
+    async def land(self, row: Effect, by: str, given: Given) -> Given:
+        """Record that a call in doubt has happened, its blobs first; what the model is shown of it."""
+        packed, interrupt = await keep(self._session, given)
+        body = ToolSettled(call=row.call, issued=row.issued, verdict="landed", by=by, told=True)
+        if row.status == "in_doubt":  # Nobody was quicker.
+            self._session.record(body, content=packed.content)
+        if interrupt is not None:
+            raise interrupt
+        return replace(given, text=packed.shown)
 
     def refuse(self, call: CallRef, tool: str, gate: str, text: str, fingerprint: str) -> None:
         """Record that a gate was closed."""
         body = ToolRefused(call=call, tool=tool, gate=gate, fingerprint=fingerprint)
         self._session.record(body, content=encode_content(text))
 
-    def replay(self, call: CallRef, row: Effect, shown: str, value: Json, replay_of: str | None) -> None:
+    def replay(
+        self, call: CallRef, row: Effect, shown: str, recalled: Recalled, replay_of: str | None
+    ) -> None:
         """Record that a call got the outcome of an earlier one, or once more its own."""
         self._session.record(
             ToolCompleted(call=call, original=row.issued, replay_of=replay_of, fingerprint=row.fingerprint),
-            content=encode_content(shown, value),
+            content=msgspec.json.encode(replace(recalled.stored, text=escape(shown))),
         )
-
-    async def recall(self, row: Effect) -> ResultContent:
-        """The recorded outcome of a row."""
-        if row.outcome is None:
-            return ResultContent(text=row.why)
-        await self._session.flush()
-        return await self._session.engine.call(self._read, row.outcome)
-
-    def _read(self, seq: int) -> ResultContent:
-        journal = Journal(self._session.engine.driver, self._session.id)
-        for entry in journal.entries(seq - 1, seq):
-            if entry.content is None:
-                return ResultContent(text="[erased]")
-            return _decode_result(entry.content)
-        raise Corrupt(journal.where, "the outcome is not there", seq=seq)
 
     # -- running -------------------------------------------------------------------------------------
 
@@ -405,21 +397,20 @@ class Ledger:
         if not ran.done and not is_definite(tool, ran):
             return
         try:
-            if anyio.from_thread.run_sync(self._settle_late, row, ran):
+            if anyio.from_thread.run(self._settle_late, row, ran):
                 return
         except RuntimeError:  # The event loop ended before the body.
             pass
         self.tell_successor(row, ran)
 
-    def _settle_late(self, row: Effect, ran: Ran) -> bool:
+    async def _settle_late(self, row: Effect, ran: Ran) -> bool:
         """Settle it, if the session is still ours."""
         if self._session.is_lost:
             return False
         if row.status == "in_doubt":
-            data = as_json(ran.value)
             by = "the tool itself, late"
             if ran.done:
-                self.settle(row, "landed", by, text=as_text(data), value=data)
+                await self.land(row, by, as_given(ran.value))
             else:
                 self.settle(row, "not_landed", by)
         return True

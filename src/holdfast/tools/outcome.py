@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from ..content.lazy import as_plain
+from ..content.packing import Given
 from ..errors import HoldfastError
 from ..limits import ERROR_CHARS, INT_BITS_MAX, REPR_CHARS
-from ..messages import Json
+from ..messages import Json, Media, Text
 
 
 class NotDone(HoldfastError):
@@ -47,7 +49,8 @@ ResultStatus: TypeAlias = Literal["completed", "failed", "refused", "in_doubt", 
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What came of a call. `content` is for the model, `value` the same as data.
+    """What came of a call. `content` is for the model, `value` the same as data. `parts` are what the model
+    is shown in place of `content`, if the tool gave more than text.
 
     `waiting`: a person must approve first. `in_doubt`: nobody knows whether it happened, and it is not run
     again until somebody does. `replay_of` names the call whose outcome this repeats.
@@ -57,6 +60,7 @@ class Result(Struct, frozen=True, kw_only=True):
     name: str
     content: str
     value: Json = None
+    parts: tuple[Text | Media, ...] = ()
     status: ResultStatus = "completed"
     replay_of: str | None = None
 
@@ -77,6 +81,59 @@ def as_json(value: object) -> Json:
         return _faithful(_as_builtins(value))
     except Exception:  # It holds itself, is nested without end, or cannot even be looked at.
         return describe_value(value)
+
+
+def as_given(value: object) -> Given:
+    """What a tool returned: text for the model, and blocks where it gave media. Never raises."""
+    if value is None or value.__class__ in (str, int, bool, float, dict):
+        data = as_json(value)
+        return Given(text=as_text(data), value=data)
+    if isinstance(value, Media):
+        value = as_plain(value)
+    elif isinstance(value, bytearray | memoryview):
+        value = bytes(value)
+    elif isinstance(value, list | tuple) and any(isinstance(one, Media) for one in value):
+        value = [as_plain(one) for one in value]
+    data, parts = as_json(value), _find_parts(value)
+    if not parts:
+        return Given(text=as_text(data), value=data)
+    return Given(text="\n".join(map(_describe_part, parts)), value=data, parts=parts)
+
+
+def _find_parts(value: object) -> tuple[Text | Media, ...]:
+    """The blocks to show, if there is more than text among what a tool returned."""
+    if isinstance(value, bytes):
+        return (Media(media_type=sniff(value[:16]), data=value),)
+    if isinstance(value, Media):
+        return (value,)
+    if not isinstance(value, list) or not any(isinstance(one, Media) for one in value):
+        return ()
+    if not all(isinstance(one, Media | Text | str) for one in value):
+        return ()
+    return tuple(Text(_as_utf8(one)) if isinstance(one, str) else one for one in value)
+
+
+def _describe_part(part: Text | Media) -> str:
+    if isinstance(part, Text):
+        return part.text
+    where = part.url if part.data is None else f"{len(part.data):,} bytes"
+    return f"[{part.media_type}, {where}]"
+
+
+_BEGINNINGS: Final = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
+
+def sniff(beginning: bytes) -> str:
+    """What bytes are that models can look at, by how they begin."""
+    if beginning[:4] == b"RIFF" and beginning[8:12] == b"WEBP":
+        return "image/webp"
+    known = (media_type for mark, media_type in _BEGINNINGS if beginning.startswith(mark))
+    return next(known, "application/octet-stream")
 
 
 def _as_builtins(value: object) -> Json:

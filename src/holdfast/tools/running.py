@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
+from ..content.packing import Given
 from ..effects import Effect
 from ..errors import Closed, Fenced
-from ..messages import Json
 from ..session.session import Session
 from ..telemetry import note_failure
 from .body import Ran
@@ -27,8 +27,7 @@ from .outcome import (
     ResultStatus,
     Verification,
     Waits,
-    as_json,
-    as_text,
+    as_given,
     describe_error,
 )
 from .tool import AnyTool, Hook
@@ -113,8 +112,7 @@ class Runner:
     async def _record_and_go_on(self, ready: Ready, row: Effect, ran: Ran) -> Result | Issue | None:
         tool = ready.tool
         if ran.done:
-            text, value = await self._record_value(row, ran)
-            return result_of(row, text, "completed", value)
+            return completed(row, await self._record_value(row, ran))
         if isinstance(ran.error, Waits) and not row.changes_the_world:
             self.ledger.discard(row)
             return result_of(row, str(ran.error), "waiting")
@@ -128,14 +126,15 @@ class Runner:
             return result_of(row, describe_failure(tool, ran), "failed")
         return await self._settle_now(ready, row, ran, more=more)
 
-    async def _record_value(self, row: Effect, ran: Ran) -> tuple[str, Json]:
+    async def _record_value(self, row: Effect, ran: Ran) -> Given:
         """Record what the body gave, durably if it changes the world."""
-        text, value = self.ledger.complete(row, ran.value, ran.latency_ms)
+        given = as_given(ran.value)
+        shown = await self.ledger.complete(row, given, ran.latency_ms)
         if row.changes_the_world or self._session.waits_for_calls:
             await self._session.flush()
         if row.scope == "global":
-            await self.claims.finish(row, text, value)
-        return text, value
+            await self.claims.finish(row, given)
+        return shown
 
     async def _record(self, tool: AnyTool, row: Effect, ran: Ran, *, final: bool) -> None:
         """Record how the body ended, durably if it changes the world."""
@@ -168,8 +167,7 @@ class Runner:
         if row.status != "in_doubt":
             return None
         if isinstance(answer, Landed):
-            text, value = await self.record_landed(row, answer)
-            return result_of(row, text, "completed", value)
+            return completed(row, await self.record_landed(row, answer))
         if isinstance(answer, NotLanded):
             await self.record_not_landed(row, answer, text=None if more else told)
             if more:
@@ -185,15 +183,14 @@ class Runner:
         age_s = (self._session.engine.now() - row.at).total_seconds()
         return await ask_verify(self.ledger, tool, row, values, self.deps, age_s)
 
-    async def record_landed(self, row: Effect, answer: Landed) -> tuple[str, Json]:
+    async def record_landed(self, row: Effect, answer: Landed) -> Given:
         """It happened: what the model is shown, and the same as data."""
-        value = as_json(answer.result)
-        text = as_text(value)
-        self.ledger.settle(row, "landed", "verify", text=text, value=value)
+        given = as_given(answer.result)
+        shown = await self.ledger.land(row, "verify", given)
         await self._session.flush()
         if row.scope == "global":
-            await self.claims.finish(row, text, value)
-        return text, value
+            await self.claims.finish(row, given)
+        return shown
 
     async def record_not_landed(self, row: Effect, answer: NotLanded, text: str | None = None) -> None:
         """It did not happen. With `text` that is the call's result; else it may be run again."""
@@ -211,9 +208,16 @@ class Runner:
         return text
 
 
-def result_of(row: Effect, text: str, status: ResultStatus, value: Json = None) -> Result:
-    """What came of a row."""
-    return Result(call_id=row.call.id, name=row.tool, content=text, value=value, status=status)
+def result_of(row: Effect, text: str, status: ResultStatus) -> Result:
+    """What came of a row that gave nothing."""
+    return Result(call_id=row.call.id, name=row.tool, content=text, status=status)
+
+
+def completed(row: Effect, given: Given) -> Result:
+    """What came of a row that gave this."""
+    return Result(
+        call_id=row.call.id, name=row.tool, content=given.text, value=given.value, parts=given.parts
+    )
 
 
 def why_of(ran: Ran) -> str:

@@ -11,7 +11,7 @@ from .decision import Issue
 from .gates import Gates
 from .lineage import belongs_to_delegate
 from .outcome import Landed, NotLanded, Result
-from .running import Runner, result_of, run_chains
+from .running import Runner, completed, result_of, run_chains
 from .tool import AnyTool
 from .watching import watch
 
@@ -61,8 +61,7 @@ async def _settle_one(
         if row.status != "in_doubt":
             return None  # A person was quicker.
         if isinstance(answer, Landed):
-            text, value = await runner.record_landed(row, answer)
-            return result_of(row, text, "completed", value)
+            return completed(row, await runner.record_landed(row, answer))
         if isinstance(answer, NotLanded):
             await runner.record_not_landed(row, answer)
             return None

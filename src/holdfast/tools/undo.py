@@ -19,6 +19,8 @@ from .canonical import digest
 from .decision import Issue
 from .gates import Gates, Ready
 from .ledger import is_definite
+from .outcome import as_given
+from .recall import recall
 from .running import Runner, why_of
 from .tool import AnyTool, Hook
 
@@ -65,7 +67,7 @@ async def _undo_one(
         return "in_doubt", last.why
     if last is not None and math.isinf(await runner.ledger.body_is_over(last)):
         return "in_doubt", "the body of its last undo still runs"
-    said = await runner.ledger.recall(row)
+    said = await recall(session, row)
     if row.scope == "global":
         await runner.claims.reopen(row.operation)
     issued = runner.ledger.issue(
@@ -73,7 +75,7 @@ async def _undo_one(
     )
     try:
         await runner.commit(issued)
-        ran = await _run(runner, tool.undo, ready, row, issued, said.value)
+        ran = await _run(runner, tool.undo, ready, row, issued, said.given.value)
         with anyio.CancelScope(shield=True):
             status, why = await _record(session, runner, tool, row, issued, ran)
     finally:
@@ -104,7 +106,7 @@ async def _record(
     status: UndoStatus = "undone" if ran.done else "failed" if is_definite(tool, ran) else "in_doubt"
     why = "" if ran.done else why_of(ran)
     if status == "undone":
-        runner.ledger.complete(issued, ran.value, ran.latency_ms)
+        await runner.ledger.complete(issued, as_given(ran.value), ran.latency_ms)
         session.record(ToolUndone(issued=row.issued, by=issued.issued))
     elif status == "failed":
         runner.ledger.fail(issued, f"undo of {tool.name}: {why}", why, final=True)

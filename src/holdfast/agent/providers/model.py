@@ -32,8 +32,12 @@ class ProviderModel:
     until its end.
     """
 
-    def __init__(self, name: str, find: Callable[[], Model], settings: Mapping[str, Json]) -> None:
+    def __init__(
+        self, name: str, find: Callable[[], Model], settings: Mapping[str, Json], *, links: bool = False
+    ) -> None:
         self._name, self._find, self._settings = name, find, dict(settings)
+        self.links = links
+        """Whether it is sent links in the place of bytes, where there are any."""
 
     def __repr__(self) -> str:
         return f"<model {self._name}>"

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ...content.lazy import peek_at
 from ...entries import Entry
 from ...fold import SessionState
-from ...messages import AnyMessage, ForeignMessage, Json, Reasoning, Text, ToolCall, ToolResult
-from ..describe import text_of
+from ...messages import AnyMessage, ForeignMessage, Json, Media, Reasoning, Text, ToolCall, ToolResult
+from ..describe import describe_media, text_of
 from ..words import usd
 
 
@@ -33,7 +34,7 @@ def write(state: SessionState, entries: Iterator[Entry]) -> Iterator[str]:
 
 def _write(message: AnyMessage) -> Iterator[str]:
     if isinstance(message, ForeignMessage):
-        yield f"\n{_fence(message.data)}"
+        yield f"\n{_fence(peek_at(message))}"
         return
     for block in message.blocks:
         if isinstance(block, Text):
@@ -45,6 +46,8 @@ def _write(message: AnyMessage) -> Iterator[str]:
         elif isinstance(block, ToolResult):
             word = "error" if block.is_error else "result"
             yield f"\n{word} of `{block.call_id}`:\n\n{_fence(text_of(block.content))}"
+        elif isinstance(block, Media):
+            yield f"\n*{describe_media(block)}*\n"
         else:
             yield f"\n*[{type(block).__name__.lower()}]*\n"
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ...entries import Entry
 from ...fold import SessionState
-from ...messages import AnyMessage, ForeignMessage, Text, ToolCall, ToolResult
-from ..describe import said_in, short_args, text_of
+from ...messages import AnyMessage, ForeignMessage, Media, Text, ToolCall, ToolResult
+from ..describe import describe_media, said_in, short_args, text_of
 from ..words import usd
 
 
@@ -38,5 +38,7 @@ def _write(message: AnyMessage) -> Iterator[str]:
             yield f"{message.role} → {block.name}({short_args(block.args)})\n"
         elif isinstance(block, ToolResult):
             yield f"{'error' if block.is_error else 'result'}: {text_of(block.content)}\n"
+        elif isinstance(block, Media):
+            yield f"{message.role}: {describe_media(block)}\n"
         else:
             yield f"{message.role}: [{type(block).__name__.lower()}]\n"

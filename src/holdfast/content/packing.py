@@ -1,0 +1,225 @@
+"""What messages, results of tools and values are saved as: JSON, and the blobs that it refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from ..entries import ResultContent
+from ..limits import RESULT_HEAD_CHARS, RESULT_TAIL_CHARS
+from ..messages import (
+    AnyMessage,
+    Block,
+    ForeignMessage,
+    Json,
+    Media,
+    Message,
+    Text,
+    ToolResult,
+    encode_message,
+)
+from .lazy import BlobForeign, BlobMedia, BlobResult, Place, read_content, read_parts
+from .references import MARK, Reference
+from .swapping import Piece, Swap, put_back
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Packed(NamedTuple):
+    """A content as it is stored, and the blobs that must be there before."""
+
+    content: bytes
+    pieces: tuple[Piece, ...] = ()
+
+
+class Sizes(Struct, frozen=True, kw_only=True):
+    """From how many bytes binary content, and beyond how many characters the text of a tool's result, is kept
+    as a blob; None: never."""
+
+    inline_bytes: int | None
+    result_chars: int | None
+
+
+def pack_light(message: AnyMessage, sizes: Sizes) -> bytes | None:
+    """The content of a message with nothing to be taken out, or None: then `pack_message` looks closer."""
+    if isinstance(message, BlobForeign) or (
+        isinstance(message, Message) and any(_is_heavy(block, sizes) for block in message.blocks)
+    ):
+        return None
+    content = encode_message(message)
+    is_text = isinstance(message, Message) and all(block.__class__ is Text for block in message.blocks)
+    return content if is_light(content, sizes) or (is_text and MARK not in content) else None
+
+
+def is_light(content: bytes, sizes: Sizes) -> bool:
+    """Whether a content is too short for anything to be taken out, and has nothing that must be marked."""
+    return MARK not in content and (sizes.inline_bytes is None or len(content) < sizes.inline_bytes)
+
+
+def _is_heavy(block: Block, sizes: Sizes) -> bool:
+    if isinstance(block, BlobMedia | BlobResult):
+        return True
+    if isinstance(block, Media):
+        least = sizes.inline_bytes
+        return least is not None and block.data is not None and len(block.data) >= least
+    if isinstance(block, ToolResult) and not isinstance(block.content, str):
+        return any(_is_heavy(part, sizes) for part in block.content)
+    return False
+
+
+def pack_message(message: AnyMessage, sizes: Sizes) -> Packed:
+    """The message as it is stored. Blocks, if parts of it are in blobs already: they are read."""
+    swap = Swap(sizes.inline_bytes)
+    if isinstance(message, ForeignMessage):
+        encode_message(message)  # Raises if it could not be given back as it is.
+        return Packed(_encode(swap.message(message.data)), tuple(swap.pieces.values()))
+    blocks, references = _lighten(message.blocks, swap)
+    data = msgspec.json.decode(encode_message(replace(message, blocks=tuple(blocks))))
+    stored = {key: swap.text(item) for key, item in data.items() if key != "blocks"}
+    stored["blocks"] = [
+        _pack_block(block, reference, swap)
+        for block, reference in zip(data["blocks"], references, strict=True)
+    ]
+    return Packed(_encode({key: stored[key] for key in data}), tuple(swap.pieces.values()))
+
+
+def _lighten(blocks: Sequence[Any], swap: Swap) -> tuple[list[Any], list[Any]]:
+    """The blocks without their large bytes, and what is to stand in their place."""
+    pairs = [_lighten_block(block, swap) for block in blocks]
+    return [one for one, _ in pairs], [reference for _, reference in pairs]
+
+
+def _lighten_block(block: Block, swap: Swap) -> tuple[Block, Any]:
+    if isinstance(block, BlobMedia) and swap.is_on:
+        place, digest = block.place, block.reference.digest
+        piece = Piece(digest, lambda: place.stream(digest), block.media_type, block.name)
+        empty = Media(media_type=block.media_type, url=block.url, name=block.name, metadata=block.metadata)
+        return empty, str(Reference(swap.keep(piece)))
+    if isinstance(block, Media):
+        data = block.data
+        plain = Media(
+            media_type=block.media_type, data=data, url=block.url, name=block.name, metadata=block.metadata
+        )
+        if data is None or not swap.is_large(len(data)):
+            return plain, None
+        digest = swap.take(data, block.media_type, block.name)
+        return replace(plain, data=None), str(Reference(digest))
+    if isinstance(block, ToolResult):
+        fields = {name: getattr(block, name) for name in ToolResult.__struct_fields__}
+        if isinstance(block.content, str):
+            return ToolResult(**fields), None
+        parts, references = _lighten(block.content, swap)
+        return ToolResult(**{**fields, "content": tuple(parts)}), references
+    return block, None
+
+
+def _pack_block(block: dict[str, Json], reference: Any, swap: Swap) -> dict[str, Json]:
+    stored = {key: swap.text(item) for key, item in block.items() if key not in ("content", "value")}
+    if isinstance(reference, str):
+        stored["data"] = reference
+        return stored
+    if "value" in block:
+        is_result = block.get("kind") == "tool_result"
+        stored["value"] = swap.result(block["value"]) if is_result else swap.text(block["value"])
+    if "content" in block:
+        content = block["content"]
+        stored["content"] = swap.text(content)
+        if reference is not None:
+            stored["content"] = [
+                _pack_block(part, one, swap) for part, one in zip(content, reference, strict=True)
+            ]
+    return {key: stored[key] for key in block}
+
+
+def pack_value(content: bytes, sizes: Sizes) -> Packed:
+    """User state as it is stored; `content` is what `Values.encode` made of it."""
+    swap = Swap(sizes.inline_bytes)
+    return Packed(_encode(swap.message(msgspec.json.decode(content))), tuple(swap.pieces.values()))
+
+
+# -- results of tools -----------------------------------------------------------------------------------
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """What a tool gave: the text for the model, the same as data, and blocks if there is more than text."""
+
+    text: str = ""
+    value: Json = None
+    parts: tuple[Text | Media, ...] = ()
+
+
+class PackedResult(NamedTuple):
+    """A result as it is stored, what the model is shown of it, and the blobs that must be there before."""
+
+    content: bytes
+    shown: str
+    pieces: tuple[Piece, ...] = ()
+
+
+def read_given(content: Raw, place: Place, *, whole: bool = False) -> Given:
+    """What a tool gave, from what is stored; the `whole` text, if only its ends are shown. Blocks."""
+    said = read_content(content)
+    text = said.text
+    if whole and said.full:
+        text = put_back(said.full, place.read)
+    return Given(text=text, value=put_back(said.value, place.read), parts=read_parts(said.parts, place))
+
+
+def encode_content(text: str, value: Json = None) -> bytes:
+    """The content of a line that answers a call, with nothing taken out."""
+    content = _encode(ResultContent(text=text, value=value))
+    return content if MARK not in content else pack_result(Given(text=text, value=value), ALL_INLINE).content
+
+
+def pack_light_result(given: Given, sizes: Sizes) -> PackedResult | None:
+    """A result with nothing to be taken out, or None: then `pack_result` looks closer."""
+    if given.parts or (sizes.result_chars is not None and len(given.text) > sizes.result_chars):
+        return None
+    content = _encode(ResultContent(text=given.text, value=given.value))
+    return PackedResult(content, given.text) if is_light(content, sizes) else None
+
+
+ALL_INLINE = Sizes(inline_bytes=None, result_chars=None)
+
+
+def pack_result(given: Given, sizes: Sizes, *, homeless: bool = False) -> PackedResult:
+    """The result as it is stored. A long text is kept whole in a blob, with its two ends in its place.
+
+    `homeless`: there is no place for blobs; the value stays inline, and is all there is of a long text.
+    """
+    swap = Swap(None) if homeless else Swap(sizes.inline_bytes, sizes.result_chars)
+    shown, value, full, chars = given.text, given.value, "", 0
+    is_long = sizes.result_chars is not None and len(shown) > sizes.result_chars
+    if is_long and homeless:
+        shown, value = make_preview(given.text, None), swap.result(value)
+    elif is_long:
+        data, chars = given.text.encode(), len(given.text)
+        digest = swap.take(data, "text/plain; charset=utf-8")
+        full, shown = str(Reference(digest, "text")), make_preview(given.text, digest)
+        if isinstance(value, str) and value == given.text:
+            value = full
+        elif not isinstance(value, str) and value is not None and _encode(value) == data:
+            value = str(Reference(digest, "json"))
+        else:
+            value = swap.result(value)
+    else:
+        value = swap.result(value)
+    blocks, references = _lighten(given.parts, swap)
+    parts = [
+        _pack_block(msgspec.to_builtins(block), reference, swap)
+        for block, reference in zip(blocks, references, strict=True)
+    ]
+    content = ResultContent(text=swap.text(shown), value=value, parts=parts, full=full, chars=chars)
+    return PackedResult(_encode(content), shown, tuple(swap.pieces.values()))
+
+
+def make_preview(text: str, digest: str | None) -> str:
+    """The beginning and the end of a text, and how to see the rest, if it is kept."""
+    head, tail = text[:RESULT_HEAD_CHARS], text[-RESULT_TAIL_CHARS:]
+    left_out = len(text) - len(head) - len(tail)
+    kept = "" if digest is None else f" Blob {digest[:16]} has all of it: read_result shows more"
+    return f"{head}\n[… {left_out:,} of {len(text):,} characters are left out here.{kept} …]\n{tail}"

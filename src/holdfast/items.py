@@ -1,0 +1,139 @@
+"""What stands in the transcript, place by place, and the messages that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import overload
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import force_setattr, replace
+
+from .content.lazy import NOWHERE, Place, has_marks, read_foreign, read_own
+from .content.linking import read_all, with_urls
+from .messages import (
+    OWN,
+    AnyMessage,
+    ForeignMessage,
+    Json,
+    Message,
+    Part,
+    Role,
+    Text,
+    ToolResult,
+    decode_message,
+    encode_message,
+)
+
+
+class Item(Struct, gc=False):
+    """A place in the transcript: the entry that put it there, and what it says, decoded when read.
+
+    The results of a reply share one item: `results` by the position of their call.
+    """
+
+    seq: int
+    at: datetime
+    role: Role
+    parts: tuple[Part, ...]
+    content: Raw | AnyMessage | None
+    format: str = OWN
+    results: dict[int, ToolResult] | None = None
+    inbox: int | None = None
+    place: Place = NOWHERE
+    stored: Raw | None = None
+    """What stands in the journal, if reading it made something else of it."""
+
+    def encode(self) -> bytes:
+        """The message as it is stored."""
+        if self.stored is not None:
+            return bytes(self.stored)
+        if isinstance(self.content, Message | ForeignMessage):
+            return encode_message(self.content)
+        return b"" if self.content is None else bytes(self.content)
+
+    def read(self) -> AnyMessage:
+        """The message, with the journal's id and time where it has none of its own."""
+        content = self.content
+        if isinstance(content, Message | ForeignMessage):
+            return content
+        id = f"m{self.seq}"
+        message: AnyMessage
+        if self.results is not None:
+            blocks = tuple(self.results[index] for index in sorted(self.results))
+            # Not kept: another result may still join.
+            return Message(role="tool", blocks=blocks, id=f"{id}-results", at=self.at)
+        if content is None:
+            message = Message(role=self.role, blocks=(Text("[erased]"),), id=id, at=self.at, metadata=_ERASED)
+        elif self.format == OWN:
+            message = self._read_own(_undecoded(content))
+            # It was made this moment and nobody else has it: filling it in beats copying it.
+            if message.id is None:
+                force_setattr(message, "id", id)
+            if message.at is None:
+                force_setattr(message, "at", self.at)
+        else:
+            message = self._read_foreign(_undecoded(content), id)
+        self.content = message
+        return message
+
+    def _read_own(self, content: Raw) -> Message:
+        if not has_marks(content):
+            return decode_message(content)
+        self.stored = content
+        return read_own(content, self.place.at(self.seq))
+
+    def _read_foreign(self, content: Raw, id: str) -> ForeignMessage:
+        message = ForeignMessage(
+            format=self.format, data=None, role=self.role, parts=self.parts, id=id, at=self.at
+        )
+        if not has_marks(content):
+            return replace(message, data=msgspec.json.decode(content))
+        self.stored = content
+        return read_foreign(content, message, self.place.at(self.seq))
+
+
+def _undecoded(content: object) -> Raw:
+    assert isinstance(content, Raw)
+    return content
+
+
+_ERASED: dict[str, Json] = {"erased": True}
+
+
+class Messages(Sequence[AnyMessage]):
+    """The messages, oldest first; a view that follows the session."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[AnyMessage]:
+        return (item.read() for item in self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> AnyMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[AnyMessage]: ...
+    def __getitem__(self, index: int | slice) -> AnyMessage | Sequence[AnyMessage]:
+        if isinstance(index, slice):
+            return [item.read() for item in self._items[index]]
+        return self._items[index].read()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} messages>"
+
+    async def read(self) -> Messages:
+        """Itself, once all media in it are in memory: so that nobody blocks who looks at them."""
+        await read_all(self)
+        return self
+
+    async def with_urls(self) -> list[AnyMessage]:
+        """The messages with links in the place of bytes, for models that take them.
+
+        Only bytes in blobs have links, and only where their home gives some; the rest stays as it is.
+        """
+        return await with_urls(self)
