@@ -10,6 +10,7 @@ HoldfastError
 ├── MissingExtra (also an ImportError) an optional dependency is not installed
 ├── LeaseHeld                          somebody else drives the session: try again later
 ├── Fenced                             the lease was taken over: open the session again
+├── Overtaken                          another writer was quicker: look again, then decide anew
 ├── ReadOnly                           a newer holdfast wrote something that must be understood
 ├── NewerFormat                        the store was written by a newer holdfast: upgrade
 ├── Corrupt                            stored bytes are damaged; nothing was changed
@@ -66,8 +67,9 @@ class NotFound(HoldfastError, LookupError):
 class MissingExtra(HoldfastError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an extra: pip install 'holdfast[{extra}]'")
+    def __init__(self, feature: str, extra: str, found: str = "") -> None:
+        but = f" ({found})" if found else ""
+        super().__init__(f"{feature} needs an extra: pip install 'holdfast[{extra}]'{but}")
         self.feature, self.extra = feature, extra
 
 
@@ -95,6 +97,17 @@ class Fenced(HoldfastError):
             "not one further line was written. Open it again to go on from what is there now."
         )
         self.name, self.fence, self.by = name, fence, by
+
+
+class Overtaken(HoldfastError):
+    """Somebody else wrote after this writer last looked; nothing was written."""
+
+    def __init__(self, what: str, name: str, writer: str) -> None:
+        super().__init__(
+            f"{what}: {name} (writer {writer}) wrote to it after it was last read here; nothing was written. "
+            "Two at once would each go on without what the other did. Read it again, and go on from there."
+        )
+        self.what, self.name, self.writer = what, name, writer
 
 
 class ReadOnly(HoldfastError):

@@ -101,10 +101,15 @@ def fit_session_id(foreign: str) -> SessionId:
     """
     if _ID.fullmatch(foreign) and foreign not in (".", "..") and not _ESCAPED.search(foreign):
         return SessionId(foreign)
-    escaped = _UNSAFE.sub(lambda match: f".{ord(match[0]):02x}.", foreign)
+    escaped = escape_id(foreign)
     if escaped and len(escaped) <= 200:
         return SessionId(escaped)
     return SessionId("sha256-" + hashlib.sha256(foreign.encode("utf-8", "surrogatepass")).hexdigest())
+
+
+def escape_id(foreign: str) -> str:
+    """All but letters, digits, `_` and `-` escaped, so that `unfit_session_id` finds it again."""
+    return _UNSAFE.sub(lambda match: f".{ord(match[0]):02x}.", foreign)
 
 
 def unfit_session_id(fitted: str) -> str:

@@ -234,3 +234,9 @@ less than orchestrators wait before they kill."""
 
 WORK_AVOID_S = 5.0
 """For how long a worker leaves a session alone that it cannot even open."""
+
+ADAPTER_CACHE_BYTES = 64 << 20
+"""What a LangGraph saver keeps in memory of the threads it worked with last, so as not to read them again."""
+
+ADAPTER_SEEN_MAX = 100_000
+"""Threads of which a saver remembers up to where it has read them."""

@@ -62,6 +62,16 @@ class Store:
     def __init__(self, loop: Loop, store: async_store.Store) -> None:
         self._loop, self._store = loop, store
 
+    @property
+    def loop(self) -> Loop:
+        """The event loop that does the work; for the layers above."""
+        return self._loop
+
+    @property
+    def as_async(self) -> async_store.Store:
+        """The store itself; for the layers above."""
+        return self._store
+
     @contextmanager
     def session(
         self,

@@ -7,6 +7,7 @@ from copy import copy
 from ..effects import Effect, Effects
 from ..entries import LeftBehind, SessionForked
 from ..errors import BadInput, NotFound, ReadOnly
+from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
 from ..store.committer import commit_now
 from ..store.driver import Append, Conflict, OriginGone, Pin
@@ -30,12 +31,35 @@ def fork(
         version = path[-1].version
     point = latest.get_checkpoint(version)
     state = journal.fold(point.seq)
-    uid = fresh_uid()
-    name = into or SessionId(f"{origin[:180]}-fork-{uid[:8]}")
+    name = into or SessionId(f"{origin[:180]}-fork-{fresh_uid()[:8]}")
+    behind = tuple(
+        LeftBehind(issued=row.issued, tool=row.tool, call=row.call.id, status=row.status)
+        for row in _changed_since(state.facts.effects, latest.facts.effects, point.seq)
+    )
+    return _begin(engine, journal, state, name, version, labels, behind)
+
+
+def fork_end(engine: Engine, origin: SessionId, into: SessionId, labels: dict[str, str]) -> SessionId:
+    """A fork of all there is, for adapters whose journals have no versions of ours."""
+    journal = Journal(engine.driver, origin)
+    return _begin(engine, journal, journal.fold(), into, 0, labels, ())
+
+
+def _begin(
+    engine: Engine,
+    journal: Journal,
+    state: SessionState,
+    name: SessionId,
+    version: int,
+    labels: dict[str, str],
+    left_behind: tuple[LeftBehind, ...],
+) -> SessionId:
+    """Commit the line that goes on from `state`, and the pin of what it shares."""
+    origin, seq, uid = journal.session, state.seq, fresh_uid()
     if name == origin:
         raise BadInput(f"a fork needs an id of its own, not {origin!r}")
     # The journal that has the entry itself: a version may be inherited.
-    owner = journal.find_owner(point.seq)
+    owner = journal.find_owner(seq)
     state.facts.head.session = name
     sealed = append_to(
         state,
@@ -45,10 +69,7 @@ def fork(
             origin_uid=owner.uid,
             version=version,
             labels=labels,
-            left_behind=tuple(
-                LeftBehind(issued=row.issued, tool=row.tool, call=row.call.id, status=row.status)
-                for row in _changed_since(state.facts.effects, latest.facts.effects, point.seq)
-            ),
+            left_behind=left_behind,
         ),
         engine,
     )
@@ -61,7 +82,7 @@ def fork(
             lines=(sealed.line,),
             kinds=(sealed.entry.kind,),
             head=copy(state.facts.head),
-            pin=Pin(origin=owner.name, uid=owner.uid, seq=point.seq),
+            pin=Pin(origin=owner.name, uid=owner.uid, seq=seq),
         ),
     )
     if isinstance(outcome, OriginGone):

@@ -149,10 +149,16 @@ def _give_back(engine: Engine, found: Taken | _Held | None) -> None:
 
 
 def append_to(
-    state: SessionState, body: Body, engine: Engine, run: str | None = None, content: bytes | None = None
+    state: SessionState,
+    body: Body,
+    engine: Engine,
+    run: str | None = None,
+    content: bytes | None = None,
+    *,
+    kind: str | None = None,
 ) -> Sealed:
-    """Seal the entry that comes next in this state, and fold it in."""
+    """Seal the entry that comes next in this state, and fold it in. `kind` is for bodies of adapters."""
     head = state.facts.head
-    sealed = seal(body, head.seq + 1, engine.now(), run, head.step + 1, head.sum, content)
+    sealed = seal(body, head.seq + 1, engine.now(), run, head.step + 1, head.sum, content, kind=kind)
     state.apply(sealed.entry, sealed.sum)
     return sealed

@@ -129,6 +129,11 @@ class Store(Shelf):
             raise Closed("the store is not open: use `async with holdfast.open_store(…) as store`")
         return self._opened
 
+    @property
+    def engine(self) -> Engine:
+        """For the layers above."""
+        return self._engine
+
     # -- one session --------------------------------------------------------------------------------
 
     def session(
@@ -410,11 +415,6 @@ class Store(Shelf):
         """Who works on the store's sessions, with what they last told of themselves."""
         for one in await self._engine.call(list_workers, self._engine):
             yield one
-
-    @property
-    def engine(self) -> Engine:
-        """For the layers above."""
-        return self._engine
 
     # -- removing -----------------------------------------------------------------------------------
 

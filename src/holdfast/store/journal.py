@@ -52,6 +52,11 @@ class Journal:
             last, id = first.seq - 1, SessionId(body.origin)
             name, first = self._find_origin(body)
 
+    @property
+    def own_from(self) -> int:
+        """The first entry that is this session's own, and not inherited."""
+        return self.segments[-1].first
+
     def find_owner(self, seq: int) -> Segment:
         """The part that holds an entry: this session's own, or one that it inherits."""
         return next(one for one in self.segments if one.last is None or seq <= one.last)

@@ -73,6 +73,11 @@ class Registry:
         return tool
 
     @property
+    def waits_for_people(self) -> bool:
+        """Whether a call in doubt waits for a person; else the model is told."""
+        return self._in_doubt == "wait"
+
+    @property
     def tools(self) -> Mapping[str, AnyTool]:
         """The tools by name."""
         return dict(self._tools)

@@ -1,0 +1,1 @@
+"""holdfast under other agent frameworks, each in the words of its own users."""

@@ -1,0 +1,112 @@
+"""How a list or dict was last written, and whether what it holds has changed since."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from operator import attrgetter, is_
+from typing import Any
+
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+_get_dict = attrgetter("__dict__")
+CONTAINERS = frozenset({list, dict, tuple, _DeltaSnapshot})
+"""Types that are taken apart."""
+_FIXED = frozenset({str, int, float, bool, type(None), bytes, complex, frozenset, range})
+"""Types whose objects cannot change."""
+
+
+class Kept:
+    """How a list or dict was last written: what was in it, as what, and where."""
+
+    __slots__ = (
+        "exact",
+        "items",
+        "keys",
+        "kids",
+        "marks",
+        "node",
+        "nodes",
+        "number",
+        "numbers",
+        "ops",
+        "plain",
+    )
+
+    def __init__(self, keys: list[str] | None) -> None:
+        self.keys = keys
+        self.items: list[Any] = []
+        self.marks: list[Any] = []
+        self.nodes: list[bytes] = []
+        self.kids: dict[int, Kept] = {}
+        """Lists and dicts inside, by place."""
+        self.plain = True
+        """All items have a `__dict__`, and none is a container: they can be compared all at once."""
+        self.exact: list[tuple[Any, str, Any]] = []
+        """Fields of theirs (item, name, object) for which being equal is not enough."""
+        self.numbers = False
+        """A list of numbers: its items were written together, and `marks` and `nodes` are empty."""
+        self.number: int | None = None
+        self.ops = 0
+        self.node = b""
+
+    def add(self, item: Any, mark: Any, node: bytes, kid: Kept | None) -> None:
+        if kid is not None:
+            self.kids[len(self.items)] = kid
+        self.plain = self.plain and mark.__class__ is dict
+        if self.plain:
+            self.exact += [(item, name, one) for name, one in mark.items() if not _is_honest(one)]
+        self.items.append(item)
+        self.marks.append(mark)
+        self.nodes.append(node)
+
+    def begins(self, value: Sequence[Any]) -> bool:
+        """Whether a list begins with all of these items, none of them changed."""
+        count = len(self.items)
+        if not self.plain or len(value) < count or not all(map(is_, value, self.items)):
+            return False
+        # One comparison for all: item by item it would cost more than the rest of a `put`. It takes equal for
+        # the same, so it is not enough for objects that may call themselves equal and are not.
+        return all(vars(item).get(name) is one for item, name, one in self.exact) and (
+            list(map(_get_dict, self.items)) == self.marks
+        )
+
+    def find(self, place: int, item: Any) -> bytes | None:
+        """How the item in this place was written, if it is still the same."""
+        if place < len(self.items) and self.items[place] is item and _is_same(item, self.marks[place]):
+            return self.nodes[place]
+        return None
+
+
+def mark_of(item: Any) -> Any:
+    """What shows later whether the object was changed: what its fields hold, each as an object."""
+    if item.__class__ in _FIXED:
+        return None
+    fields = getattr(item, "__dict__", None)
+    if fields is not None:
+        return dict(fields)
+    if isinstance(item, set | deque):
+        return tuple(item)
+    return tuple(getattr(item, name, None) for name in _slots(item.__class__))
+
+
+def _is_honest(one: Any) -> bool:
+    """Whether what is equal to it is written in the same way."""
+    return one is None or one.__class__ is str or (one.__class__ in CONTAINERS and not one)
+
+
+def _slots(cls: type) -> Iterator[str]:
+    for base in cls.__mro__:
+        declared = base.__dict__.get("__slots__", ())
+        yield from (declared,) if isinstance(declared, str) else declared
+
+
+def _is_same(item: Any, mark: Any) -> bool:
+    if mark is None:
+        return True
+    now = mark_of(item)
+    if now.__class__ is not mark.__class__ or len(now) != len(mark):
+        return False
+    if isinstance(now, dict):
+        return all(map(is_, now, mark)) and all(map(is_, now.values(), mark.values()))
+    return all(map(is_, now, mark))

@@ -1,0 +1,148 @@
+"""Elements of a session, and the values that they make up. How they are written is said in `elements.py`."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from msgspec import Raw
+
+from ...errors import Corrupt
+from .kept import CONTAINERS, Kept, mark_of
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.decode
+
+
+class ElementReader:
+    """The elements that are there."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self.serde = serde
+        self.raw: dict[int, Raw] = {}
+
+    @contextmanager
+    def by(self, serde: SerializerProtocol) -> Iterator[None]:
+        """Read and write by another serializer meanwhile."""
+        before, self.serde = self.serde, serde
+        try:
+            yield
+        finally:
+            self.serde = before
+
+    def read(self, node: Raw | bytes, *, keep: bool = False) -> tuple[Any, Kept | None]:
+        """The value of a node. With `keep`, also how it was written, for the next time it is."""
+        return self._value(_decode(node), keep)
+
+    def read_map(self, node: Raw) -> dict[str, bytes]:
+        """The members of a dict that `write_map` wrote, each as it was given."""
+        part = _decode(node)
+        if part[0] == "r":
+            part = self._part(part[1])
+        return {key: _encode(one) for key, one in self._members(part).items()}
+
+    def _value(self, part: Any, keep: bool = False) -> tuple[Any, Kept | None]:
+        if part.__class__ is not list:
+            return part, None
+        tag, number = part[0], None
+        while tag == "r":
+            number = part[1]
+            part = self._part(number)
+            if part.__class__ is not list:
+                return part, None
+            tag = part[0]
+        if tag == "b":
+            return self.serde.loads_typed((part[1], b64decode(part[2]))), None
+        if tag == "l":
+            return self._read_list(part, number, keep)
+        if tag == "d":
+            return self._read_dict(part, number, keep)
+        if tag == "t":
+            return tuple(self._value(one)[0] for one in part[1]), None
+        if tag == "s":
+            value, kept = self._value(part[1], keep)
+            return _DeltaSnapshot(value), kept
+        if tag == "i":
+            return int(part[1], 16), None
+        raise Corrupt("a thread of LangGraph's", f"there is no part {tag!r}")
+
+    def reach(self, nodes: Iterable[Raw]) -> dict[int, Raw]:
+        """All elements that these nodes need."""
+        found: dict[int, Raw] = {}
+        todo: list[Any] = [_decode(one) for one in nodes]
+        while todo:
+            part = todo.pop()
+            if part.__class__ is dict:
+                todo.extend(part.values())
+            elif part.__class__ is list and part:
+                tag = part[0]
+                if tag in ("l", "d") and len(part) > 2:
+                    todo.append(["r", part[2]])
+                if tag in ("l", "t"):
+                    todo.extend(part[1])
+                elif tag in ("d", "s", "x"):
+                    todo.append(part[1])
+                elif tag == "r" and part[1] not in found:
+                    todo.append(self._part(part[1]))
+                    found[part[1]] = self.raw[part[1]]
+        return found
+
+    def _part(self, number: int) -> Any:
+        raw = self.raw.get(number)
+        if raw is None:
+            raise Corrupt("a thread of LangGraph's", f"element {number} is not there")
+        return _decode(raw)
+
+    def _chain(self, part: list[Any]) -> Iterator[list[Any]]:
+        """The node and those that it grew from, the first one first."""
+        found = [part]
+        while len(found[-1]) > 2:
+            found.append(self._part(found[-1][2]))
+        yield from reversed(found)
+
+    def _read_list(self, part: list[Any], number: int | None, keep: bool) -> tuple[Any, Kept | None]:
+        parts: list[Any] = []
+        ops = -1
+        for one in self._chain(part):
+            ops += 1
+            grown = parts if one[1] and one[1][0] == ["k", 0, len(parts)] else []
+            for item in one[1][1:] if grown else one[1]:
+                if item.__class__ is list and item[0] == "k":
+                    grown.extend(parts[item[1] : item[2]])
+                elif item.__class__ is list and item[0] == "x":
+                    grown.extend(self._value(item[1])[0])
+                else:
+                    grown.append(item)
+            parts = grown
+        return self._collect(parts, None, number, ops, keep)
+
+    def _read_dict(self, part: list[Any], number: int | None, keep: bool) -> tuple[Any, Kept | None]:
+        members = self._members(part)
+        ops = sum(1 for _ in self._chain(part)) - 1
+        values, kept = self._collect(list(members.values()), list(members), number, ops, keep)
+        return dict(zip(members, values, strict=True)), kept
+
+    def _members(self, part: list[Any]) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        for one in self._chain(part):
+            for key in one[3] if len(one) > 3 else ():
+                members.pop(key, None)
+            members.update(one[1])
+        return members
+
+    def _collect(
+        self, parts: list[Any], keys: list[str] | None, number: int | None, ops: int, keep: bool
+    ) -> tuple[list[Any], Kept | None]:
+        if not keep or number is None:
+            return [self._value(one)[0] for one in parts], None
+        kept = Kept(keys)
+        for one in parts:
+            item, kid = self._value(one, keep)
+            kept.add(item, None if item.__class__ in CONTAINERS else mark_of(item), _encode(one), kid)
+        kept.number, kept.ops, kept.node = number, ops, b'["r",%d]' % number
+        return list(kept.items), kept

@@ -1,0 +1,304 @@
+"""`durable_tools`: LangChain's tools behind holdfast's gates, with its ledger between a call and its effect.
+
+A node that is run again after a crash calls its tools again. What had been done is then not done again: each
+call is named by its task, which LangGraph names alike every time, and the ledger knows what came of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeAlias
+
+from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config
+from langchain_core.tools import BaseTool, ToolException
+from langgraph.errors import GraphBubbleUp
+from pydantic import BaseModel, PrivateAttr, TypeAdapter
+
+from ... import blocking
+from ...errors import BadInput
+from ...session.store import Store
+from ...tools.context import AnyContext
+from ...tools.outcome import NotDone, Result, as_text
+from ...tools.policy import Policy
+from ...tools.registry import Registry
+from ...tools.running import InDoubtPolicy
+from ...tools.tool import AnyTool, tool
+from .ledger import Ledger
+from .results import open_result, pack_result
+from .serde import Allowed, CheckedSerializer
+
+_TASKS_MAX = 1024
+_SCRATCHPAD = "__pregel_scratchpad"
+
+
+class Declared(NamedTuple):
+    """A LangChain tool, and what it does to the world: made by `effects`."""
+
+    tool: BaseTool
+    declaration: Mapping[str, Any]
+
+
+AnyGraphTool: TypeAlias = BaseTool | Declared | AnyTool | Callable[..., Any]
+
+
+def effects(tool: BaseTool, **declaration: Any) -> Declared:
+    """Say what a LangChain tool does to the world, in the words of `holdfast.tool`: `side_effects`, `scope`,
+    `verify`, `undo`, `idempotent`, `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`."""
+    return Declared(tool, declaration)
+
+
+def durable_tools(
+    tools: Iterable[AnyGraphTool],
+    *,
+    store: Store | blocking.Store,
+    policy: Policy | None = None,
+    in_doubt: InDoubtPolicy = "wait",
+    deps: object = None,
+    allow: Iterable[Allowed] = (),
+    wait_s: float = 30.0,
+) -> list[BaseTool]:
+    """The same tools, for `ToolNode` or for nodes of your own, that do not do twice what was done.
+
+    Takes LangChain's tools, plain or declared with `effects`, and holdfast's. A call that needs a person's
+    approval, or of which nobody knows whether it happened, interrupts the graph; the answer is the value that
+    it is resumed with. `in_doubt="tell"` tells the model instead of the person. `allow` lists types of
+    results that are neither text nor JSON; `wait_s` is how long to wait for another process that works on
+    the thread.
+    """
+    registry = Registry(policy=policy, in_doubt=in_doubt)
+    ledger = Ledger(store, registry, deps=deps, wait_s=wait_s)
+    serde = CheckedSerializer(allow)
+    return [_wrap(one, ledger, serde) for one in tools]
+
+
+def _wrap(given: AnyGraphTool, ledger: Ledger, serde: CheckedSerializer) -> BaseTool:
+    declaration: Mapping[str, Any] = {}
+    if isinstance(given, Declared):
+        given, declaration = given
+    if isinstance(given, DurableTool):
+        raise BadInput(f"tool {given.name!r} is a durable one already")
+    if isinstance(given, BaseTool):
+        ledger.registry.add(_as_tool(given, declaration, serde))
+        return DurableTool.around(given, ledger, serde)
+    own = ledger.registry.add(given)
+    made = DurableTool(name=own.name, description=own.description, args_schema=own.schema)
+    made._ledger, made._serde = ledger, serde
+    return made
+
+
+class _Calling(NamedTuple):
+    """The call that is under way: what the body needs of it beside its arguments."""
+
+    id: str | None
+    config: RunnableConfig
+    injected: Mapping[str, Any]
+    bubbles: list[GraphBubbleUp]
+
+
+_calling: ContextVar[_Calling | None] = ContextVar("holdfast_langgraph_call", default=None)
+_context: ContextVar[AnyContext | None] = ContextVar("holdfast_langgraph_context", default=None)
+
+
+def current_call() -> AnyContext:
+    """In the body of a durable tool: its call, with the `key` to hand on to a service and `annotate`."""
+    found = _context.get()
+    if found is None:
+        raise BadInput("no durable tool is being called here")
+    return found
+
+
+def _as_tool(inner: BaseTool, declaration: Mapping[str, Any], serde: CheckedSerializer) -> AnyTool:
+    """The LangChain tool as one of ours. A sync one stays sync, so that it gets a thread of its own."""
+
+    def prepare(ctx: AnyContext, values: dict[str, Any]) -> tuple[Any, RunnableConfig]:
+        calling = _calling.get()
+        _context.set(ctx)
+        if calling is None:
+            # Tried again while settling: its node is not there to give it the graph's state.
+            if injected_names(inner):
+                raise NotDone(f"{inner.name} needs what only its node can give it")
+            return values, {}
+        args = {**values, **calling.injected}
+        if calling.id is None:
+            return args, calling.config
+        call = {"type": "tool_call", "name": inner.name, "args": args, "id": calling.id}
+        return call, calling.config
+
+    def bubble(error: GraphBubbleUp) -> NotDone:
+        calling = _calling.get()
+        if calling is not None:
+            calling.bubbles.append(error)
+        return NotDone("it was interrupted, and is called again when the graph is resumed")
+
+    async def abody(ctx: AnyContext, **values: Any) -> Any:
+        given, config = prepare(ctx, values)
+        try:
+            return pack_result(await inner.ainvoke(given, config), serde)
+        except GraphBubbleUp as error:
+            raise bubble(error) from error
+
+    def body(ctx: AnyContext, **values: Any) -> Any:
+        given, config = prepare(ctx, values)
+        try:
+            return pack_result(inner.invoke(given, config), serde)
+        except GraphBubbleUp as error:
+            raise bubble(error) from error
+
+    declare = tool(name=inner.name, description=inner.description, schema=_schema(inner), **declaration)
+    return declare(abody if _is_async(inner) else body)
+
+
+def _is_async(inner: BaseTool) -> bool:
+    if hasattr(inner, "coroutine"):
+        return inner.coroutine is not None
+    return type(inner)._arun is not BaseTool._arun
+
+
+def _schema(inner: BaseTool) -> dict[str, Any]:
+    given = inner.tool_call_schema
+    return given if isinstance(given, dict) else TypeAdapter(given).json_schema()
+
+
+def injected_names(inner: BaseTool) -> set[str]:
+    """The arguments that the graph gives, and not the model."""
+    whole = inner.get_input_schema()
+    named = set(getattr(whole, "model_fields", {})) if issubclass(whole, BaseModel) else set()
+    return (named | set(inner._injected_args_keys)) - set(_schema(inner).get("properties", {}))
+
+
+class DurableTool(BaseTool):
+    """A tool of `durable_tools`. To LangChain and LangGraph it looks like the one inside."""
+
+    _inner: BaseTool | None = PrivateAttr(default=None)
+    _ledger: Ledger = PrivateAttr()
+    _serde: CheckedSerializer = PrivateAttr()
+
+    @classmethod
+    def around(cls, inner: BaseTool, ledger: Ledger, serde: CheckedSerializer) -> DurableTool:
+        """One that looks like `inner`."""
+        made = cls(
+            name=inner.name,
+            description=inner.description,
+            args_schema=inner.args_schema or inner.get_input_schema(),
+            return_direct=inner.return_direct,
+            tags=inner.tags,
+            metadata=inner.metadata,
+            response_format=inner.response_format,
+        )
+        made._inner, made._ledger, made._serde = inner, ledger, serde
+        return made
+
+    @property
+    def func(self) -> Callable[..., Any] | None:
+        """What `ToolNode` looks at to find out what to inject."""
+        return getattr(self._inner, "func", None)
+
+    @property
+    def coroutine(self) -> Callable[..., Any] | None:
+        """The same, of an async tool."""
+        return getattr(self._inner, "coroutine", None)
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Call it, from code without an event loop."""
+        call = _Call.of(self, input, ensure_config(config))
+        while True:
+            result = self._ledger.wait(self._dispatch(call))
+            question = self._ledger.question(call.thread, result)
+            if question is None:
+                return self._give(call, result)
+            self._ledger.wait(question.answered())
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Call it."""
+        call = _Call.of(self, input, ensure_config(config))
+        while True:
+            result = await self._dispatch(call)
+            question = self._ledger.question(call.thread, result)
+            if question is None:
+                return self._give(call, result)
+            await question.answered()
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        raise BadInput(f"call {self.name} with invoke or ainvoke, inside a graph: it must know its thread")
+
+    async def _dispatch(self, call: _Call) -> Result:
+        calling = _Calling(call.tool_call_id, call.config, call.injected, [])
+        token = _calling.set(calling)
+        try:
+            result = await self._ledger.dispatch(call.thread, self.name, call.args, call.name)
+        finally:
+            _calling.reset(token)
+        if calling.bubbles:
+            raise calling.bubbles[0]
+        return result
+
+    def _give(self, call: _Call, result: Result) -> Any:
+        if call.tool_call_id is None:
+            if result.is_error:
+                raise ToolException(result.content)
+            return open_result(result.value, self._serde)
+        if result.is_error:
+            return ToolMessage(result.content, name=self.name, tool_call_id=call.tool_call_id, status="error")
+        found = open_result(result.value, self._serde)
+        if isinstance(found, ToolMessage):
+            return found.model_copy(update={"tool_call_id": call.tool_call_id})
+        if found is not result.value:
+            return found
+        shown = result.content if result.replay_of is not None else as_text(found)
+        return ToolMessage(shown, name=self.name, tool_call_id=call.tool_call_id)
+
+
+class _Call(NamedTuple):
+    """What a node asks for."""
+
+    thread: str
+    name: str
+    """Of the call in the ledger: the same whenever the node is run again."""
+    tool_call_id: str | None
+    args: dict[str, Any]
+    injected: dict[str, Any]
+    config: RunnableConfig
+
+    @classmethod
+    def of(cls, tool: DurableTool, given: Any, config: RunnableConfig) -> _Call:
+        where = config.get("configurable", {})
+        if "thread_id" not in where:
+            raise BadInput(
+                f"{tool.name} is a durable tool and must know its thread: call it in a graph with a "
+                "checkpointer, or with config={'configurable': {'thread_id': …}}"
+            )
+        is_call = isinstance(given, dict) and given.get("type") == "tool_call"
+        args = given["args"] if is_call else given
+        if isinstance(args, str):
+            args = {next(iter(tool.args), "input"): args}
+        hidden = set() if tool._inner is None else injected_names(tool._inner)
+        visible = {key: value for key, value in args.items() if key not in hidden}
+        id = given.get("id") if is_call else None
+        task = str(where.get("checkpoint_ns") or "")
+        name = f"{task}/{id}" if id else f"{task}/{tool.name}#{_occurrence(tool.name, where)}"
+        return cls(
+            thread=str(where["thread_id"]),
+            name=name,
+            tool_call_id=id,
+            args=visible,
+            injected={key: value for key, value in args.items() if key in hidden},
+            config=config,
+        )
+
+
+_counted: OrderedDict[int, tuple[Any, Counter[str]]] = OrderedDict()
+
+
+def _occurrence(name: str, where: Mapping[str, Any]) -> int:
+    """How many calls of this tool this attempt at the task has made; every attempt makes the same."""
+    attempt = where.get(_SCRATCHPAD)
+    known, counter = _counted.setdefault(id(attempt), (attempt, Counter()))
+    assert known is attempt
+    while len(_counted) > _TASKS_MAX:
+        _counted.popitem(last=False)
+    counter[name] += 1
+    return counter[name]

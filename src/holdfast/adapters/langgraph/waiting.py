@@ -1,0 +1,25 @@
+"""An event loop for code that has none."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from ...blocking.loop import Loop, start_loop
+
+
+class Waiting:
+    """The event loop for code that has none: the store's own, or one that starts when it is first needed."""
+
+    def __init__(self, loop: Loop | None) -> None:
+        self._loop = loop
+        self._stack = ExitStack()
+
+    @property
+    def loop(self) -> Loop:
+        if self._loop is None or not self._loop.is_here:
+            self._loop = self._stack.enter_context(start_loop())
+        return self._loop
+
+    def end(self) -> None:
+        self._stack.close()
+        self._loop = None

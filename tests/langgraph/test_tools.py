@@ -1,0 +1,313 @@
+"""LangChain's tools behind the gates and the ledger, in real graphs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, ToolException
+from langchain_core.tools import tool as langchain_tool
+from langgraph.graph import END, START, StateGraph
+from langgraph.prebuilt import InjectedState, ToolNode
+from langgraph.types import Command, interrupt
+
+import holdfast
+from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
+
+from .graphs import Talk, thread
+
+done: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_done() -> None:
+    done.clear()
+
+
+@langchain_tool
+def pay(order: str, cents: int = 100) -> str:
+    """Pay for an order."""
+    done.append(f"{order} {cents} {current_call().key[:6]}")
+    return f"paid {cents} for {order}"
+
+
+@langchain_tool
+async def look(order: str) -> str:
+    """Look at an order."""
+    return f"{order} is open"
+
+
+@langchain_tool
+async def count(order: str, state: Annotated[dict[str, Any], InjectedState]) -> str:
+    """Count the messages."""
+    return f"{len(state['messages'])} messages about {order}"
+
+
+def calls(*given: tuple[str, dict[str, Any]]) -> AIMessage:
+    """A reply that makes calls; their ids are those that many providers give, and repeat."""
+    listed = [{"name": name, "args": args, "id": f"call_{at}"} for at, (name, args) in enumerate(given)]
+    return AIMessage("", tool_calls=listed)
+
+
+def clerk(saver: HoldfastSaver, tools: list[BaseTool], script: list[AIMessage]) -> Any:
+    """A model that says what the script says, and its tools."""
+
+    def model(state: Talk) -> dict[str, Any]:
+        turn = sum(isinstance(one, AIMessage) for one in state["messages"])
+        return {"messages": [script[turn]]}
+
+    def go_on(state: Talk) -> str:
+        last = state["messages"][-1]
+        return "tools" if isinstance(last, AIMessage) and last.tool_calls else END
+
+    builder = StateGraph(Talk)
+    builder.add_node("model", model)
+    builder.add_node("tools", ToolNode(tools))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", go_on)
+    builder.add_edge("tools", "model")
+    return builder.compile(checkpointer=saver)
+
+
+def results(state: dict[str, Any]) -> list[str]:
+    """What the tools answered."""
+    return [str(one.content) for one in state["messages"] if isinstance(one, ToolMessage)]
+
+
+GO: Any = {"messages": [HumanMessage("go", id="h")]}
+MUTATES = {"side_effects": {"mutate"}}
+
+
+async def test_tools_of_a_graph_go_through_the_ledger(store: holdfast.Store) -> None:
+    """Calls at once, sync and async tools, and arguments that the graph gives."""
+    tools = durable_tools(
+        [effects(pay, **MUTATES), effects(look, side_effects={"read"}), effects(count, side_effects=())],
+        store=store,
+    )
+    script = [
+        calls(("pay", {"order": "a"}), ("look", {"order": "a"}), ("count", {"order": "b"})),
+        AIMessage("ok"),
+    ]
+    state = await clerk(HoldfastSaver(store), tools, script).ainvoke(GO, thread())
+    assert results(state) == ["paid 100 for a", "a is open", "2 messages about b"]
+    [session] = [one async for one in store.sessions(label={"adapter": "langgraph.tools"})]
+    ledger = (await store.load(session.session)).facts.effects
+    assert sorted(row.tool for row in ledger.rows.values()) == ["count", "look", "pay"]
+    [paid] = [row for row in ledger.rows.values() if row.tool == "pay"]
+    assert done == [f"a 100 {paid.key[:6]}"]
+
+
+def test_they_work_without_an_event_loop(url: str) -> None:
+    """The same in a sync graph, whose tools run in threads."""
+    with holdfast.blocking.open_store(url) as store:
+        tools = durable_tools([effects(pay, **MUTATES), effects(look, side_effects={"read"})], store=store)
+        script = [calls(("pay", {"order": "a"}), ("look", {"order": "b"})), AIMessage("ok")]
+        state = clerk(HoldfastSaver(store), tools, script).invoke(GO, thread())
+    assert results(state) == ["paid 100 for a", "b is open"]
+
+
+async def test_what_was_done_is_not_done_again_in_the_same_thread(store: holdfast.Store) -> None:
+    """The second call gets the first one's result, marked; another thread is another session."""
+    tools = durable_tools([effects(pay, **MUTATES)], store=store)
+    script = [calls(("pay", {"order": "a"})), calls(("pay", {"order": "a", "cents": 100})), AIMessage("ok")]
+    graph = clerk(HoldfastSaver(store), tools, script)
+    state = await graph.ainvoke(GO, thread())
+    assert len(done) == 1
+    assert results(state)[0] == "paid 100 for a"
+    assert results(state)[1].startswith("[idempotent replay of ")
+    assert results(state)[1].endswith("paid 100 for a")
+    await graph.ainvoke(GO, thread("other"))
+    assert len(done) == 2
+
+
+async def test_a_call_with_bad_arguments_is_told_all_that_is_wrong(store: holdfast.Store) -> None:
+    """The body is not entered; the model sees an error."""
+    tools = durable_tools([effects(pay, **MUTATES)], store=store)
+    script = [calls(("pay", {"ordre": "a", "cents": "many"})), AIMessage("sorry")]
+    state = await clerk(HoldfastSaver(store), tools, script).ainvoke(GO, thread())
+    [answer] = [one for one in state["messages"] if isinstance(one, ToolMessage)]
+    assert answer.status == "error"
+    assert "args.cents" in str(answer.content)
+    assert "order" in str(answer.content)
+    assert done == []
+
+
+@pytest.mark.parametrize("answer", [True, {"approve": True}])
+async def test_an_approval_is_an_interrupt(store: holdfast.Store, answer: object) -> None:
+    """The graph waits; it is resumed with the answer, perhaps in another process."""
+    script = [calls(("pay", {"order": "a"})), AIMessage("ok")]
+
+    def graph() -> Any:
+        tools = durable_tools([effects(pay, **MUTATES, needs_approval=True)], store=store)
+        return clerk(HoldfastSaver(store), tools, script)
+
+    waiting = await graph().ainvoke(GO, thread())
+    [asked] = waiting["__interrupt__"]
+    assert (asked.value["holdfast"], asked.value["tool"]) == ("approval", "pay")
+    assert done == []
+    state = await graph().ainvoke(Command(resume=answer), thread())
+    assert results(state) == ["paid 100 for a"]
+    assert len(done) == 1
+
+
+async def test_a_person_may_correct_the_arguments_or_refuse(store: holdfast.Store) -> None:
+    """Two calls of one reply wait; each answer names its call, in whatever order."""
+    tools = durable_tools([effects(pay, **MUTATES, needs_approval=True)], store=store)
+    script = [calls(("pay", {"order": "a"}), ("pay", {"order": "b"})), AIMessage("ok")]
+    graph = clerk(HoldfastSaver(store), tools, script)
+    state = await graph.ainvoke(GO, thread())
+    for _ in range(4):
+        if "__interrupt__" not in state:
+            break
+        asked = state["__interrupt__"][0].value
+        if asked["call"].endswith("call_0"):
+            answer = {"call": asked["call"], "approve": True, "args": {"order": "a", "cents": 7}, "by": "ann"}
+        else:
+            answer = {"call": asked["call"], "approve": False, "reason": "not that one"}
+        state = await graph.ainvoke(Command(resume=answer), thread())
+    assert results(state)[0] == "paid 7 for a"
+    assert "not that one" in results(state)[1]
+    assert len(done) == 1
+
+
+async def test_an_answer_that_names_no_call_goes_to_nobody_else(store: holdfast.Store) -> None:
+    """LangGraph hands an answer out again when the node is run again: it must not approve another call."""
+    tools = durable_tools([effects(pay, **MUTATES, needs_approval=True)], store=store)
+    script = [calls(("pay", {"order": "a"}), ("pay", {"order": "b"})), AIMessage("ok")]
+    graph = clerk(HoldfastSaver(store), tools, script)
+    await graph.ainvoke(GO, thread())
+    for _ in range(3):
+        state = await graph.ainvoke(Command(resume=True), thread())
+    assert "__interrupt__" in state
+    assert done == []
+
+
+async def test_an_approval_may_come_from_the_command_line(store: holdfast.Store) -> None:
+    """Whoever answers in the store answers the graph: it is run again, and asks no more."""
+    tools = durable_tools([effects(pay, **MUTATES, needs_approval=True)], store=store)
+    graph = clerk(HoldfastSaver(store), tools, [calls(("pay", {"order": "a"})), AIMessage("ok")])
+    waiting = await graph.ainvoke(GO, thread())
+    asked = waiting["__interrupt__"][0].value
+    await store.approve(asked["session"], asked["call"], by="ann")
+    state = await graph.ainvoke(None, thread())
+    assert results(state) == ["paid 100 for a"]
+
+
+async def test_a_tool_may_interrupt_by_itself(store: holdfast.Store) -> None:
+    """It is called again when the graph is resumed; that it was interrupted is no doubt."""
+
+    @langchain_tool
+    async def ask(order: str) -> str:
+        """Ask a person."""
+        return f"{order}: {interrupt('which one?')}"
+
+    tools = durable_tools([effects(ask, **MUTATES)], store=store)
+    graph = clerk(HoldfastSaver(store), tools, [calls(("ask", {"order": "a"})), AIMessage("ok")])
+    waiting = await graph.ainvoke(GO, thread())
+    assert waiting["__interrupt__"][0].value == "which one?"
+    state = await graph.ainvoke(Command(resume="the blue one"), thread())
+    assert results(state) == ["a: the blue one"]
+
+
+async def test_what_raised_is_in_doubt_and_a_person_says_what_happened(store: holdfast.Store) -> None:
+    """An exception is not "nothing happened": the graph waits for somebody who knows."""
+
+    @langchain_tool
+    async def send(order: str) -> str:
+        """Send it."""
+        done.append(order)
+        raise ConnectionError("cut off")
+
+    tools = durable_tools([effects(send, **MUTATES)], store=store)
+    graph = clerk(HoldfastSaver(store), tools, [calls(("send", {"order": "a"})), AIMessage("ok")])
+    waiting = await graph.ainvoke(GO, thread())
+    asked = waiting["__interrupt__"][0].value
+    assert asked["holdfast"] == "outcome"
+    answer = {"call": asked["call"], "outcome": "landed", "result": "sent as 17", "by": "ann"}
+    state = await graph.ainvoke(Command(resume=answer), thread())
+    assert results(state) == ["sent as 17"]
+    assert done == ["a"]
+
+
+async def test_nodes_of_ones_own_call_them_too(store: holdfast.Store) -> None:
+    """Without a tool call: each call of a node is named by its place, and two alike are two."""
+    [paying] = durable_tools([effects(pay, **MUTATES, scope="call")], store=store)
+
+    async def node(state: Talk, config: RunnableConfig) -> dict[str, Any]:
+        first = await paying.ainvoke({"order": "a"}, config)
+        second = await paying.ainvoke({"order": "a"})
+        if not state.get("notes"):
+            interrupt("wait")
+        return {"notes": [first, second]}
+
+    builder = StateGraph(Talk)
+    builder.add_node("node", node)
+    builder.add_edge(START, "node")
+    graph = builder.compile(checkpointer=HoldfastSaver(store))
+    await graph.ainvoke(GO, thread())
+    assert len(done) == 2
+    state = await graph.ainvoke(Command(resume="go on"), thread())
+    assert state["notes"] == ["paid 100 for a", "paid 100 for a"]
+    assert len(done) == 2
+
+
+async def test_results_come_back_as_they_were(store: holdfast.Store) -> None:
+    """Artifacts, commands and content blocks, also when they are from the ledger."""
+
+    @langchain_tool(response_format="content_and_artifact")
+    async def draw(what: str) -> tuple[str, dict[str, bytes]]:
+        """Draw it."""
+        done.append(what)
+        return f"a drawing of {what}", {"png": b"\x00\x01"}
+
+    tools = durable_tools([effects(draw, **MUTATES)], store=store)
+    script = [calls(("draw", {"what": "cat"})), calls(("draw", {"what": "cat"})), AIMessage("ok")]
+    state = await clerk(HoldfastSaver(store), tools, script).ainvoke(GO, thread())
+    drawn = [one for one in state["messages"] if isinstance(one, ToolMessage)]
+    assert [one.artifact for one in drawn] == [{"png": b"\x00\x01"}] * 2
+    assert [one.tool_call_id for one in drawn] == ["call_0", "call_0"]
+    assert done == ["cat"]
+
+
+async def test_holdfasts_own_tools_are_tools_of_a_graph(store: holdfast.Store) -> None:
+    """One declared with `@holdfast.tool` needs no LangChain tool around it."""
+
+    @holdfast.tool(side_effects={"mutate"})
+    async def refund(ctx: holdfast.ToolContext[str], order: str) -> str:
+        """Give the money back."""
+        return f"{ctx.deps} refunded {order}"
+
+    tools = durable_tools([refund], store=store, deps="bank")
+    state = await clerk(
+        HoldfastSaver(store), tools, [calls(("refund", {"order": "a"})), AIMessage("ok")]
+    ).ainvoke(GO, thread())
+    assert results(state) == ["bank refunded a"]
+
+
+async def test_a_thread_that_is_deleted_takes_its_ledger_along_and_a_copy_has_it(
+    store: holdfast.Store,
+) -> None:
+    """Made anew under the same id, it knows nothing of what was done; a copy does."""
+    saver = HoldfastSaver(store)
+    tools = durable_tools([effects(pay, **MUTATES)], store=store)
+    graph = clerk(saver, tools, [calls(("pay", {"order": "a"})), AIMessage("ok"), *[AIMessage("?")] * 3])
+    await graph.ainvoke(GO, thread())
+    await saver.acopy_thread("t", "copy")
+    config = thread("copy")
+    assert (
+        "replay" in (await tools[0].ainvoke({**calls(("pay", {"order": "a"})).tool_calls[0]}, config)).content
+    )
+    await saver.adelete_thread("t")
+    await graph.ainvoke(GO, thread())
+    assert len(done) == 2
+
+
+async def test_a_tool_outside_of_a_thread_is_refused(store: holdfast.Store) -> None:
+    """Without a thread there is no ledger to look into."""
+    [paying] = durable_tools([effects(pay, **MUTATES)], store=store)
+    with pytest.raises(holdfast.BadInput, match="must know its thread"):
+        await paying.ainvoke({"order": "a"})
+    with pytest.raises(ToolException, match="args"):
+        await paying.ainvoke({"ordre": "a"}, thread())
