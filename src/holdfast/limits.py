@@ -117,6 +117,14 @@ BLOB_PART_BYTES = 1 << 20
 STORE_THREADS = 8
 """Threads that read for one store, apart from the committer's."""
 
+CONNECTIONS_MAX = 8
+"""Connections that one store opens to a database server, unless its URL says otherwise: a hundred processes
+then stay below the thousand that a large server or a pooler allows."""
+
+RECONNECT_S = 20.0
+"""How long a database server that went away is waited for before whoever needs it is told. A restart takes a
+few seconds, a failover some more; a lease should not run out over it."""
+
 TOOL_TIMEOUT_S = 300.0
 """How long the body of a tool with side effects may run if it does not say. Every such body needs a limit:
 another process believes that it is over once this has passed."""

@@ -37,6 +37,7 @@ from .errors import (
     RunExists,
     StoreBusy,
     StoreFailed,
+    StoreUnreachable,
 )
 from .facts import Checkpoint, RunInfo, ToolCounters
 from .fold import Overview, SessionState
@@ -177,6 +178,7 @@ __all__ = [
     "StoreBusy",
     "StoreFailed",
     "StoredBlob",
+    "StoreUnreachable",
     "Text",
     "TextDelta",
     "Thread",

@@ -17,6 +17,7 @@ from holdfast.head import Head
 from holdfast.ids import SessionId
 from holdfast.store.driver import Driver, HeadFilter, Tip
 from holdfast.store.journal import Journal
+from tests.stores import connect, schema_of
 
 from .acks import Ack
 from .workload import BLOB, LEDGER
@@ -191,14 +192,28 @@ def find_leftovers(url: str) -> list[str]:
     if scheme == "dir":
         folders = ("hidden", "pins", "trash", "tmp")
         return [f"left in {name}: {left}" for name in folders if (left := _names(Path(path) / name))]
+    if scheme == "postgresql":
+        return _find_leftovers_on_server(schema_of(path))
     db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        hidden = db.execute("SELECT session FROM sessions WHERE session LIKE '~%'").fetchall()
-        pins = db.execute("SELECT * FROM pins").fetchall()
-        lines = "SELECT DISTINCT session FROM entries WHERE session NOT IN (SELECT session FROM sessions)"
-        return [f"left behind: {left}" for left in (hidden, pins, db.execute(lines).fetchall()) if left]
+        found = (db.execute(query).fetchall() for query in _LEFT)
+        return [f"left behind: {left}" for left in found if left]
     finally:
         db.close()
+
+
+_LEFT = (
+    "SELECT session FROM sessions WHERE session LIKE '~%'",
+    "SELECT origin_uid FROM pins",
+    "SELECT DISTINCT session FROM entries WHERE session NOT IN (SELECT session FROM sessions)",
+)
+
+
+def _find_leftovers_on_server(schema: str) -> list[str]:
+    with connect() as db, db.transaction():
+        db.execute(f"SET LOCAL search_path TO {schema}")
+        found = (db.execute(query).fetchall() for query in _LEFT)
+        return [f"left behind: {left}" for left in found if left]
 
 
 def _names(folder: Path) -> list[str]:

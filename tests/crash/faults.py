@@ -3,7 +3,7 @@
 `install` puts itself between the drivers and the operating system: it wraps the functions of `os` that change
 files, the files that `open` gives for writing, and, for SQLite, makes a VFS the default one. (What SQLite
 changes in its shared memory is not seen; but a kill at any write or sync finds that in the state between
-two of them.)
+two of them.) What is sent to PostgreSQL counts as a write, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import apsw
+
+from tests.stores import POSTGRES
+
+from .wire import Send, Wire
 
 Kind: TypeAlias = Literal["write", "sync", "truncate", "create", "rename", "unlink", "mkdir", "rmdir"]
 When: TypeAlias = Literal["before", "half", "after"]
@@ -104,10 +108,19 @@ class Disk:
 def install() -> Disk:
     """Put a disk between this process and its files, for the rest of its life."""
     disk = Disk()
+    if POSTGRES in os.environ:
+        os.environ[POSTGRES] = _wire_to(disk).url
     _wrap_os(disk)
     _wrap_open(disk)
     _Vfs(disk)
     return disk
+
+
+def _wire_to(disk: Disk) -> Wire:
+    def send_or_not(piece: bytes, send: Send) -> None:
+        disk.do("write", "the server", lambda: send(piece), lambda: send(piece[: len(piece) // 2]))
+
+    return Wire(send_or_not)
 
 
 def _path_of(fd: int) -> str:

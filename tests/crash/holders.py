@@ -18,10 +18,10 @@ from holdfast import HoldfastError, LeaseHeld, Session, Store, open_store
 from holdfast.clock import boot_s
 from holdfast.store import presence
 from holdfast.store.driver import Append, Driver, Outcome
+from tests.stores import open_driver
 
 from .acks import Acks
 from .warm import Line, die_with_parent
-from .workload import open_driver
 
 SESSION = "fought-over"
 _CLONE_NEWPID = 0x20000000

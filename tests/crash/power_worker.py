@@ -23,9 +23,10 @@ import holdfast.session.session
 from holdfast import Session, Store, open_store
 from holdfast.store.driver import Driver, HeadFilter
 from holdfast.store.journal import Journal
+from tests.stores import open_driver
 
 from .check import find_damage, find_problems
-from .workload import KEYFRAME_LINES, open_driver
+from .workload import KEYFRAME_LINES
 
 WORKERS = 4
 _MARK = re.compile(rb"\bop (\d+)\.")

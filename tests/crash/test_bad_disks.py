@@ -16,11 +16,11 @@ import pytest
 from holdfast import LeaseHeld, Session, Store, StoreFailed, open_store
 from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
 from holdfast.store.memory import MemoryDriver
+from tests.stores import on_files, open_driver
 
 from . import faults
 from .acks import Acks
 from .warm import Line, Warm
-from .workload import open_driver
 from .writers import look
 
 MUCH = "during " * 10_000
@@ -183,6 +183,7 @@ async def _read_texts(url: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", TROUBLES)
+@on_files
 def test_a_bad_disk_is_one_clear_error_and_then_over(
     warm: Warm, url: str, quick_path: Path, name: str
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_bad_disk_is_one_clear_error_and_then_over(
 
 
 @pytest.mark.parametrize("name", TROUBLES)
+@on_files
 def test_dying_with_a_bad_disk_loses_nothing(warm: Warm, url: str, quick_path: Path, name: str) -> None:
     """What was acknowledged before is there; what was not is there whole, once, or not at all."""
     acks = str(quick_path / "acks")
@@ -225,12 +227,14 @@ async def _leave_in_trouble(url: str, disk: faults.Disk) -> list[str]:
         return await _complain(lambda: session.__aexit__(None, None, None))
 
 
+@on_files
 def test_who_could_not_say_goodbye_is_found_dead_at_once(warm: Warm, url: str) -> None:
     """Neither the lease nor the heartbeat could be taken back: the lock tells, as after a kill."""
     assert warm.call(leave_in_trouble, url)
     assert warm.call(read_texts, url) == {"a": ["before"]}
 
 
+@on_files
 def test_a_limit_on_file_sizes_is_one_clear_error_and_then_over(
     warm: Warm, url: str, quick_path: Path
 ) -> None:
@@ -242,6 +246,7 @@ def test_a_limit_on_file_sizes_is_one_clear_error_and_then_over(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+@on_files
 def test_a_full_disk_is_one_clear_error_and_then_over(warm: Warm, scheme: str, quick_path: Path) -> None:
     """The same on a file system that is really full."""
     small = quick_path / "small"
@@ -287,9 +292,11 @@ class LandingDriver:
             raise StoreFailed("the connection was lost, the commit was not")
 
 
-@pytest.fixture(params=["memory", "dir", "sqlite"])
+@pytest.fixture(params=["memory", "dir", "sqlite", "postgresql"])
 def landing(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """Every driver."""
+    if request.param == "postgresql":
+        request.getfixturevalue("postgres")
     driver = MemoryDriver() if request.param == "memory" else open_driver(f"{request.param}:{tmp_path}/store")
     return LandingDriver(driver)
 

@@ -23,6 +23,7 @@ from holdfast import (
     open_store,
 )
 from holdfast.store.sqlite.connections import migrations
+from tests.stores import on_files
 
 from .warm import Line, Warm
 
@@ -126,6 +127,7 @@ EDITS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
+@on_files
 async def test_an_edited_line_is_found(scheme: str, tmp_path: Path, edit: str) -> None:
     """By its place; the other sessions are as they were, and nothing is changed."""
     path, url = tmp_path / "store", f"{scheme}:{tmp_path}/store"
@@ -280,6 +282,7 @@ async def _fill_and_copy(url: str, folder: Path, *, shared: bool) -> None:
         shutil.copytree(source, folder, dirs_exist_ok=True, ignore=ignored)
 
 
+@on_files
 @pytest.mark.parametrize("left", ["closed", "killed", "killed and moved"])
 def test_a_directory_that_cannot_be_written_can_be_looked_at_and_is_one_clear_error_to_who_writes(
     warm: Warm, scheme: str, left: str, tmp_path: Path

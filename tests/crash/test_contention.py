@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import open_driver
+
 from .warm import Line, Warm
-from .workload import open_driver
 from .writers import look, write_and_reopen
 
 PROCESSES = 8

@@ -6,7 +6,6 @@ others look at what it left, go on with the work, and look again.
 
 import os
 import random
-import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,11 +13,13 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.stores import copy_store, on_every_driver, open_driver, remove_store
+
 from . import faults
 from .acks import Acks, read_acks
 from .check import find_damage, find_leftovers, find_problems
 from .warm import Line, Warm
-from .workload import STAGES, Life, open_driver
+from .workload import STAGES, Life
 
 WHENS: Sequence[faults.When] = ("before", "half")
 
@@ -90,7 +91,7 @@ class Campaign:
         start.mkdir()
         for until in ends:
             end = self._folder / f"end-{until}"
-            shutil.copytree(start, end)
+            copy_store(start, end)
             changes = tuple(self._warm.call(live, *self._names(end), until))
             parts.append(Part(start, until, changes))
             start = end
@@ -110,7 +111,7 @@ class Campaign:
 
     def _try(self, number: int, part: Part, deaths: Sequence[Death]) -> int:
         folder = self._folder / f"trial-{number}"
-        shutil.copytree(part.start, folder)
+        copy_store(part.start, folder)
         names = self._names(folder)
         died = 0
         for death in deaths:
@@ -122,7 +123,7 @@ class Campaign:
             problems = child.outcome()
             assert not problems, f"{part}, {deaths}: {problems!r}"
             assert isinstance(problems, list), "the child was killed by somebody else"
-        shutil.rmtree(folder)
+        remove_store(folder)
         return died
 
 
@@ -151,6 +152,7 @@ def campaign(warm: Warm, scheme: str, quick_path: Path) -> Campaign:
     return Campaign(warm, scheme, quick_path)
 
 
+@on_every_driver
 def test_a_kill_at_a_write_loses_nothing(campaign: Campaign, seed: int) -> None:
     """At some of the writes, others each time: what was acknowledged is there, whole, and the work is
     finished by whoever comes next."""

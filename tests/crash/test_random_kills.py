@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import on_every_driver
+
 from .acks import read_acks
 from .warm import Child, Warm, poll
 from .writers import SHARED, look, write
@@ -47,6 +49,7 @@ def _run(warm: Warm, scheme: str, folder: Path, seed: int, kills: int) -> None:
     print(f"{kills} kills, {turns} turns by those who survived, {len(promises)} promises kept")
 
 
+@on_every_driver
 def test_kills_at_random_times_lose_nothing(warm: Warm, scheme: str, quick_path: Path, seed: int) -> None:
     """Everything that any of them acknowledged is there, every chain holds, and work goes on."""
     _run(warm, scheme, quick_path, seed, kills=50)

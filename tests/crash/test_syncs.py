@@ -12,11 +12,12 @@ import anyio
 import anyio.to_thread
 
 from holdfast import Session, StoreFailed, open_store
+from tests.stores import open_driver
 
 from . import faults
 from .acks import Acks
 from .warm import Line, Warm
-from .workload import BLOB_DIGEST, Life, open_driver
+from .workload import BLOB_DIGEST, Life
 
 
 class Cleanliness:

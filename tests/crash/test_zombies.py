@@ -11,6 +11,7 @@ import pytest
 from holdfast import Fenced, open_store
 from holdfast.ids import HolderId, SessionId
 from holdfast.store.memory import MemoryDriver
+from tests.stores import on_every_driver
 
 from .holders import SESSION, WRITING, find_life, hold, read_journal
 from .warm import Child, Warm, poll
@@ -59,6 +60,7 @@ def _zombie_wakes_up(warm: Warm, url: str, acks: Path, order: str) -> None:
 
 
 @pytest.mark.parametrize("order", STOPS)
+@on_every_driver
 def test_not_a_line_of_a_zombie_is_accepted(warm: Warm, url: str, quick_path: Path, order: str) -> None:
     """It is stopped, somebody takes over after the term, it goes on: it is told `Fenced`, whatever it
     tries, and the journal is as it was."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import anyio
@@ -40,9 +39,8 @@ from holdfast import (
 from holdfast.entries import StateSet
 from holdfast.ids import SessionId
 from holdfast.session.lease import append_to
-from holdfast.store.directory import DirectoryDriver
 from holdfast.store.driver import Append, ClaimChange, Done, Driver
-from holdfast.store.sqlite import SqliteDriver
+from tests.stores import open_driver
 
 from .acks import Acks
 
@@ -54,12 +52,6 @@ BLOB: Final = b"a picture, say" * 100
 BLOB_DIGEST: Final = hashlib.sha256(BLOB).hexdigest()
 KEYFRAME_LINES: Final = 12
 """So that a short life has keyframes."""
-
-
-def open_driver(url: str) -> Driver:
-    """The driver that the URL names."""
-    scheme, _, path = url.partition(":")
-    return DirectoryDriver(Path(path)) if scheme == "dir" else SqliteDriver(Path(path))
 
 
 class Life:

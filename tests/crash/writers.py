@@ -12,11 +12,12 @@ import anyio.to_thread
 
 import holdfast.session.session
 from holdfast import LeaseHeld, NotFound, Session, Store, open_store
+from tests.stores import open_driver
 
 from .acks import Acks, read_acks
 from .check import find_damage, find_problems
 from .warm import Line
-from .workload import KEYFRAME_LINES, open_driver
+from .workload import KEYFRAME_LINES
 
 SHARED = ("shared-0", "shared-1", "shared-2")
 

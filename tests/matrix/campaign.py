@@ -4,13 +4,14 @@ others, who may be killed as well."""
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+
+from tests.stores import copy_store, remove_store
 
 from ..crash.warm import Warm
 from . import scenarios
@@ -68,7 +69,7 @@ class Campaign:
         phases: list[Any] = []
         for who in self._turns():
             start = folder.with_name(f"{folder.name}-{len(phases)}")
-            shutil.copytree(folder, start)
+            copy_store(folder, start)
             outcome = self._play(folder, scenario, who, None)
             assert isinstance(outcome, dict), f"{scenario} in rehearsal: {outcome!r}"
             assert not outcome["problems"], f"{scenario} in rehearsal: {outcome['problems']}"
@@ -104,21 +105,21 @@ class Campaign:
     def _try(self, death: Death, again: Again) -> None:
         folder = self._new_folder()
         left = folder.with_name(f"{folder.name}-left")
-        shutil.copytree(death.phase.start, folder, dirs_exist_ok=True)
+        copy_store(death.phase.start, folder)
         if not self._die(folder, death, death.phase.who, death.point):
             return
-        shutil.copytree(folder, left)
+        copy_store(folder, left)
         recovery = self._finish(folder, death, [death.point])
         for point in again(death, recovery):
             # In the same place: the store remembers where the lock of the dead is.
-            shutil.rmtree(folder)
-            shutil.copytree(left, folder)
+            remove_store(folder)
+            copy_store(left, folder)
             if self._die(folder, death, self._live, point):
                 with self._lock:
                     self.pairs += 1
                 self._finish(folder, death, [death.point, point])
-        shutil.rmtree(folder)
-        shutil.rmtree(left)
+        remove_store(folder)
+        remove_store(left)
 
     def _die(self, folder: Path, death: Death, who: Callable[..., Any], point: Point) -> bool:
         outcome = self._play(folder, death.scenario, who, point)

@@ -18,9 +18,7 @@ import anyio.to_thread
 
 import holdfast.session.session
 from holdfast import Message, Registry, Result, Run, Session, Store, ToolCall, open_store
-from holdfast.store.directory import DirectoryDriver
-from holdfast.store.driver import Driver
-from holdfast.store.sqlite import SqliteDriver
+from tests.stores import open_driver
 
 from . import boundaries, toolbox
 from .boundaries import Point
@@ -126,11 +124,6 @@ T = TypeVar("T")
 Report: TypeAlias = dict[str, Any]
 
 
-def open_driver(scheme: str, folder: Path) -> Driver:
-    """The driver of a trial's store."""
-    return DirectoryDriver(folder / "store") if scheme == "dir" else SqliteDriver(folder / "store")
-
-
 def open_life(folder: str, scheme: str, act: Callable[[Life], Awaitable[T]], **options: Any) -> T:
     """Act in the store and the world of this folder."""
     place = Path(folder)
@@ -141,7 +134,7 @@ def open_life(folder: str, scheme: str, act: Callable[[Life], Awaitable[T]], **o
     setattr(holdfast.session.session, "KEYFRAME_LINES_MIN", KEYFRAME_LINES)  # noqa: B010
 
     async def main() -> T:
-        driver = await anyio.to_thread.run_sync(open_driver, scheme, place)
+        driver = await anyio.to_thread.run_sync(open_driver, f"{scheme}:{place}/store")
         boundaries.install(driver)
         async with open_store(driver, linger_s=LINGER_S, **options) as store:
             return await act(Life(store, world, place))

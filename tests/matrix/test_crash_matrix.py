@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import on_every_driver
+
 from ..crash.warm import Warm
 from .boundaries import Point
 from .campaign import Campaign, Death
@@ -35,6 +37,7 @@ def _some(seed: int, death: Death, recovery: Sequence[Point], often: float) -> S
     return [choose.choice(recovery)] if recovery and choose.random() < often else []
 
 
+@on_every_driver
 def test_a_kill_at_a_boundary_loses_nothing_and_repeats_nothing(campaign: Campaign, seed: int) -> None:
     """At some boundary of every scenario, another each time; and again at one of the recovery's."""
     choose = random.Random(seed)

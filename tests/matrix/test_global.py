@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.stores import on_every_driver
+
 from ..crash.warm import Warm
 from .boundaries import Point
 from .person import answer
@@ -49,6 +51,7 @@ def _race(warm: Warm, scheme: str, folder: Path, races: int) -> None:
     print(f"{scheme}: {races} races, of which the first process won {won.count('a')}")
 
 
+@on_every_driver
 def test_two_processes_race_and_one_executes(warm: Warm, scheme: str, quick_path: Path) -> None:
     """Both want it at the same moment, each in a session of its own: one does it, the other waits for the
     outcome and gets it."""

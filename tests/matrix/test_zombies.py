@@ -8,6 +8,7 @@ rules out whatever takes no longer than the tool's `timeout_s`.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.stores import POSTGRES
 
 from ..crash.warm import Warm
 from .boundaries import Point
@@ -61,7 +64,8 @@ class Graveyard:
         self, *tools: str, stop: Callable[[str], Point], heartbeat_first: bool = False
     ) -> list[Case]:
         """One zombie per tool and driver, side by side: they mostly wait."""
-        kinds = [(scheme, tool) for scheme in ("dir", "sqlite") for tool in tools]
+        schemes = ("dir", "sqlite", *(["postgresql"] if POSTGRES in os.environ else []))
+        kinds = [(scheme, tool) for scheme in schemes for tool in tools]
         with ThreadPoolExecutor(len(kinds)) as lanes:
             cases = [
                 lanes.submit(self._raise, scheme, tool, stop(tool), heartbeat_first) for scheme, tool in kinds

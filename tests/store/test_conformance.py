@@ -1,13 +1,18 @@
 """Every driver keeps every promise of the contract."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from weakref import WeakValueDictionary
+
+import pytest
 
 from holdfast.store.directory import DirectoryDriver
 from holdfast.store.driver import Driver
 from holdfast.store.memory import MemoryDriver
+from holdfast.store.postgres import PostgresDriver
 from holdfast.store.sqlite import SqliteDriver
 from holdfast.testing import DriverSuite
+from tests.stores import drop, schema_of, server_url
 
 # What is in memory is gone with its driver; opening it again means the same object.
 _in_memory: WeakValueDictionary[Path, MemoryDriver] = WeakValueDictionary()
@@ -26,3 +31,13 @@ class TestDirectory(DriverSuite):
 class TestSqlite(DriverSuite):
     def make_driver(self, tmp_path: Path) -> Driver:
         return SqliteDriver(tmp_path / "store.db")
+
+
+class TestPostgres(DriverSuite):
+    @pytest.fixture(autouse=True)
+    def _server(self, postgres: str, tmp_path: Path) -> Iterator[None]:
+        yield
+        drop([schema_of(tmp_path)])
+
+    def make_driver(self, tmp_path: Path) -> Driver:
+        return PostgresDriver(server_url(schema_of(tmp_path)))

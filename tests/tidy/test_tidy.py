@@ -41,7 +41,7 @@ LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in name
 LAYER_OF_PACKAGE = len(LAYERS) - 1
 
 # `store/sqlite.py`, `store/sqlite_schema.py` and everything in `store/sqlite/` belong to one driver.
-DRIVERS = ("memory", "directory", "sqlite")
+DRIVERS = ("memory", "directory", "sqlite", "postgres")
 
 LINES_MAX = 450
 NAMELESS = {"utils", "helpers", "common", "manager", "misc"}

@@ -21,7 +21,7 @@ from holdfast.store.url import find_driver
         ("SQLite:agents.db", "did you mean 'sqlite:agents.db'"),
         ("directory:agents", "did you mean 'dir:agents'"),
         ("memroy:", "did you mean 'memory:'"),
-        ("redis://localhost", "known are memory:, dir:PATH and sqlite:PATH"),
+        ("redis://localhost", "known are memory:, dir:PATH, sqlite:PATH and postgresql://"),
         (":agents", "unknown scheme ''"),
         ("memory:agents.db", "memory: takes no path; for a file write 'sqlite:agents.db'"),
         ("sqlite:", "has no path; write for example 'sqlite:agents.db'"),

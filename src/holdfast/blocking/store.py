@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal
 
 from ..diff import Diff
@@ -23,7 +22,7 @@ from ..session.claim import OperationVerdict
 from ..session.collect import Collected
 from ..session.fleet import WorkerInfo
 from ..store.blobs.home import BlobHome
-from ..store.driver import Driver
+from ..store.url import Place
 from ..values import Codec
 from .loop import Loop, start_loop
 from .session import Session
@@ -31,10 +30,11 @@ from .session import Session
 
 @contextmanager
 def open_store(
-    url: str | Path | Driver | None = None,
+    url: Place | None = None,
     *,
     blobs: str | BlobHome | None = None,
     create: bool = True,
+    schema: str | None = None,
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,
     codecs: Iterable[Codec] = (),
@@ -46,6 +46,7 @@ def open_store(
         url,
         blobs=blobs,
         create=create,
+        schema=schema,
         lease_s=lease_s,
         linger_s=linger_s,
         codecs=codecs,

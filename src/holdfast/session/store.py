@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
@@ -34,7 +33,7 @@ from ..store.blobs.url import OpenHome, find_home
 from ..store.driver import Driver, HeadFilter, RunCursor, RunLines, Tip
 from ..store.engine import Engine
 from ..store.journal import Journal
-from ..store.url import OpenDriver, find_driver
+from ..store.url import OpenDriver, Place, find_driver
 from ..values import Codec
 from .answers import Answered, Doubt, decide, open_doubts, resolve, resolve_operation
 from .cadence import Cadence
@@ -51,28 +50,32 @@ log = logging.getLogger("holdfast")
 
 
 def open_store(
-    url: str | Path | Driver | None = None,
+    url: Place | None = None,
     *,
     blobs: str | BlobHome | None = None,
     create: bool = True,
+    schema: str | None = None,
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,
     codecs: Iterable[Codec] = (),
     inline_bytes: int | None = INLINE_BYTES,
     result_chars: int | None = RESULT_CHARS,
 ) -> Store:
-    """The store that `url` names: `memory:`, `dir:PATH`, `sqlite:PATH`, a `Path` (SQLite) or a driver.
+    """The store that `url` names: `memory:`, `dir:PATH`, `sqlite:PATH` or `postgresql://…`; or a `Path`
+    (SQLite), a `psycopg_pool.ConnectionPool` (PostgreSQL), a driver.
 
     Without a URL, `HOLDFAST_STORE` is read. Use it as `async with open_store(…) as store`. `blobs` is the
     home of large content, by default the store's own. With `create=False`, a store that is not there is
-    `NotFound` instead of being made. `lease_s` is how long a silent process is believed alive; `linger_s` how
-    long a line that nobody waits for may stay in memory. Binary content of `inline_bytes` or more, and the
-    text of a tool's result beyond `result_chars`, is kept as a blob; None keeps it in the journal.
+    `NotFound` instead of being made. `schema` is where PostgreSQL has the tables (`holdfast`). `lease_s` is
+    how long a silent process is believed alive; `linger_s` how long a line that nobody waits for may stay in
+    memory. Binary content of `inline_bytes` or more, and the text of a tool's result beyond `result_chars`,
+    is kept as a blob; None keeps it in the journal.
     """
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
     sizes = Sizes(inline_bytes=inline_bytes, result_chars=result_chars)
-    open_driver, open_home = find_driver(url, create=create), find_home(blobs, create=create)
+    open_driver = find_driver(url, create=create, schema=schema)
+    open_home = find_home(blobs, create=create)
     return Store(
         lambda: _open_both(open_driver, open_home),
         lambda driver, home: Engine(

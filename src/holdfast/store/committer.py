@@ -23,7 +23,7 @@ import anyio
 from anyio.lowlevel import current_token
 
 from ..codec import Sealed
-from ..errors import Closed, Fenced, HoldfastError, NotFound, StoreFailed
+from ..errors import Closed, Fenced, HoldfastError, NotFound, StoreFailed, StoreUnreachable
 from ..head import Head
 from ..ids import SessionId
 from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, LINGER_S
@@ -214,6 +214,8 @@ class Committer:
     def _write(self, batch: list[tuple[Channel, Append]]) -> None:
         try:
             outcomes: list[Outcome | HoldfastError] = list(self._driver.commit([item for _, item in batch]))
+        except StoreUnreachable as error:  # It is no session's trouble, and trying each would take for ever.
+            outcomes = [error] * len(batch)
         except Exception:  # One session's trouble must not be everybody's, nor end this thread.
             outcomes = [self._write_one(item) for _, item in batch]
         with self._wake:

@@ -177,15 +177,16 @@ class Presence:
             # A holder beats before it takes a lease, and is forgotten only when it has ended.
             return Life(False, ended=True)
         record = read_record(beat)
+        here = record.boot is not None and record.boot == boot_id()
+        if here and record.lock is not None and _KernelLock.is_free(record.lock, holder):
+            with suppress(HoldfastError):  # Who cannot write can look all the same.
+                # The record first: without its lock, it could not be told from a living one's.
+                self._driver.retire(holder)
+                _KernelLock.discard(record.lock)
+            return Life(False, name=record.name, ended=True)
         if beat.age_s is not None:
             left_s = record.term_s - beat.age_s
-        elif record.boot is not None and record.boot == boot_id():
-            if record.lock is not None and _KernelLock.is_free(record.lock, holder):
-                with suppress(HoldfastError):  # Who cannot write can look all the same.
-                    # The record first: without its lock, it could not be told from a living one's.
-                    self._driver.retire(holder)
-                    _KernelLock.discard(record.lock)
-                return Life(False, name=record.name, ended=True)
+        elif here:
             left_s = record.beat_s + record.term_s - boot_s()
         else:
             return self._watch(record, beat.record)

