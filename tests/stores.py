@@ -11,7 +11,7 @@ import shutil
 from os import open as really_open
 from os import write as really_write
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import psycopg
@@ -77,15 +77,20 @@ def copy_store(source: Path, target: Path, name: str = "store") -> None:
         return
     old, new = schema_of(source / name), schema_of(target / name)
     open_driver(f"postgresql:{target / name}").close()
-    tables = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+    tables = """
+        SELECT table_name, array_agg(column_name::text) FROM information_schema.columns
+        WHERE table_schema = %s AND is_generated = 'NEVER'
+            AND table_name IN (SELECT tablename FROM pg_tables WHERE schemaname = table_schema)
+        GROUP BY table_name
+    """
     with connect() as connection, connection.transaction():
         connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(new, "store")))
-        for (table,) in connection.execute(tables, (new,)).fetchall():
-            connection.execute(
-                sql.SQL("INSERT INTO {} SELECT * FROM {}").format(
-                    sql.Identifier(new, str(table)), sql.Identifier(old, str(table))
-                )
-            )
+        found: Any = connection.execute(tables, (new,)).fetchall()
+        for table, columns in found:
+            names = sql.SQL(", ").join(map(sql.Identifier, columns))
+            copy = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}")
+            there, here = sql.Identifier(new, table), sql.Identifier(old, table)
+            connection.execute(copy.format(there, names, names, here))
 
 
 def remove_store(folder: Path) -> None:

@@ -162,8 +162,8 @@ def hold(
 
 
 async def _hold(line: Line, url: str, acks: Acks, lease_s: float, wait_s: float) -> float:
-    driver: Any = StoppingDriver(await anyio.to_thread.run_sync(open_driver, url))
     began_s = boot_s()
+    driver: Any = StoppingDriver(await anyio.to_thread.run_sync(open_driver, url))
     async with open_store(driver, lease_s=lease_s) as store:
         async with store.session(SESSION, wait_s=wait_s) as session:
             took_s = boot_s() - began_s

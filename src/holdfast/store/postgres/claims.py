@@ -10,6 +10,7 @@ from ..driver import ClaimChange, Claimed, Done, Outcome
 from .connections import Connection
 from .statements import Statements
 
+_MARK: Final = "\x01"
 _FIND: Final = "SELECT record FROM $schema.claims WHERE digest = %(digest)s"
 _ADD: Final = """
     INSERT INTO $schema.claims (digest, key, record) VALUES (%(digest)s, %(key)s, %(record)s)
@@ -31,12 +32,12 @@ def digest_of(key: str) -> str:
 
 def escape(text: str) -> str:
     """As it is stored: a text of PostgreSQL's can hold anything but a NUL."""
-    return text.replace("\1", "\1\1").replace("\0", "\10")
+    return text.replace(_MARK, _MARK + _MARK).replace("\0", _MARK + "0")
 
 
 def unescape(stored: str) -> str:
     """As it was given."""
-    return re.sub("\1([\10])", lambda found: "\0" if found[1] == "0" else "\1", stored)
+    return re.sub(f"{_MARK}(.)", lambda found: "\0" if found[1] == "0" else _MARK, stored)
 
 
 def find_claim(sql: Statements, connection: Connection, key: str) -> str | None:

@@ -7,7 +7,7 @@ it names the sums that it follows, so it lands once or finds itself there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,10 +29,12 @@ _LABEL_END = "\x1f"
 _GIVEN = """
     SELECT * FROM unnest(
         %(session)s, %(after)s, %(uid)s, %(origin)s, %(origin_uid)s, %(pinned)s, %(seq)s, %(sum)s,
-        %(status)s, %(parent)s, %(open_run)s, %(in_doubt)s, %(labels)s, %(head)s
+        %(status)s, %(parent)s, %(open_run)s, %(in_doubt)s, %(labels)s, %(holder)s, %(due)s, %(agent)s,
+        %(head)s, %(taken)s
     ) AS given (
         session, after, uid, origin, origin_uid, pinned, seq, sum,
-        status, parent, open_run, in_doubt, labels, head
+        status, parent, open_run, in_doubt, labels, holder, due, agent,
+        head, taken
     )
 """
 # Claims first, then sessions, both in order: two commits never wait for each other in a circle.
@@ -60,11 +62,28 @@ _CHOSEN = """
             )
     )
 """
+SET_HEAD = """
+    seq = {0}.seq, sum = {0}.sum, status = {0}.status, parent = {0}.parent, open_run = {0}.open_run,
+    in_doubt = {0}.in_doubt, labels = string_to_array({0}.labels, chr(31)), holder = {0}.holder,
+    due = {0}.due::timestamptz, agent = {0}.agent, head = {0}.head
+"""
+# What was posted by somebody whom this statement had to wait for is counted, but not yet to be seen.
+_SET_POSTED_AT = """,
+    posted_at = CASE
+        WHEN item.taken = 0 THEN old.posted_at
+        WHEN item.taken < old.posted THEN coalesce(
+            (
+                SELECT inbox.at FROM $schema.inbox
+                WHERE inbox.session = item.session AND inbox.number > item.taken
+                ORDER BY inbox.number LIMIT 1
+            ),
+            old.posted_at
+        )
+    END
+"""
 _MOVED = """
     UPDATE $schema.sessions AS old
-    SET seq = item.seq, sum = item.sum, status = item.status, parent = item.parent,
-        open_run = item.open_run, in_doubt = item.in_doubt, head = item.head,
-        labels = string_to_array(item.labels, chr(31))
+    SET {head}
     FROM item {locked}
     WHERE old.session = item.session AND old.sum = item.after
     RETURNING old.session, old.posted
@@ -77,10 +96,11 @@ _LOCKED = """
 """
 _CREATED = """
     INSERT INTO $schema.sessions
-        (session, uid, origin_uid, seq, sum, status, parent, open_run, in_doubt, labels, head)
+        (session, uid, origin_uid, seq, sum, status, parent, open_run, in_doubt,
+        labels, holder, due, agent, head)
     SELECT
         session, uid, origin_uid, seq, sum, status, parent, open_run, in_doubt,
-        string_to_array(labels, chr(31)), head
+        string_to_array(labels, chr(31)), holder, due::timestamptz, agent, head
     FROM item WHERE after IS NULL
     ORDER BY session
     ON CONFLICT (session) DO NOTHING
@@ -99,10 +119,9 @@ _KEYFRAMES = """
     ON CONFLICT (session) DO UPDATE SET body = excluded.body
 """
 _TAKEN = """
-    DELETE FROM $schema.inbox
-    USING unnest(%(taken_session)s, %(taken)s) AS taken (session, number)
-    WHERE inbox.session = taken.session AND inbox.number <= taken.number
-        AND taken.session IN (SELECT session FROM landed)
+    DELETE FROM $schema.inbox USING item
+    WHERE inbox.session = item.session AND inbox.number <= item.taken
+        AND item.session IN (SELECT session FROM landed)
 """
 _CLAIMS = """
     added AS (
@@ -134,36 +153,38 @@ class Commit:
 
     def __init__(self, sql: Statements, batch: Sequence[Append]) -> None:
         self._sql, self._batch = sql, batch
-        self._outcomes: dict[SessionId, Outcome] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        """By the place in the batch."""
         self._tries = 0
 
     def run(self, connection: Connection) -> Sequence[Outcome]:
         """Commit what is not decided yet. After a lost connection, call it again with another one."""
         self._tries += 1
         for part in _apart(self._batch):
-            waiting = [item for item in part if item.session not in self._outcomes]
+            waiting = {self._batch[place].session: place for place in part if place not in self._outcomes}
             if not waiting:
                 continue
-            for session, posted, _ in self._sql.rows(connection, *_statement(waiting)):
-                self._outcomes[SessionId(session)] = Done(posted)
-            left = [item for item in waiting if item.session not in self._outcomes]
-            if left:
-                self._explain(connection, left)
+            items = [self._batch[place] for place in waiting.values()]
+            for session, posted, _ in self._sql.rows(connection, *_statement(items)):
+                self._outcomes[waiting.pop(SessionId(session))] = Done(posted)
+            if waiting:
+                self._explain(connection, waiting.values())
         if len(self._outcomes) < len(self._batch):
             raise Collided("what stood in the way is gone")
-        return [self._outcomes[item.session] for item in self._batch]
+        return [self._outcomes[place] for place in range(len(self._batch))]
 
-    def _explain(self, connection: Connection, items: Sequence[Append]) -> None:
-        """Why items did not land; none, if it would land now."""
+    def _explain(self, connection: Connection, places: Collection[int]) -> None:
+        """Why items did not land; nothing, if one would land now."""
+        items = [self._batch[place] for place in places]
         find_tips = "SELECT session, sum, posted, uid FROM $schema.sessions WHERE session = ANY (%s)"
         names = {item.session for item in items} | {item.pin.origin for item in items if item.pin}
         tips = {row[0]: row[1:] for row in self._sql.rows(connection, find_tips, [Texts(names)])}
         keys = {change.key for item in items for change in item.claims}
         claims = {key: find_claim(self._sql, connection, key) for key in keys}
-        for item in items:
+        for place, item in zip(places, items, strict=True):
             outcome = self._decide(item, tips, claims)
             if outcome is not None:
-                self._outcomes[item.session] = outcome
+                self._outcomes[place] = outcome
 
     def _decide(
         self, item: Append, tips: Mapping[str, Sequence[Any]], claims: Mapping[str, str | None]
@@ -194,6 +215,9 @@ def head_columns(heads: Sequence[Head]) -> dict[str, Texts | Numbers]:
         "open_run": Texts(head.open_run for head in heads),
         "in_doubt": Numbers(head.in_doubt for head in heads),
         "labels": Texts(_LABEL_END.join(encode_labels(head.labels)) for head in heads),
+        "holder": Texts(head.lease.holder if head.lease else None for head in heads),
+        "due": Texts(head.due.isoformat() if head.due else None for head in heads),
+        "agent": Texts(None if head.agent is None else escape(head.agent) for head in heads),
         "head": Texts(encode(head) for head in heads),
     }
 
@@ -203,19 +227,19 @@ def encode_labels(labels: Mapping[str, str]) -> list[str]:
     return [encode(label).decode() for label in labels.items()]
 
 
-def _apart(batch: Sequence[Append]) -> Iterable[Sequence[Append]]:
-    """A statement does not see what it writes itself: items that want the same claim follow each other."""
-    part: list[Append] = []
-    keys: set[str] = set()
-    for item in batch:
-        wanted = {change.key for change in item.claims}
-        if keys & wanted:
+def _apart(batch: Sequence[Append]) -> Iterable[Sequence[int]]:
+    """A statement does not see what it writes itself: items that want the same claim, or come from two who
+    believe that a session is theirs, follow each other."""
+    part: list[int] = []
+    taken: set[str] = set()
+    for place, item in enumerate(batch):
+        wanted = {f"session:{item.session}", *(f"claim:{change.key}" for change in item.claims)}
+        if taken & wanted:
             yield part
-            part, keys = [], set()
-        part.append(item)
-        keys |= wanted
-    if part:
-        yield part
+            part, taken = [], set()
+        part.append(place)
+        taken |= wanted
+    yield part
 
 
 def _statement(items: Sequence[Append]) -> tuple[str, dict[str, Texts | Numbers]]:
@@ -235,7 +259,9 @@ def _statement(items: Sequence[Append]) -> tuple[str, dict[str, Texts | Numbers]
     else:
         parts = [f"item AS MATERIALIZED ({_GIVEN})"]
     old, new = any(item.after is not None for item in items), any(item.after is None for item in items)
-    moved = _MOVED.format(locked=_LOCKED if len(items) > 1 else "")
+    takes = any(map(_taken, items))
+    head = SET_HEAD.format("item") + (_SET_POSTED_AT if takes else "")
+    moved = _MOVED.format(head=head, locked=_LOCKED if len(items) > 1 else "")
     if old and new:
         parts += [f"moved AS ({moved})", f"created AS ({_CREATED})"]
         parts.append("landed AS (SELECT * FROM moved UNION ALL SELECT * FROM created)")
@@ -247,10 +273,7 @@ def _statement(items: Sequence[Append]) -> tuple[str, dict[str, Texts | Numbers]
         values["frame_session"] = Texts(item.session for item in frames)
         values["frame"] = Texts(item.keyframe for item in frames)
         parts.append(f"kept AS ({_KEYFRAMES})")
-    takers = [item for item in items if item.head.taken and "inbox.taken" in item.kinds]
-    if takers:
-        values["taken_session"] = Texts(item.session for item in takers)
-        values["taken"] = Numbers(item.head.taken for item in takers)
+    if takes:
         parts.append(f"emptied AS ({_TAKEN})")
     if claims:
         parts.append(_CLAIMS)
@@ -261,6 +284,11 @@ def _statement(items: Sequence[Append]) -> tuple[str, dict[str, Texts | Numbers]
 
 def _escape_any(record: str | None) -> str | None:
     return None if record is None else escape(record)
+
+
+def _taken(item: Append) -> int:
+    """Up to which number inbox items are taken in with it; 0 if none is."""
+    return item.head.taken if "inbox.taken" in item.kinds else 0
 
 
 def _columns(items: Sequence[Append]) -> dict[str, Texts | Numbers]:
@@ -276,6 +304,7 @@ def _columns(items: Sequence[Append]) -> dict[str, Texts | Numbers]:
         "origin": Texts(item.pin.origin if item.pin else None for item in items),
         "origin_uid": Texts(item.pin.uid if item.pin else None for item in items),
         "pinned": Numbers(item.pin.seq if item.pin else 0 for item in items),
+        "taken": Numbers(map(_taken, items)),
         "line_session": Texts(session for session, _, _, _ in lines),
         "line_seq": Numbers(seq for _, seq, _, _ in lines),
         "kind": Texts(kind for _, _, kind, _ in lines),

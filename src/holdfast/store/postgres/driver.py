@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +14,10 @@ from ...ids import HolderId, SessionId
 from ..driver import (
     Append,
     Beat,
+    BlobRow,
     ClaimChange,
+    DueFilter,
+    FoundBlob,
     HeadFilter,
     InboxRow,
     Outcome,
@@ -26,6 +30,7 @@ from .arrays import Texts
 from .blobs import Blobs
 from .commit import Commit, encode_labels
 from .connections import Connections, OwnConnections, PoolConnections
+from .due import AGE, TIP, find_due, find_holders
 from .hints import Hints, channel_of
 from .schema import prepare
 from .statements import Statements
@@ -35,7 +40,6 @@ if TYPE_CHECKING:
 
 _decode_head = msgspec.json.Decoder(Head).decode
 
-_TIP: Final = "SELECT session, seq, sum, posted, head FROM $schema.sessions"
 _RUNS: Final = """
     SELECT
         $schema.readable(started.line) ->> 'at', started.session, started.seq, started.line,
@@ -55,11 +59,12 @@ _RUNS: Final = """
 """
 _POST: Final = """
     WITH counted AS (
-        UPDATE $schema.sessions SET posted = posted + 1 WHERE session = %(session)s RETURNING posted
+        UPDATE $schema.sessions SET posted = posted + 1, posted_at = coalesce(posted_at, clock_timestamp())
+        WHERE session = %(session)s RETURNING posted
     ),
     posted AS (
-        INSERT INTO $schema.inbox (session, number, item)
-        SELECT %(session)s, posted, %(item)s FROM counted
+        INSERT INTO $schema.inbox (session, number, item, at)
+        SELECT %(session)s, posted, %(item)s, clock_timestamp() FROM counted
     )
     SELECT posted, $durable, pg_notify(%(channel)s, %(session)s) FROM counted
 """
@@ -110,7 +115,7 @@ class PostgresDriver:
         return [row[0].encode() for row in self._look(query, [session, after, limit])]
 
     def find_tip(self, session: SessionId) -> Tip | None:
-        rows = self._look(f"{_TIP} WHERE session = %s", [session])
+        rows = self._look(f"{TIP} WHERE session = %s", [session])
         return _tip(rows[0]) if rows else None
 
     def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
@@ -130,8 +135,14 @@ class PostgresDriver:
             # With the index's own condition: or else it is not used.
             where.append("labels @> %(labels)s AND labels <> '{}'")
             values["labels"] = Texts(encode_labels(wanted.labels))
-        query = f"{_TIP} WHERE {' AND '.join(where)} ORDER BY session LIMIT %(limit)s"
+        query = f"{TIP} WHERE {' AND '.join(where)} ORDER BY session LIMIT %(limit)s"
         return [_tip(row) for row in self._look(query, values)]
+
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        return [
+            _tip(row)
+            for row in self._db.again(lambda connection: find_due(self._sql, connection, wanted, limit))
+        ]
 
     def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
         at, name, seq = after or ("", "", 0)
@@ -180,12 +191,11 @@ class PostgresDriver:
         return {SessionId(session): posted for session, posted in self._look(_BEAT, values)}
 
     def find_beat(self, holder: HolderId) -> Beat | None:
-        query = """
-            SELECT record, extract(epoch FROM clock_timestamp() - beat_at)::float8
-            FROM $schema.holders WHERE holder = %s
-        """
-        rows = self._look(query, [holder])
+        rows = self._look(f"SELECT record, {AGE} FROM $schema.holders WHERE holder = %s", [holder])
         return Beat(rows[0][0].encode(), max(0.0, rows[0][1])) if rows else None
+
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        return self._db.again(lambda connection: find_holders(self._sql, connection))
 
     def retire(self, holder: HolderId) -> None:
         self._look("DELETE FROM $schema.holders WHERE holder = %s RETURNING $durable", [holder])
@@ -204,8 +214,17 @@ class PostgresDriver:
     def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
         self._blobs.put(digest, parts, info)
 
-    def find_blob(self, digest: str) -> tuple[bytes, Iterator[bytes]] | None:
+    def find_blob(self, digest: str) -> FoundBlob | None:
         return self._blobs.find(digest)
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        return self._blobs.list_rows(after, limit)
+
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        return self._blobs.remove(digest, put_before)
+
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        return self._blobs.sweep(begun_before)
 
     def close(self) -> None:
         self._hints.close()

@@ -14,21 +14,19 @@ from ...head import Head
 from ...ids import SessionId
 from ..driver import Conflict, Done, Outcome, hidden_name
 from .arrays import Numbers, Texts
-from .commit import head_columns
+from .commit import SET_HEAD, head_columns
 from .connections import Connection
 from .statements import Statements
 
 _REPLACE_HEAD = """
     UPDATE $schema.sessions AS old
-    SET seq = new.seq, sum = new.sum, status = new.status, parent = new.parent,
-        open_run = new.open_run, in_doubt = new.in_doubt, head = new.head,
-        labels = string_to_array(new.labels, chr(31))
+    SET {head}
     FROM unnest(
         %(session)s, %(seq)s, %(sum)s, %(status)s, %(parent)s, %(open_run)s, %(in_doubt)s, %(labels)s,
-        %(head)s
-    ) AS new (session, seq, sum, status, parent, open_run, in_doubt, labels, head)
+        %(holder)s, %(due)s, %(agent)s, %(head)s
+    ) AS new (session, seq, sum, status, parent, open_run, in_doubt, labels, holder, due, agent, head)
     WHERE old.session = new.session
-"""
+""".format(head=SET_HEAD.format("new"))
 _REPLACE_LINES = """
     UPDATE $schema.entries SET line = new.line
     FROM unnest(%(seq)s, %(line)s) AS new (seq, line)
@@ -86,12 +84,12 @@ def delete(sql: Statements, connection: Connection, session: SessionId, after: s
             sql.do(
                 connection, "DELETE FROM $schema.entries WHERE session = %s AND seq > %s", [session, needed]
             )
-            for table in ("entries", "sessions"):
-                sql.do(
-                    connection,
-                    f"UPDATE $schema.{table} SET session = %s WHERE session = %s",
-                    [hidden, session],
-                )
+            move = "UPDATE $schema.entries SET session = %s WHERE session = %s"
+            sql.do(connection, move, [hidden, session])
+            hide = """
+                UPDATE $schema.sessions SET session = %s, due = NULL, posted_at = NULL WHERE session = %s
+            """
+            sql.do(connection, hide, [hidden, session])
     return Done(posted)
 
 

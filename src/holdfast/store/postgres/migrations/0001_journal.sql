@@ -54,6 +54,11 @@ CREATE TABLE sessions (
     in_doubt bigint NOT NULL,
     unfinished boolean NOT NULL GENERATED ALWAYS AS (open_run IS NOT NULL OR in_doubt > 0) STORED,
     labels text[] NOT NULL,
+    -- Who has the lease, from when on there is something to do for whom, and when the oldest inbox item came.
+    holder text COLLATE "C",
+    due timestamptz,
+    agent text,
+    posted_at timestamptz,
     posted bigint NOT NULL DEFAULT 0,
     origin_uid text,
     head text NOT NULL
@@ -65,6 +70,10 @@ CREATE INDEX sessions_unfinished ON sessions (session) WHERE unfinished;
 CREATE INDEX sessions_parent ON sessions (parent, session) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_labels ON sessions USING gin (labels) WHERE labels <> '{}';
 
+-- What workers look for, by who has the lease, the longest due first.
+CREATE INDEX sessions_due ON sessions (coalesce(holder, ''), least(due, posted_at), session)
+WHERE due IS NOT NULL OR posted_at IS NOT NULL;
+
 CREATE TABLE keyframes (
     session text COLLATE "C" NOT NULL PRIMARY KEY,
     body text NOT NULL
@@ -74,6 +83,7 @@ CREATE TABLE inbox (
     session text COLLATE "C" NOT NULL,
     number bigint NOT NULL,
     item text NOT NULL,
+    at timestamptz NOT NULL,
     PRIMARY KEY (session, number)
 );
 
