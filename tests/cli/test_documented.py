@@ -110,6 +110,7 @@ JSON = {
     "diff": "diff done 1",
     "export": "export done",
     "stats": "stats",
+    "blobs": "blobs",
     "run": "run clerk.py Hello",
     "resume": "resume clerk.py --all",
     "submit": "submit done Hello",

@@ -6,7 +6,20 @@ import re
 
 from cyclopts import App, Group, Parameter
 
-from .commands import answers, branch, clean, compare, demo, drive, export, follow, listing, pending, send
+from .commands import (
+    answers,
+    blobs,
+    branch,
+    clean,
+    compare,
+    demo,
+    drive,
+    export,
+    follow,
+    listing,
+    pending,
+    send,
+)
 from .commands import completion as shells
 from .commands import show as showing
 from .commands import stats as counting
@@ -51,6 +64,7 @@ def make_app() -> App:
             compare.diff,
             export.export,
             counting.stats,
+            blobs.blobs,
         ),
         _DRIVE: (demo.demo, drive.run, drive.resume, send.submit, send.cancel),
         _ANSWER: (

@@ -23,6 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "holdfast export done --form jsonl",
     ),
     "stats": ("holdfast stats", "holdfast stats done killed --json"),
+    "blobs": ("holdfast blobs", "holdfast blobs gc", "holdfast blobs gc --remove --yes"),
     "submit": (
         'holdfast submit killed "Mind the gap" --key mail-17',
         "echo 'A long letter' | holdfast submit killed -",

@@ -26,7 +26,7 @@ def with_store(common: Common, work: Callable[[Store], Awaitable[T]], *, create:
     """Do something with the store that the options name."""
 
     async def main() -> T:
-        store = open_store(common.store, create=create)
+        store = open_store(common.store, blobs=common.blobs, create=create)
         try:
             await store.__aenter__()
         except NotFound as missing:

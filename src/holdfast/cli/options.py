@@ -31,6 +31,14 @@ class Common:
             "Commands that only read never make one.",
         ),
     ] = DEFAULT_STORE
+    blobs: Annotated[
+        str | None,
+        Parameter(
+            env_var="HOLDFAST_BLOBS",
+            group=_SHARED,
+            help="Where large content is kept, if not in the store itself: dir:PATH, s3://bucket/prefix …",
+        ),
+    ] = None
     json: Annotated[bool, Parameter(group=_SHARED, help="One JSON object for programs. Times are UTC.")] = (
         False
     )

@@ -13,6 +13,7 @@ from ..entries import Entry
 from ..facts import Checkpoint, RunInfo
 from ..head import Head
 from ..messages import AnyMessage, ForeignMessage
+from ..session.blobs import Blob
 
 _NO_CONTENT = msgspec.Raw(b"null")
 
@@ -131,6 +132,19 @@ def shape_entry(entry: Entry) -> dict[str, Any]:
         "body": entry.body,
         "content": entry.content if entry.content is not None else _NO_CONTENT,
         "erased": entry.erased,
+    }
+
+
+def shape_blob(blob: Blob) -> dict[str, Any]:
+    """Bytes under their digest."""
+    return {
+        "digest": blob.digest,
+        "size": blob.size,
+        "media_type": blob.media_type,
+        "name": blob.name,
+        "metadata": blob.metadata,
+        "put_at": blob.put_at,
+        "sessions": blob.sessions,
     }
 
 

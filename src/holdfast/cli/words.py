@@ -16,6 +16,16 @@ def clock(at: datetime, now: datetime, *, seconds: bool = True) -> str:
     return time if there.date() == here.date() else f"{there:%Y-%m-%d} {time}"
 
 
+def size(bytes: int) -> str:
+    """How much that is, roughly."""
+    amount = float(bytes)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
 def ago(at: datetime, now: datetime) -> str:
     """How long since then, roughly."""
     s = max(0.0, (now - at).total_seconds())

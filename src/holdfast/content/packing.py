@@ -193,13 +193,14 @@ def pack_result(given: Given, sizes: Sizes, *, homeless: bool = False) -> Packed
     """
     swap = Swap(None) if homeless else Swap(sizes.inline_bytes, sizes.result_chars)
     shown, value, full, chars = given.text, given.value, "", 0
-    is_long = sizes.result_chars is not None and len(shown) > sizes.result_chars
+    longest = len(shown) if sizes.result_chars is None else sizes.result_chars
+    is_long = len(shown) > longest
     if is_long and homeless:
-        shown, value = make_preview(given.text, None), swap.result(value)
+        shown, value = make_preview(given.text, longest, None), swap.result(value)
     elif is_long:
         data, chars = given.text.encode(), len(given.text)
         digest = swap.take(data, "text/plain; charset=utf-8")
-        full, shown = str(Reference(digest, "text")), make_preview(given.text, digest)
+        full, shown = str(Reference(digest, "text")), make_preview(given.text, longest, digest)
         if isinstance(value, str) and value == given.text:
             value = full
         elif not isinstance(value, str) and value is not None and _encode(value) == data:
@@ -217,9 +218,10 @@ def pack_result(given: Given, sizes: Sizes, *, homeless: bool = False) -> Packed
     return PackedResult(_encode(content), shown, tuple(swap.pieces.values()))
 
 
-def make_preview(text: str, digest: str | None) -> str:
+def make_preview(text: str, longest: int, digest: str | None) -> str:
     """The beginning and the end of a text, and how to see the rest, if it is kept."""
-    head, tail = text[:RESULT_HEAD_CHARS], text[-RESULT_TAIL_CHARS:]
+    tail_chars = min(RESULT_TAIL_CHARS, longest // 4)
+    head, tail = text[: min(RESULT_HEAD_CHARS, longest // 2)], text[len(text) - tail_chars :]
     left_out = len(text) - len(head) - len(tail)
     kept = "" if digest is None else f" Blob {digest[:16]} has all of it: read_result shows more"
     return f"{head}\n[… {left_out:,} of {len(text):,} characters are left out here.{kept} …]\n{tail}"

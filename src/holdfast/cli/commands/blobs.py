@@ -1,0 +1,120 @@
+"""`holdfast blobs`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ..options import DEFAULTS, Common, Yes
+
+if TYPE_CHECKING:
+    from ...session.collect import Collected
+    from ...session.store import Store
+
+_HOUR_S = 3600.0
+
+
+def blobs(
+    action: Annotated[Literal["list", "gc"], Parameter(help="list, unless you say gc.")] = "list",
+    /,
+    *,
+    remove: bool = False,
+    grace: Annotated[float, Parameter(help="Hours that a blob must be old; 24 if you do not say.")] = 24,
+    alone: bool = False,
+    yes: Yes = False,
+    common: Common = DEFAULTS,
+) -> None:
+    """List blobs with who refers to them, or collect those that nobody refers to.
+
+    Blobs are large content that is kept apart from the journals. `gc` only says what it would remove; with
+    --remove it does so, and asks first. What a session, an earlier version, a fork or an inbox refers to
+    always stays.
+
+    Parameters
+    ----------
+    remove
+        With gc: remove them.
+    alone
+        Nobody else has the store open: then the grace may be shorter than half an hour.
+    """
+    from ..opening import with_store
+
+    if action == "list":
+        with_store(common, lambda store: _list(store, common))
+        return
+    found = with_store(common, lambda store: _collect(store, grace, alone, dry_run=True))
+    if remove and found.orphans:
+        _ask(found, yes)
+        found = with_store(common, lambda store: _collect(store, grace, alone, dry_run=False))
+    _tell(found, common)
+
+
+async def _collect(store: Store, grace: float, alone: bool, *, dry_run: bool) -> Collected:
+    return await store.collect_blobs(grace_s=grace * _HOUR_S, dry_run=dry_run, alone=alone)
+
+
+def _ask(found: Collected, yes: bool) -> None:
+    from ..console import confirm
+    from ..words import count, size
+
+    what = f"{count(len(found.orphans), 'blob')} ({size(found.size)})"
+    confirm(f"Remove {what} that nobody refers to? This cannot be undone.", yes=yes)
+
+
+async def _list(store: Store, common: Common) -> None:
+    from ...clock import utc_now
+    from ..console import make_table, print_json, say, stdout
+    from ..shapes import shape_blob
+    from ..words import ago, count, size
+
+    found = [blob async for blob in store.blobs(sessions=True)]
+    total = sum(blob.size for blob in found)
+    if common.json:
+        print_json({"blobs": [shape_blob(blob) for blob in found], "bytes": total})
+        return
+    if found:
+        table = make_table("blob", "size>", "type…", "name…", "put>", "sessions…")
+        for blob in found:
+            put = ago(blob.put_at, utc_now()) if blob.put_at is not None else ""
+            table.add_row(
+                blob.digest[:16],
+                size(blob.size),
+                blob.media_type,
+                blob.name or "",
+                put,
+                ", ".join(blob.sessions) or "nobody",
+            )
+        stdout().print(table)
+    say(f"{count(len(found), 'blob')}, {size(total)}" if found else "no blobs")
+
+
+def _tell(found: Collected, common: Common) -> None:
+    from ..console import make_table, print_json, say, stdout
+    from ..shapes import shape_blob
+    from ..words import count, size
+
+    if common.json:
+        print_json(
+            {
+                "orphans": [shape_blob(blob) for blob in found.orphans],
+                "bytes": found.size,
+                "removed": found.removed,
+                "referred": found.referred,
+                "recent": found.recent,
+                "uploads": found.uploads,
+            }
+        )
+        return
+    if found.orphans:
+        table = make_table("blob", "size>", "type…", "name…")
+        for blob in found.orphans:
+            table.add_row(blob.digest[:16], size(blob.size), blob.media_type, blob.name or "")
+        stdout().print(table)
+    did = "removed" if found.removed else "nobody refers to"
+    say(
+        f"{did} {count(len(found.orphans), 'blob')}, {size(found.size)}; {found.referred} are referred to, "
+        f"{found.recent} are too recent"
+    )
+    if found.orphans and not found.removed:
+        say(f"nothing was removed: holdfast blobs gc --remove{common.again}")
