@@ -104,9 +104,6 @@ BLOB_GRACE_MIN_S = 1800.0
 BLOB_KNOWN_S = 300.0
 """For how long a process relies on a blob that it has put: much shorter than any grace."""
 
-BLOB_LINK_S = 3600.0
-"""How long a link to a blob is good: a provider reads it while it answers."""
-
 BLOB_THREADS = 4
 """Blobs that are written or read at once, apart from the store's threads: a slow upload must not keep others
 from reading their sessions."""
@@ -248,3 +245,6 @@ ADAPTER_CACHE_BYTES = 64 << 20
 
 ADAPTER_SEEN_MAX = 100_000
 """Threads of which a saver remembers up to where it has read them."""
+
+BLOB_URL_S = 3600.0
+"""How long a signed URL is good: a provider reads it while it answers."""

@@ -74,6 +74,7 @@ from .session.session import Session
 from .session.store import Store, open_store
 from .store.blobs.home import BlobContext, BlobHome, ListedBlob, StoredBlob
 from .store.blobs.url import open_home
+from .store.blobs.urls import PresignedUrls
 from .store.driver import Driver
 from .store.presence import Duty
 from .tools.context import ToolContext
@@ -148,6 +149,7 @@ __all__ = [
     "Plan",
     "PlanStep",
     "Policy",
+    "PresignedUrls",
     "Price",
     "Problem",
     "Prompt",

@@ -22,6 +22,7 @@ from ..session.claim import OperationVerdict
 from ..session.collect import Collected
 from ..session.fleet import WorkerInfo
 from ..store.blobs.home import BlobHome
+from ..store.blobs.urls import PublicUrls
 from ..store.url import Place
 from ..values import Codec
 from .loop import Loop, start_loop
@@ -33,6 +34,7 @@ def open_store(
     url: Place | None = None,
     *,
     blobs: str | BlobHome | None = None,
+    blob_urls: PublicUrls | None = None,
     create: bool = True,
     schema: str | None = None,
     lease_s: float = LEASE_TERM_S,
@@ -45,6 +47,7 @@ def open_store(
     opening = async_store.open_store(
         url,
         blobs=blobs,
+        blob_urls=blob_urls,
         create=create,
         schema=schema,
         lease_s=lease_s,
@@ -239,6 +242,10 @@ class Store:
     def workers(self) -> Iterator[WorkerInfo]:
         """Who works on the store's sessions, with what they last told of themselves."""
         return self._loop.iterate(self._store.workers())
+
+    def find_blob_url(self, reference: str) -> str | None:
+        """A URL at which the world can read the blob, if there is one."""
+        return self._loop.wait(self._store.find_blob_url(reference))
 
     def clean(
         self, session: str, *, transcript: bool = True, checkpoints: bool = True, wait_s: float = 0

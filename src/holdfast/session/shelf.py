@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
+from ..content.references import get_digest
 from ..limits import BLOB_GRACE_S, PAGE_ROWS
 from ..messages import Media
 from ..store.blobs.home import BlobContext
@@ -50,6 +51,13 @@ class Shelf(ABC):
         the end if its bytes are others by now.
         """
         yield await open_blob(self._engine, reference)
+
+    async def find_blob_url(self, reference: str) -> str | None:
+        """A URL at which the world can read the blob; None if it is not there, or there is none for it.
+
+        What `blob_urls` says, or a signed URL where the home is an object store.
+        """
+        return await self._engine.blobs.link(get_digest(reference))
 
     async def read_blob(self, reference: str) -> AsyncIterator[bytes]:
         """The bytes of a blob, in parts."""

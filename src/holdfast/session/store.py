@@ -30,6 +30,7 @@ from ..limits import (
 from ..messages import ForeignMessage, Json, Message, as_message
 from ..store.blobs.home import BlobHome
 from ..store.blobs.url import OpenHome, find_home
+from ..store.blobs.urls import PublicUrls, check_urls
 from ..store.driver import Driver, HeadFilter, RunCursor, RunLines, Tip
 from ..store.engine import Engine
 from ..store.journal import Journal
@@ -53,6 +54,7 @@ def open_store(
     url: Place | None = None,
     *,
     blobs: str | BlobHome | None = None,
+    blob_urls: PublicUrls | None = None,
     create: bool = True,
     schema: str | None = None,
     lease_s: float = LEASE_TERM_S,
@@ -65,7 +67,8 @@ def open_store(
     (SQLite), a `psycopg_pool.ConnectionPool` (PostgreSQL), a driver.
 
     Without a URL, `HOLDFAST_STORE` is read. Use it as `async with open_store(…) as store`. `blobs` is the
-    home of large content, by default the store's own. With `create=False`, a store that is not there is
+    home of large content (a URL such as `s3://bucket/prefix`, or what `open_home` gave), by default the
+    store's own; `blob_urls` says how the world reaches it. With `create=False`, a store that is not there is
     `NotFound` instead of being made. `schema` is where PostgreSQL has the tables (`holdfast`). `lease_s` is
     how long a silent process is believed alive; `linger_s` how long a line that nobody waits for may stay in
     memory. Binary content of `inline_bytes` or more, and the text of a tool's result beyond `result_chars`,
@@ -74,12 +77,20 @@ def open_store(
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
     sizes = Sizes(inline_bytes=inline_bytes, result_chars=result_chars)
+    if blob_urls is not None:
+        check_urls(blob_urls)
     open_driver = find_driver(url, create=create, schema=schema)
     open_home = find_home(blobs, create=create)
     return Store(
         lambda: _open_both(open_driver, open_home),
         lambda driver, home: Engine(
-            driver, home=home, lease_s=lease_s, linger_s=linger_s, codecs=codecs, sizes=sizes
+            driver,
+            home=home,
+            blob_urls=blob_urls,
+            lease_s=lease_s,
+            linger_s=linger_s,
+            codecs=codecs,
+            sizes=sizes,
         ),
     )
 

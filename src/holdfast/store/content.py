@@ -10,22 +10,19 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
-
-import anyio
-import anyio.to_thread
 
 from ..clock import boot_s
 from ..content.lazy import Shared
 from ..content.packing import Given, Packed, PackedResult, Sizes, pack_message, pack_result, pack_value
 from ..content.swapping import Piece
 from ..errors import BadInput, NotFound, StoreFailed
-from ..limits import BLOB_KNOWN_S, BLOB_LINK_S
+from ..limits import BLOB_KNOWN_S
 from ..messages import AnyMessage
 from .blobs.context import encode_context
 from .blobs.home import BlobContext, BlobHome, StoredBlob
+from .blobs.urls import PublicUrls, find_url
 
 log = logging.getLogger("holdfast")
 T = TypeVar("T", Packed, PackedResult)
@@ -34,8 +31,8 @@ T = TypeVar("T", Packed, PackedResult)
 class Blobs:
     """The blobs of an open store. Blocking, and called from several threads at once."""
 
-    def __init__(self, home: BlobHome, store_id: Callable[[], str], sizes: Sizes) -> None:
-        self.home, self.sizes, self._store_id = home, sizes, store_id
+    def __init__(self, home: BlobHome, urls: PublicUrls, store_id: Callable[[], str], sizes: Sizes) -> None:
+        self.home, self.sizes, self._urls, self._store_id = home, sizes, urls, store_id
         self._known: dict[str, float] = {}
         """When each blob was last put by this process."""
         self._read: WeakValueDictionary[str, Shared] = WeakValueDictionary()
@@ -138,7 +135,7 @@ class Blobs:
 
     async def link(self, digest: str) -> str | None:
         """A URL for it, where the home has such."""
-        return await anyio.to_thread.run_sync(partial(self.home.sign, digest, valid_s=BLOB_LINK_S))
+        return await find_url(self._urls, self.home, digest)
 
 
 def _context(piece: Piece) -> BlobContext:

@@ -22,6 +22,7 @@ from ..messages import AnyMessage
 from ..values import Codec, Values
 from .blobs.driver import DriverHome
 from .blobs.home import BlobHome
+from .blobs.urls import PresignedUrls, PublicUrls
 from .committer import Channel, Committer
 from .content import Blobs
 from .driver import Driver
@@ -40,6 +41,7 @@ class Engine:
         driver: Driver,
         *,
         home: BlobHome | None = None,
+        blob_urls: PublicUrls | None = None,
         lease_s: float = LEASE_TERM_S,
         linger_s: float = LINGER_S,
         codecs: Iterable[Codec] = (),
@@ -48,7 +50,7 @@ class Engine:
     ) -> None:
         self.driver = driver
         self.home: BlobHome = home or DriverHome(driver)
-        self.blobs = Blobs(self.home, driver.store_id, sizes)
+        self.blobs = Blobs(self.home, blob_urls or PresignedUrls(), driver.store_id, sizes)
         self.committer = Committer(driver, linger_s=linger_s)
         self.channels: dict[SessionId, Channel] = {}
         """Of the sessions that are open here."""

@@ -3,5 +3,5 @@
 `home` is what every home promises; `driver` is the store's own home, `directory` one in a directory,
 `objects` one in a `bucket` of an object store, which `options` lead to. `context` says which descriptions a
 blob may have, `keys` where it may lie; `parts` checks bytes as they pass. `url` finds the home that a URL
-names.
+names; `urls` finds the URL at which the world can read a blob.
 """

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from ...errors import BadInput, MissingExtra, StoreFailed
 from ...limits import OBJECT_PART_BYTES, OBJECT_PARTS_AT_ONCE, OBJECT_RETRY_S, OBJECT_SILENCE_S
@@ -37,6 +37,14 @@ _Store: TypeAlias = S3Store | GCSStore | AzureStore
 
 _ENDPOINT: Final = {"s3": "endpoint", "gs": "base_url", "az": "endpoint"}
 """What obstore calls it."""
+
+_ENDPOINT_VARIABLES: Final = (
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AZURE_ENDPOINT",
+    "AZURE_STORAGE_ENDPOINT",
+)
 
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
 
@@ -155,10 +163,13 @@ class Bucket:
         except FileNotFoundError:
             pass
 
-    def sign(self, path: str, valid_s: float) -> str:
-        """A URL at which anybody can read the object for so long."""
+    def sign(self, path: str, valid_s: float) -> str | None:
+        """A URL at which anybody can read the object for so long, if there can be one."""
         with self._translated():
-            return str(obstore.sign(self._store, "GET", path, timedelta(seconds=valid_s)))
+            url = str(obstore.sign(self._store, "GET", path, timedelta(seconds=valid_s)))
+        # For Azure, obstore signs the path as it stands in the URL, and the server the one that is meant.
+        is_misleading = isinstance(self._store, AzureStore) and "%" in urlsplit(url).path
+        return None if is_misleading else url
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -211,11 +222,10 @@ def _first_line(error: BaseException) -> str:
 
 def connect(scheme: str, bucket: str, prefix: str, options: ObjectOptions, name: str) -> Bucket:
     """The bucket that these options and the environment lead to. No request is made yet."""
-    insecure = bool(options.endpoint and options.endpoint.startswith("http://"))
     general: dict[str, Any] = {
         "prefix": prefix or None,
         "client_options": {
-            **({"allow_http": True} if insecure else {}),
+            **({"allow_http": True} if _is_plain_http(options) else {}),
             # Of a request as a whole, where a large part over a slow line is no failure; silence is.
             "timeout": timedelta(hours=1),
             "read_timeout": timedelta(seconds=OBJECT_SILENCE_S),
@@ -232,6 +242,12 @@ def connect(scheme: str, bucket: str, prefix: str, options: ObjectOptions, name:
         raise BadInput(f"{name}: {_first_line(error)}") from error
     except BaseError as error:
         raise BadInput(f"{name} cannot be opened: {_first_line(error)}") from error
+
+
+def _is_plain_http(options: ObjectOptions) -> bool:
+    """Whether somebody said so: obstore wants to be told apart from the endpoint itself."""
+    given = [options.endpoint, *options.options.values(), *map(os.environ.get, _ENDPOINT_VARIABLES)]
+    return any(isinstance(value, str) and value.startswith("http://") for value in given)
 
 
 def _connect_s3(bucket: str, config: Any, general: dict[str, Any], options: ObjectOptions) -> S3Store:

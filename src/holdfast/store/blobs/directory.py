@@ -14,6 +14,7 @@ root/
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -182,28 +183,28 @@ class _ByKey(ByDigest):
             super().take(place, is_blob)
             return
         key = place.path.relative_to(self._root).as_posix()
+        if why := self._find_obstacle(place):
+            raise BadInput(
+                f"the key function gives {key!r} to blob {place.digest} in {self._home}, but {why}"
+            )
         marked = find_bytes(place.mark)
-        if marked is None and place.path.exists():
-            raise self._refusal(place, key, "something is there already that is no blob")
         other = _decode_taken(marked).digest if marked else place.digest
         if other != place.digest and is_blob(place._replace(digest=other)):
             raise clash(key, place.digest, other, self._home)
-        self._make_directory_of(place, key)
+        make_directory(place.path.parent)
         make_directory(self._marks)
         put(place.mark, [_encode(_Taken(key, place.digest))], self._scratch)
 
-    def _make_directory_of(self, place: Place, key: str) -> None:
+    def _find_obstacle(self, place: Place) -> str | None:
+        """Why the place can be no blob's."""
         if not place.path.parent.resolve().is_relative_to(self._root.resolve()):
-            raise self._refusal(place, key, "a link leads from there out of the directory")
-        try:
-            make_directory(place.path.parent)
-        except (FileExistsError, NotADirectoryError):
-            raise self._refusal(place, key, "a part of it is a file: no key may lie below another") from None
-        if place.path.is_dir():
-            raise self._refusal(place, key, "that is a directory: no key may lie below another")
-
-    def _refusal(self, place: Place, key: str, why: str) -> BadInput:
-        return BadInput(f"the key function gives {key!r} to blob {place.digest} in {self._home}, but {why}")
+            return "a link leads from there out of the directory"
+        above = (path for path in place.path.parents if path.is_relative_to(self._root))
+        if place.path.is_dir() or any(path.exists() and not path.is_dir() for path in above):
+            return "no key may lie below another"
+        if os.path.lexists(place.path) and not place.mark.exists():
+            return "something is there already that is no blob"
+        return None
 
     def list_taken(self) -> Iterator[Place]:
         yield from super().list_taken()

@@ -79,7 +79,9 @@ def _hint(scheme: str, rest: str) -> str:
     if scheme in ("memory", "sqlite", "postgresql", "postgres"):
         return "blobs are in the store itself when no home is named"
     lower = scheme.lower()
-    close = _OTHERWISE.get(lower) or next(iter(difflib.get_close_matches(lower, _KNOWN, n=1)), None)
+    close = _OTHERWISE.get(lower) or next(
+        iter(difflib.get_close_matches(lower, _KNOWN, n=1, cutoff=0.5)), None
+    )
     if close:
         return f"did you mean '{close}:{rest}'?"
     return f"known are {', '.join(list(_KNOWN.values())[:-1])} and {_KNOWN['az']}"
