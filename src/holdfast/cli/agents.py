@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
@@ -60,6 +61,18 @@ def load_value(target: str) -> object:
         raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
     value = _find(_import(place), attribute, target)
     return _refuse_waiting(value() if callable(value) else value, target)
+
+
+def load_factory(target: str) -> Callable[..., Any]:
+    """Something that can be called."""
+    place, colon, attribute = target.rpartition(":")
+    if not colon:
+        raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
+    value = _find(_import(place), attribute, target)
+    if not callable(value):
+        raise Stop(Exit.USAGE, f"{target} cannot be called; it is to make the dependencies of each session")
+    found: Callable[..., Any] = value
+    return found
 
 
 def _import(place: str) -> ModuleType:

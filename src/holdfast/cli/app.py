@@ -15,6 +15,7 @@ from .commands import (
     demo,
     drive,
     export,
+    fleet,
     follow,
     listing,
     pending,
@@ -65,8 +66,9 @@ def make_app() -> App:
             export.export,
             counting.stats,
             blobs.blobs,
+            fleet.workers,
         ),
-        _DRIVE: (demo.demo, drive.run, drive.resume, send.submit, send.cancel),
+        _DRIVE: (demo.demo, drive.run, drive.resume, fleet.worker, send.submit, send.cancel),
         _ANSWER: (
             pending.pending,
             answers.approve,

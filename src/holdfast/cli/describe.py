@@ -97,6 +97,8 @@ def _describe(entry: Entry) -> str:
             return f"forked from {origin}, version {version}"
         case kinds.SessionClosed(status=status, reason=reason):
             return f"status set to {status} {reason}".rstrip()
+        case kinds.SessionPostponed(until=until, reason=reason):
+            return f"put off until {until:%Y-%m-%d %H:%M:%S} UTC: {reason}" if until else f"put off: {reason}"
         case kinds.SessionLabelled(labels=labels):
             return "labels: " + ", ".join(f"{key}={value}" for key, value in labels.items())
         case kinds.SessionRewound(version=version):
@@ -138,8 +140,9 @@ def _describe_work(entry: Entry) -> str:
             return f"run begins: {who or entry.run}{f', continues {continues}' if continues else ''}"
         case kinds.RunCompleted():
             return "run completed"
-        case kinds.RunFailed(reason=reason, error=error):
-            return f"run failed: {reason} {error}".rstrip()
+        case kinds.RunFailed(reason=reason, error=error, retry_at=retry_at):
+            again = f"; tried again at {retry_at:%Y-%m-%d %H:%M:%S} UTC" if retry_at else ""
+            return f"run failed: {reason} {error}".rstrip() + again
         case kinds.RunCancelled(reason=reason):
             return f"run cancelled {reason}".rstrip()
         case kinds.RunPaused(reason=reason):

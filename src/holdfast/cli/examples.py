@@ -22,11 +22,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "holdfast export done --form markdown --output done.md",
         "holdfast export done --form jsonl",
     ),
+    "worker": (
+        "holdfast worker clerk.py --until-idle",
+        "holdfast worker clerk.py --concurrency 2 --label tenant=acme --until-idle --json",
+    ),
+    "workers": ("holdfast workers",),
     "stats": ("holdfast stats", "holdfast stats done killed --json"),
     "blobs": ("holdfast blobs", "holdfast blobs gc", "holdfast blobs gc --remove --yes"),
     "submit": (
         'holdfast submit killed "Mind the gap" --key mail-17',
         "echo 'A long letter' | holdfast submit killed -",
+        'holdfast submit order-44 "Refund order 44" --agent clerk --label tenant=acme',
     ),
     "cancel": ('holdfast cancel killed --reason "maintenance tonight"',),
     "pending": ("holdfast pending", "holdfast pending asking --json"),

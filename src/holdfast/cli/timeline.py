@@ -271,6 +271,7 @@ def became_of(effect: Effect, *, held: bool) -> str:
 _KINDS: dict[type[kinds.Body], MomentKind] = {
     kinds.SessionOpened: "session",
     kinds.SessionClosed: "session",
+    kinds.SessionPostponed: "session",
     kinds.SessionRewound: "session",
     kinds.SessionErased: "session",
     kinds.LeaseRenewed: "lease",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from ..options import DEFAULTS, By, Common, MessageArg, SessionArg, who
 
@@ -15,40 +17,55 @@ def submit(
     message: MessageArg,
     /,
     *,
+    agent: str | None = None,
+    label: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     key: str | None = None,
     common: Common = DEFAULTS,
 ) -> None:
     """Send a message to a session, whoever holds it. Durable when the command returns.
 
-    The holder takes it in at the end of its step. If nobody holds the session, it waits for the next one.
+    The holder takes it in at the end of its step. If nobody holds the session, a worker that knows its agent
+    takes it up, or whoever opens it next.
 
     Parameters
     ----------
+    agent
+        The name of the agent that is to work on it. Only then is a session made that does not exist.
+    label
+        A label for a new session, as name=value.
     key
         Equal keys are one submission: submitting again after an error is safe.
     """
     import sys
 
     from ..exits import Exit, Stop
-    from ..opening import with_store
+    from ..labels import parse_labels
+    from ..opening import get_head, with_store
 
     text = sys.stdin.read() if message == "-" else message
     if not text.strip():
         raise Stop(Exit.USAGE, "the message is empty: a model has nothing to answer to")
-    with_store(common, lambda store: _submit(store, session, text, key, common))
+    labels = parse_labels(label)
+
+    async def work(store: Store) -> None:
+        if agent is None:
+            await get_head(store, session)
+        number = await store.submit(session, text, agent=agent, key=key, labels=labels)
+        await _tell(store, session, number, common)
+
+    with_store(common, work, create=agent is not None)
 
 
-async def _submit(store: Store, session: str, text: str, key: str | None, common: Common) -> None:
+async def _tell(store: Store, session: str, number: int, common: Common) -> None:
     from ..console import print_json, say
-    from ..opening import get_head
 
-    head = await get_head(store, session)
-    number = await store.submit(session, text, key=key)
+    head = await store.head(session)
     if common.json:
         print_json({"session": session, "number": number})
         return
     held = await store.is_held(head)
-    taker = head.lease.name if held and head.lease else "whoever opens the session next"
+    taker = f"a worker that knows {head.agent}, or who opens it next," if head.agent else "who opens it next"
+    taker = head.lease.name if held and head.lease else taker
     say(f"in the inbox of {session} as number {number}; {taker} takes it in")
 
 
