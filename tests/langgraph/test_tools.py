@@ -245,7 +245,7 @@ async def test_nodes_of_ones_own_call_them_too(store: holdfast.Store) -> None:
     builder = StateGraph(Talk)
     builder.add_node("node", node)
     builder.add_edge(START, "node")
-    graph = builder.compile(checkpointer=HoldfastSaver(store))
+    graph: Any = builder.compile(checkpointer=HoldfastSaver(store))
     await graph.ainvoke(GO, thread())
     assert len(done) == 2
     state = await graph.ainvoke(Command(resume="go on"), thread())

@@ -47,6 +47,7 @@ _REBASE_OPS = 64
 """A list that grew more often than this, and more often than it is long, is written as a whole: finding it
 again must not take longer than reading it."""
 
+_warned: set[type] = set()
 _encode = msgspec.json.Encoder().encode
 _NUMBERS = frozenset({int, float, bool})
 _NUMBERS_MIN = 16
@@ -213,7 +214,7 @@ class Elements(ElementReader):
             made.ops = 0
             made.node = body + b"]"
         made.number = None
-        if len(made.node) > _INLINE_BYTES or base is not None:
+        if len(made.node) > _INLINE_BYTES or base is not None or made.numbers:
             made.number = self._number(made.node)
             made.node = b'["r",%d]' % made.number
 
@@ -239,10 +240,10 @@ class Elements(ElementReader):
             form, data = self.serde.dumps_typed(value)
         except Exception as error:
             cls = value.__class__
-            log.warning(
-                "a %s.%s in the state cannot be written, and will come back as an UnknownValue: %s",
-                cls.__module__, cls.__qualname__, error,
-            )  # fmt: skip
+            if cls not in _warned:
+                _warned.add(cls)
+                name = f"{cls.__module__}.{cls.__qualname__}"
+                log.warning("a %s in the state cannot be written, and comes back as unknown: %s", name, error)
             said = describe_value(value).encode()
             form, data = self.serde.dumps_typed(
                 UnknownValue(cls.__module__, cls.__qualname__, NOT_ENCODABLE, said)

@@ -238,6 +238,7 @@ class Desks:
         if lease is not None:
             life = self.engine.presence.judge(lease.holder)
             if life.alive:
+                desk.ended = True  # It may be given back by the next time: then that is read first.
                 raise LeaseHeld(desk.place.session, lease.name, left_s=life.left_s)
 
     def _offer(self, desk: Desk, draft: Draft) -> None:

@@ -1,0 +1,240 @@
+"""A graph at work that is killed at a chosen moment, and goes on in another process.
+
+pay, post   change the world, which is a file; both can be asked whether they did
+look        changes nothing
+refund      changes the world once a person has agreed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langchain_core.tools import tool as langchain_tool
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
+
+from holdfast import Landed, NotLanded, ToolContext, open_store
+from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
+from holdfast.store.committer import Committer
+
+from ..crash.warm import Line
+from .graphs import Talk, thread
+
+KILLS: Final = (
+    "in a tool, after its effect",
+    "between a tool and its record",
+    "in a batch, one done and one under way",
+    "before a reply is recorded",
+    "after a reply is recorded",
+    "while a person is asked",
+    "after a person agreed",
+)
+ASKED_AGAIN: Final = "before a reply is recorded"
+"""The only kill after which the model is asked once more: nobody has its first reply."""
+
+
+class World:
+    """Everything that happened, in a folder that outlives the process."""
+
+    def __init__(self, folder: str, kill: str | None) -> None:
+        self.folder, self.kill = Path(folder), kill
+        self.recorded = anyio.Event()
+
+    def note(self, what: str) -> None:
+        """It happens, for good."""
+        with open(self.folder / "world", "a") as file:
+            file.write(what + "\n")
+
+    def lines(self) -> list[str]:
+        """What has happened."""
+        path = self.folder / "world"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def die(self, moment: str) -> None:
+        """The end, if this is the moment."""
+        if moment == self.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+SCRIPT: Final[Sequence[Any]] = (
+    [("pay", "a"), ("look", "a"), ("post", "a")],
+    [("refund", "a")],
+    "all done",
+)
+
+
+def _reply(turn: int) -> AIMessage:
+    said = SCRIPT[turn]
+    if isinstance(said, str):
+        return AIMessage(said, id=f"reply {turn}")
+    calls = [
+        {"name": name, "args": {"order": order}, "id": f"call_{at}"} for at, (name, order) in enumerate(said)
+    ]
+    return AIMessage("", id=f"reply {turn}", tool_calls=calls)
+
+
+def make_tools(world: World, ours: bool) -> list[BaseTool]:
+    """The tools as LangChain has them."""
+
+    def key() -> str:
+        return current_call().key if ours else "-"
+
+    @langchain_tool
+    async def pay(order: str) -> str:
+        """Pay."""
+        world.note(f"pay {order} {key()}")
+        world.die("in a tool, after its effect")
+        return f"paid {order}"
+
+    @langchain_tool
+    async def look(order: str) -> str:
+        """Look."""
+        return f"{order} is there"
+
+    @langchain_tool
+    async def post(order: str) -> str:
+        """Post."""
+        if world.kill == "in a batch, one done and one under way":
+            await world.recorded.wait()
+        world.note(f"post {order} {key()}")
+        world.die("in a batch, one done and one under way")
+        return f"posted {order}"
+
+    @langchain_tool
+    def refund(order: str) -> str:
+        """Refund, if a person agrees."""
+        if not ours:
+            interrupt("agree?")
+        world.die("after a person agreed")
+        world.note(f"refund {order} {key()}")
+        return f"refunded {order}"
+
+    return [pay, look, post, refund]
+
+
+def _declare(world: World, tools: list[BaseTool]) -> list[Any]:
+    """What each does, and how to find out whether it did."""
+
+    said = {"pay": "paid", "post": "posted", "refund": "refunded"}
+
+    def asker(name: str) -> Any:
+        async def verify(ctx: ToolContext[Any], order: str) -> Landed | NotLanded:
+            landed = f"{name} {order} {ctx.key}" in world.lines()
+            return Landed(f"{said[name]} {order}") if landed else NotLanded()
+
+        return verify
+
+    return [
+        effects(one, side_effects=())
+        if one.name == "look"
+        else effects(
+            one, side_effects={"mutate"}, verify=asker(one.name), needs_approval=one.name == "refund"
+        )
+        for one in tools
+    ]
+
+
+def build(world: World, tools: list[BaseTool], saver: Any) -> Any:
+    """The graph."""
+
+    def model(state: Talk) -> dict[str, Any]:
+        turn = sum(isinstance(one, AIMessage) for one in state["messages"])
+        world.note(f"model {turn}")
+        if turn == 1:
+            world.die("before a reply is recorded")
+        return {"messages": [_reply(turn)]}
+
+    def go_on(state: Talk) -> str:
+        last = state["messages"][-1]
+        return "check" if isinstance(last, AIMessage) and last.tool_calls else END
+
+    def check(state: Talk) -> dict[str, Any]:
+        if len(state["messages"]) > 2:
+            world.die("after a reply is recorded")
+        return {"notes": ["checked"]}
+
+    builder = StateGraph(Talk)
+    builder.add_node("model", model)
+    builder.add_node("check", check)
+    builder.add_node("tools", ToolNode(tools))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", go_on)
+    builder.add_edge("check", "tools")
+    builder.add_edge("tools", "model")
+    return builder.compile(checkpointer=saver)
+
+
+def _watch_commits(world: World) -> None:
+    """Die between a tool and its record, or let the other one know that it is there."""
+    write = Committer._write
+
+    def watched(self: Committer, batch: Any) -> None:
+        completed = any("tool.completed" in item.kinds for _, item in batch)
+        if completed:
+            world.die("between a tool and its record")
+        write(self, batch)
+        if completed:
+            loop.call_soon_threadsafe(world.recorded.set)
+
+    loop = asyncio.get_running_loop()
+    Committer._write = watched  # type: ignore[method-assign]
+
+
+@asynccontextmanager
+async def _open(world: World, who: str) -> AsyncIterator[Any]:
+    tools = make_tools(world, who != "stock")
+    if who == "stock":
+        async with AsyncSqliteSaver.from_conn_string(str(world.folder / "stock.db")) as saver:
+            put_writes = saver.aput_writes
+
+            async def aput_writes(config: Any, writes: Any, *more: Any) -> None:
+                if any(channel == "messages" and _is_paid(value) for channel, value in writes):
+                    world.die("between a tool and its record")
+                await put_writes(config, writes, *more)
+
+            saver.aput_writes = aput_writes  # type: ignore[method-assign]
+            world.recorded.set()
+            yield build(world, tools, saver)
+        return
+    path = world.folder / "store"
+    async with open_store(f"{who}:{path}") as store:
+        _watch_commits(world)
+        made = durable_tools(_declare(world, tools), store=store)
+        yield build(world, made, HoldfastSaver(store))
+
+
+def _is_paid(value: Any) -> bool:
+    return any(isinstance(one, ToolMessage) and one.content == "paid a" for one in value)
+
+
+async def _play(folder: str, who: str, kill: str | None) -> dict[str, Any]:
+    world = World(folder, kill)
+    async with _open(world, who) as graph:
+        found = await graph.aget_state(thread())
+        given: Any = None if found.values else {"messages": [HumanMessage("go", id="go")]}
+        if found.interrupts:
+            given = Command(resume=True)
+        state = await graph.ainvoke(given, thread(), durability="sync")
+        while "__interrupt__" in state:
+            world.die("while a person is asked")
+            state = await graph.ainvoke(Command(resume=True), thread(), durability="sync")
+        return {
+            "said": [[one.type, str(one.content), one.name] for one in state["messages"]],
+            "world": [" ".join(one.split()[:2]) for one in world.lines()],
+        }
+
+
+def play(line: Line | None, folder: str, who: str, kill: str | None = None) -> dict[str, Any]:
+    """Begin, or go on; what was said, and what has happened in the world."""
+    return asyncio.run(_play(folder, who, kill))

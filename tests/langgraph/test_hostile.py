@@ -1,0 +1,180 @@
+"""Stored bytes name types; only those on the list are made, and nothing is called that they name."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import ormsgpack
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Command, Interrupt, Send
+from pydantic import BaseModel
+
+import holdfast
+from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver, UnknownValue, serde
+
+from .graphs import thread
+from .puts import Writer, values_at
+
+
+@pytest.fixture
+def url() -> str:
+    """Reading does not depend on where it was written."""
+    return "memory:"
+
+
+@pytest.fixture(autouse=True)
+def _warn_again() -> None:
+    serde._warned.clear()
+
+
+class Cart(BaseModel):
+    """The application's own."""
+
+    items: list[str]
+
+
+@dataclass
+class Point:
+    """The same."""
+
+    x: int
+    inner: Any = None
+
+
+class Size(Enum):
+    """The same."""
+
+    LARGE = 3
+
+
+def packed(code: int, *stored: Any) -> tuple[str, bytes]:
+    """What somebody who can write to the store may put there."""
+    return "msgpack", ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb(stored)))
+
+
+HOSTILE = [
+    packed(0, "os", "system", "touch HACKED"),
+    packed(1, "os", "system", ("touch HACKED",)),
+    packed(2, "subprocess", "Popen", {"args": ["touch", "HACKED"]}),
+    packed(3, "builtins", "eval", "open('HACKED', 'w')", "__call__"),
+    packed(3, "datetime", "datetime", "x", "strptime"),
+    packed(4, "os", "system", {"command": "touch HACKED"}),
+    packed(5, "os", "system", {"command": "touch HACKED"}, "model_validate_json"),
+    packed(0, "antigravity", "x", "y"),
+    packed(2, "langchain_core.messages.human", "HumanMessage", {"content": "x"})[:1]
+    + (ormsgpack.packb(ormsgpack.Ext(5, ormsgpack.packb(("langchain_core.messages.human", "HumanMessage", {"content": "x", "additional_kwargs": {"k": ormsgpack.Ext(0, ormsgpack.packb(("os", "system", "touch HACKED")))}}, "m")))),),
+    ("json", b'{"lc": 2, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "touch HACKED"}}'),
+    ("pickle", b"cos\nsystem\n(S'touch HACKED'\ntR."),
+    ("msgpack", ormsgpack.packb(ormsgpack.Ext(0, b"\x00"))),
+    ("msgpack", ormsgpack.packb(ormsgpack.Ext(99, b"anything"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stored", HOSTILE)
+def test_nothing_that_stored_bytes_name_is_called(
+    stored: tuple[str, bytes],
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not even imported; it comes back marked, or with what is inside of it marked, and with a warning."""
+    monkeypatch.chdir(tmp_path)
+    found = CheckedSerializer().loads_typed(stored)
+    if isinstance(found, HumanMessage):
+        found = found.additional_kwargs["k"]
+    assert isinstance(found, UnknownValue)
+    assert "UnknownValue" in caplog.text
+    assert os.listdir(tmp_path) == []
+    assert "antigravity" not in sys.modules
+
+
+async def test_an_unknown_type_comes_back_marked_and_is_not_lost(
+    store: holdfast.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The warning says what to do; written back by somebody who does not know it, it is still what it was."""
+    value = {"cart": Cart(items=["tea"]), "deep": [Point(1, inner=Cart(items=["milk"]))], "size": Size.LARGE}
+    await Writer(HoldfastSaver(store)).put(**value)
+    saver = HoldfastSaver(store)
+    found = await values_at(saver, thread(checkpoint_ns=""))
+    assert isinstance(found["cart"], UnknownValue)
+    assert "Cart" in repr(found["cart"])
+    assert "write HoldfastSaver(…, allow=[Cart])" in caplog.text
+    writer = Writer(saver)
+    await writer.put(**found, more=[found["cart"]])
+    allow = [Cart, Point, (Size.__module__, "Size")]
+    known = await values_at(HoldfastSaver(store, allow=allow), thread())
+    assert known == {**value, "more": [Cart(items=["tea"])]}
+
+
+async def test_langgraphs_list_of_the_graphs_types_is_heeded(store: holdfast.Store) -> None:
+    """In its strict mode LangGraph hands over the types of the state; the copy it makes is the same writer."""
+    saver = HoldfastSaver(store)
+    clone = saver.with_allowlist({(Cart.__module__, "Cart")})
+    assert isinstance(clone, HoldfastSaver)
+    writer = Writer(clone)
+    await writer.put(cart=Cart(items=["tea"]))
+    assert (await values_at(clone, thread()))["cart"] == Cart(items=["tea"])
+    assert isinstance((await values_at(saver, thread()))["cart"], UnknownValue)
+    await Writer(saver).put(cart=None)
+
+
+async def test_langgraphs_own_types_need_no_list(store: holdfast.Store) -> None:
+    """Nor do LangChain's messages, and simple types of the standard library."""
+    value = {
+        "send": Send("node", {"x": 1}),
+        "command": Command(goto="node", update={"a": 1}),
+        "interrupt": Interrupt(value="why", id="i"),
+        "message": AIMessage("x", id="a", tool_calls=[{"name": "f", "args": {"a": 1}, "id": "c"}]),
+    }
+    await Writer(HoldfastSaver(store)).put(**value)
+    assert await values_at(HoldfastSaver(store), thread()) == value
+
+
+async def test_what_cannot_be_written_is_marked_and_never_pickled(store: holdfast.Store) -> None:
+    """The checkpoint is written all the same."""
+    saver = HoldfastSaver(store)
+    await Writer(saver).put(socket=sys.stdout, rest="fine")
+    found = await values_at(saver, thread())
+    assert found["rest"] == "fine"
+    assert isinstance(found["socket"], UnknownValue)
+    assert b"stdout" in found["socket"].payload or b"TextIO" in found["socket"].payload
+
+
+async def test_nothing_of_a_value_goes_past_a_serializer_of_ones_own(store: holdfast.Store) -> None:
+    """With one that encrypts, no text of the state is in the journal; and it is read again."""
+
+    class Backwards:
+        def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+            return "backwards", bytes(255 - one for one in plaintext)
+
+        def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+            return bytes(255 - one for one in ciphertext)
+
+    serializer = EncryptedSerializer(Backwards(), JsonPlusSerializer())
+    saver = HoldfastSaver(store, serde=serializer)
+    writer = Writer(saver)
+    value = {"secret": "the password", "list": ["the password", HumanMessage("the password", id="1")]}
+    await writer.put(**value)
+    await saver.aput_writes(writer.config, [("secret", "the password")], "task")
+    lines = [bytes(one.content or b"") async for one in store.tail("t.7c.", follow=False)]
+    assert lines
+    assert not any(b"password" in line for line in lines)
+    assert await values_at(HoldfastSaver(store, serde=serializer), thread()) == value
+    with pytest.raises(holdfast.BadInput):
+        HoldfastSaver(store, serde=serializer, allow=[Cart])
+
+
+def test_no_thread_is_logged_about(caplog: pytest.LogCaptureFixture) -> None:
+    """A type on the list gives no warning."""
+    caplog.set_level(logging.WARNING)
+    known = CheckedSerializer([Cart])
+    assert known.loads_typed(known.dumps_typed(Cart(items=[]))) == Cart(items=[])
+    assert caplog.text == ""

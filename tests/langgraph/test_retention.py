@@ -1,0 +1,232 @@
+"""Removing and copying: what is left is whole, and what is gone takes no space."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command
+from typing_extensions import TypedDict
+
+import holdfast
+from holdfast.adapters.langgraph import HoldfastSaver
+
+from .graphs import chat, panel, said, thread
+from .puts import Writer, values_at
+from .test_growth import kilobyte
+
+
+async def journal_bytes(store: holdfast.Store, prefix: str = "") -> int:
+    """What the contents of all saver sessions take."""
+    size = 0
+    async for head in store.sessions(label={"adapter": "langgraph"}):
+        if head.session.startswith(prefix):
+            async for entry in store.tail(head.session, follow=False):
+                size += len(bytes(entry.content or b""))
+    return size
+
+
+async def fill(saver: HoldfastSaver, id: str = "t", steps: int = 10) -> list[Any]:
+    """A thread whose `report` is another one each time; where each step is."""
+    chance = random.Random(2)
+    writer = Writer(saver, id)
+    return [await writer.put(report=kilobyte(chance), kept="x" * 200) for _ in range(steps)]
+
+
+async def test_pruning_returns_the_space(store: holdfast.Store) -> None:
+    """Only the latest is left; what the others held is no longer in the journal, and the chain holds."""
+    saver = HoldfastSaver(store)
+    configs = await fill(saver, steps=40)
+    before = await journal_bytes(store)
+    latest = await values_at(saver, configs[-1])
+    await saver.aprune(["t"])
+    assert await journal_bytes(store) < before / 4
+    for fresh in (saver, HoldfastSaver(store)):
+        assert [one.config async for one in fresh.alist(thread())] == [configs[-1]]
+        assert await values_at(fresh, thread()) == latest
+    assert (await store.load("t.7c.")).seq > 10
+
+
+async def test_a_thread_goes_on_after_it_was_pruned(store: holdfast.Store) -> None:
+    """By the saver that pruned it, and by another."""
+    saver = HoldfastSaver(store)
+    graph = chat(saver)
+    for word in ("one", "two"):
+        await graph.ainvoke({"messages": [HumanMessage(word, id=word)]}, thread())
+    await saver.aprune(["t"])
+    await graph.ainvoke({"messages": [HumanMessage("three", id="three")]}, thread())
+    state = await chat(HoldfastSaver(store)).ainvoke(
+        {"messages": [HumanMessage("four", id="four")]}, thread()
+    )
+    assert said(state) == ["one", "1: 3", "two", "3: 3", "three", "5: 5", "four", "7: 4"]
+
+
+async def test_what_pruning_has_begun_can_be_pruned_again(store: holdfast.Store) -> None:
+    """Pruned twice, and cut off after the first half: nothing is lost, and the rest of the space returns."""
+    saver = HoldfastSaver(store)
+    configs = await fill(saver)
+    place = saver._desks._open["t.7c."].place  # type: ignore[index]
+    latest = configs[-1]["configurable"]["checkpoint_id"]
+    await saver._desks.write(place, lambda thread: thread.keep({latest}))
+    fresh = HoldfastSaver(store)
+    assert [one.config async for one in fresh.alist(thread())] == [configs[-1]]
+    writer = Writer(fresh)
+    writer.config = configs[-1]
+    await writer.put(report="new", kept="x" * 200)
+    await fresh.aprune(["t"])
+    assert await journal_bytes(store) < 2000
+    assert (await values_at(HoldfastSaver(store), thread()))["report"] == "new"
+
+
+async def test_an_interrupt_survives_pruning(store: holdfast.Store) -> None:
+    """What tasks have written after the latest checkpoint is kept with it."""
+    saver = HoldfastSaver(store)
+    await panel(saver).ainvoke({"messages": [HumanMessage("go", id="h0")]}, thread())
+    await saver.aprune(["t"])
+    done = await panel(HoldfastSaver(store)).ainvoke(Command(resume="yes"), thread())
+    assert done["verdict"] == "yes"
+
+
+async def test_removing_runs_returns_the_space(store: holdfast.Store) -> None:
+    """In all threads; what the other runs hold stays."""
+    saver = HoldfastSaver(store)
+    chance = random.Random(3)
+    for id in ("a", "b"):
+        writer = Writer(saver, id)
+        for run in ("old", "old", "new"):
+            writer.config = {**writer.config, "metadata": {"run_id": run}}
+            await writer.put(report=kilobyte(chance))
+    before = await journal_bytes(store)
+    await saver.adelete_for_runs(["old"])
+    assert await journal_bytes(store) < before / 2
+    left = [one.metadata["run_id"] async for one in HoldfastSaver(store).alist(None)]
+    assert left == ["new", "new"]
+    await saver.adelete_for_runs(["new"])
+    assert await journal_bytes(store) == 0
+
+
+async def test_a_copy_takes_no_space_and_outlives_its_source(store: holdfast.Store) -> None:
+    """History is shared; each goes on by itself."""
+    saver = HoldfastSaver(store)
+    graph = chat(saver)
+    await graph.ainvoke({"messages": [HumanMessage("x" * 10_000, id="h")]}, thread())
+    await saver.acopy_thread("t", "copy")
+    [copied] = [one async for one in store.sessions(label={"langgraph.thread": "copy"})]
+    assert copied.origin == "t.7c."
+    await graph.ainvoke({"messages": [HumanMessage("one", id="one")]}, thread())
+    await graph.ainvoke({"messages": [HumanMessage("another", id="two")]}, thread("copy"))
+    await saver.adelete_thread("t")
+    for fresh in (saver, HoldfastSaver(store)):
+        state = (await chat(fresh).aget_state(thread("copy"))).values
+        assert said(state)[1:] == ["1: 10000", "another", "3: 7"]
+    await saver.aprune(["copy"])
+    state = (await chat(HoldfastSaver(store)).aget_state(thread("copy"))).values
+    assert said(state)[1:] == ["1: 10000", "another", "3: 7"]
+
+
+async def test_a_copy_into_a_thread_that_is_there_joins_it(store: holdfast.Store) -> None:
+    """Checkpoints that it has stay as they are."""
+    saver = HoldfastSaver(store)
+    await Writer(saver).put(value=1)
+    await Writer(saver, "target").put(value=2)
+    await saver.acopy_thread("t", "target")
+    assert sorted(
+        [one.checkpoint["channel_values"]["value"] async for one in saver.alist(thread("target"))]
+    ) == [1, 2]
+    assert len([one async for one in saver.alist(thread())]) == 1
+
+
+# -- delta channels ---------------------------------------------------------------------------------------
+
+
+def add(left: list[AnyMessage], right: list[Any]) -> list[AnyMessage]:
+    """What a delta channel is rebuilt with: the writes of several steps."""
+    return [*left, *(one for batch in right for one in (batch if isinstance(batch, list) else [batch]))]
+
+
+class Delta(TypedDict):
+    """A conversation whose checkpoints hold a snapshot now and then."""
+
+    messages: Annotated[list[AnyMessage], DeltaChannel(add, snapshot_frequency=4)]
+
+
+def delta_chat(saver: BaseCheckpointSaver[Any]) -> Any:
+    """The same conversation as `chat`."""
+
+    def answer(state: Delta) -> dict[str, Any]:
+        count = len(state["messages"])
+        return {"messages": [AIMessage(f"{count}", id=f"a{count}")]}
+
+    builder = StateGraph(Delta)
+    builder.add_node("answer", answer)
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    return builder.compile(checkpointer=saver)
+
+
+@pytest.mark.filterwarnings("ignore:.*[Bb]eta.*")
+async def test_delta_channels_are_rebuilt_also_after_pruning_and_copying(store: holdfast.Store) -> None:
+    """The same as on LangGraph's own saver, at each step."""
+    stock, saver = InMemorySaver(), HoldfastSaver(store)
+    for turn in range(7):
+        for one in (stock, saver):
+            await delta_chat(one).ainvoke({"messages": [HumanMessage(str(turn), id=f"h{turn}")]}, thread())
+        expected = said((await delta_chat(stock).aget_state(thread())).values)
+        assert said((await delta_chat(HoldfastSaver(store)).aget_state(thread())).values) == expected
+        if turn == 2:
+            await saver.acopy_thread("t", "copy")
+        if turn == 4:
+            await saver.aprune(["t"])
+    latest = await stock.aget_tuple(thread())
+    assert latest is not None
+    ours = await saver.aget_delta_channel_history(config=thread(), channels=["messages"])
+    theirs = await stock.aget_delta_channel_history(config=latest.config, channels=["messages"])
+    assert [one[1:] for one in ours["messages"]["writes"]] == [
+        one[1:] for one in theirs["messages"]["writes"]
+    ]
+    assert ours["messages"].get("seed") == theirs["messages"].get("seed")
+    assert len((await delta_chat(saver).aget_state(thread("copy"))).values["messages"]) == 6
+
+
+# -- from other savers ------------------------------------------------------------------------------------
+
+
+async def test_threads_of_other_savers_are_brought_over(store: holdfast.Store, tmp_path: Path) -> None:
+    """All checkpoints, writes and namespaces of each; the graph goes on here. Twice is once."""
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "theirs.db")) as theirs:
+        await chat(theirs).ainvoke({"messages": [HumanMessage("hello", id="h0")]}, thread("chat"))
+        await panel(theirs).ainvoke({"messages": [HumanMessage("go", id="h0")]}, thread("panel"))
+        saver = HoldfastSaver(store)
+        count = await saver.acopy_from(theirs)
+        assert count == len([one async for one in theirs.alist(None)]) > 3
+        assert await saver.acopy_from(theirs) == 0
+        for id in ("chat", "panel"):
+            async for one in theirs.alist(thread(id)):
+                ours = await saver.aget_tuple(one.config)
+                assert ours is not None
+                assert ours.checkpoint == one.checkpoint
+                assert ours.metadata == one.metadata
+                assert ours.parent_config == one.parent_config
+                assert ours.pending_writes == one.pending_writes
+    state = await chat(saver).ainvoke({"messages": [HumanMessage("you", id="h1")]}, thread("chat"))
+    assert said(state) == ["hello", "1: 5", "you", "3: 3"]
+    assert (await panel(saver).ainvoke(Command(resume="yes"), thread("panel")))["verdict"] == "yes"
+
+
+def test_a_saver_for_code_without_an_event_loop_is_brought_over_too(url: str, tmp_path: Path) -> None:
+    """From sync to sync."""
+    with SqliteSaver.from_conn_string(str(tmp_path / "theirs.db")) as theirs:
+        chat(theirs).invoke({"messages": [HumanMessage("hello", id="h0")]}, thread())
+        with HoldfastSaver.from_url(url) as saver:
+            assert saver.copy_from(theirs) == 3
+            state = chat(saver).invoke({"messages": [HumanMessage("you", id="h1")]}, thread())
+    assert said(state) == ["hello", "1: 5", "you", "3: 3"]

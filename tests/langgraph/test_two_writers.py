@@ -1,0 +1,127 @@
+"""Two savers on one thread: the second one to write is told, and nothing forks silently."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from langchain_core.messages import HumanMessage
+
+import holdfast
+from holdfast.adapters.langgraph import HoldfastSaver
+
+from .graphs import chat, said, thread
+from .puts import Writer, checkpoint, values_at
+
+
+async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store: holdfast.Store) -> None:
+    """The error names the other; reading again makes it right."""
+    one, other = HoldfastSaver(store), HoldfastSaver(store)
+    first = Writer(one)
+    await first.put(value=1)
+    second = Writer(other)
+    found = await other.aget_tuple(thread(checkpoint_ns=""))
+    assert found is not None
+    second.config = found.config
+    await second.put(value=2)
+    for _ in range(2):  # Trying again changes nothing.
+        with pytest.raises(holdfast.Overtaken, match="thread 't'") as refused:
+            await first.put(value=3)
+        assert refused.value.name == store.engine.presence.name
+        assert refused.value.writer == other._desks.me
+    with pytest.raises(holdfast.Overtaken):
+        await one.aput_writes(first.config, [("value", 1)], "task")
+    assert (await values_at(one, thread()))["value"] == 2
+    await first.put(value=3)
+    assert (await values_at(other, thread()))["value"] == 3
+
+
+async def test_another_namespace_or_thread_is_nobodys_business(store: holdfast.Store) -> None:
+    """Only the same thread and namespace count."""
+    one, other = HoldfastSaver(store), HoldfastSaver(store)
+    first = Writer(one)
+    await first.put(value=1)
+    await Writer(other, ns="child:1").put(value=2)
+    await Writer(other, "elsewhere").put(value=2)
+    await first.put(value=3)
+
+
+async def test_whoever_has_only_looked_is_no_writer(store: holdfast.Store) -> None:
+    """Reading, and what the command line does to a session, gets in nobody's way."""
+    saver = HoldfastSaver(store)
+    writer = Writer(saver)
+    await writer.put(value=1)
+    await HoldfastSaver(store).aget_tuple(thread())
+    async with store.session("t.7c.") as session:
+        await session.label(seen="yes")
+        with pytest.raises(holdfast.LeaseHeld):
+            await writer.put(value=2)
+    await writer.put(value=2)
+    assert (await values_at(saver, thread()))["value"] == 2
+
+
+async def test_of_two_graphs_at_once_one_goes_on(store: holdfast.Store) -> None:
+    """Both read the same state; one gets its answer, the other one an error, and the chain does not fork."""
+    graphs = [chat(HoldfastSaver(store)) for _ in range(2)]
+    await graphs[0].ainvoke({"messages": [HumanMessage("hello", id="h0")]}, thread())
+    refused: list[BaseException] = []
+
+    async def say(at: int) -> None:
+        try:
+            await graphs[at].ainvoke({"messages": [HumanMessage(f"from {at}", id=f"h{at}")]}, thread())
+        except holdfast.Overtaken as error:
+            refused.append(error)
+
+    while not refused:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(say, 0)
+            tasks.start_soon(say, 1)
+    history = [one async for one in graphs[0].aget_state_history(thread())]
+    parents = [one.parent_config["configurable"]["checkpoint_id"] for one in history if one.parent_config]
+    assert len(parents) == len(set(parents))
+
+
+async def test_one_saver_writes_to_many_threads_at_once(store: holdfast.Store) -> None:
+    """And to one thread from many tasks: a saver does not overtake itself."""
+    saver = HoldfastSaver(store)
+    writer = Writer(saver)
+    config = await writer.put(value=0)
+
+    async def put(at: int) -> None:
+        await Writer(saver, f"t{at}").put(value=at)
+        await saver.aput_writes(config, [("value", at)], f"task {at}")
+
+    async with anyio.create_task_group() as tasks:
+        for at in range(20):
+            tasks.start_soon(put, at)
+    found = await HoldfastSaver(store).aget_tuple(config)
+    assert found is not None
+    assert sorted(value for _, _, value in found.pending_writes or []) == list(range(20))
+    assert [(await values_at(saver, thread(f"t{at}")))["value"] for at in range(20)] == list(range(20))
+
+
+async def test_a_saver_that_is_used_with_and_without_a_loop_is_one_writer(store: holdfast.Store) -> None:
+    """Threads and the event loop share it."""
+    saver = HoldfastSaver(store)
+
+    def put(at: int) -> None:
+        saver.put(thread(f"t{at}", checkpoint_ns=""), checkpoint({"v": at}, {"v": 1}), {}, {"v": 1})
+
+    async with anyio.create_task_group() as tasks:
+        for at in range(8):
+            tasks.start_soon(anyio.to_thread.run_sync, put, at)
+            tasks.start_soon(Writer(saver, f"a{at}").put)
+    assert [saver.get_tuple(thread(f"t{at}")).checkpoint["channel_values"]["v"] for at in range(8)] == [
+        *range(8)
+    ]  # type: ignore[union-attr]
+    saver.close()
+
+
+async def test_a_thread_that_somebody_deleted_begins_anew(store: holdfast.Store) -> None:
+    """A saver that has it in memory notices."""
+    saver, other = HoldfastSaver(store), HoldfastSaver(store)
+    await Writer(saver).put(value=1)
+    await other.adelete_thread("t")
+    assert await saver.aget_tuple(thread()) is None
+    await Writer(saver).put(value=2)
+    state = await chat(saver).ainvoke({"messages": [HumanMessage("hello", id="h0")]}, thread("new"))
+    assert said(state) == ["hello", "1: 5"]
