@@ -9,12 +9,11 @@ from typing import Literal
 
 import anyio
 
-from ..codec import open_line, parse
 from ..content.packing import Sizes
 from ..diff import Diff, compare
-from ..entries import Entry, InboxCancel, Parent, RunStarted, SessionStatus, Verdict
+from ..entries import Entry, InboxCancel, Parent, SessionStatus, Verdict
 from ..errors import BadInput, Closed, HoldfastError, NotFound
-from ..facts import RUN_ENDS, Checkpoint, RunInfo
+from ..facts import Checkpoint, RunInfo
 from ..fold import Overview, SessionState
 from ..head import Head
 from ..ids import SessionId, check_labels, check_name, session_id
@@ -31,7 +30,7 @@ from ..messages import ForeignMessage, Json, Message, as_message
 from ..store.blobs.home import BlobHome
 from ..store.blobs.url import OpenHome, find_home
 from ..store.blobs.urls import PublicUrls, check_urls
-from ..store.driver import Driver, HeadFilter, RunCursor, RunLines, Tip
+from ..store.driver import Driver, HeadFilter, RunCursor, Tip
 from ..store.engine import Engine
 from ..store.journal import Journal
 from ..store.url import OpenDriver, Place, find_driver
@@ -43,6 +42,7 @@ from .erase import delete, erase
 from .fleet import WorkerInfo, list_workers
 from .fork import fork
 from .inbox import encode_item, message_item
+from .runs import read_runs
 from .session import Session
 from .shelf import Shelf
 from .submitting import submit
@@ -387,43 +387,12 @@ class Store(Shelf):
         after: RunCursor | None = None
         while True:
             rows = await self._engine.call(self._engine.driver.list_runs, id, after, PAGE_ROWS)
-            for run in await self._engine.call(self._run_infos, rows):
+            for run in await self._engine.call(read_runs, self._engine, rows):
                 if parent is None or (run.parent is not None and run.parent.run == parent):
                     yield run
             if len(rows) < PAGE_ROWS:
                 return
             after = rows[-1].cursor
-
-    def _run_infos(self, rows: Iterable[RunLines]) -> list[RunInfo]:
-        return [self._run_info(row) for row in rows]
-
-    def _run_info(self, row: RunLines) -> RunInfo:
-        session = row.cursor.session
-        started = open_line(parse(row.started, session), session)
-        body = started.body
-        assert isinstance(body, RunStarted), body
-        run = RunInfo(
-            run=started.run or "",
-            session=session,
-            started_at=started.at,
-            agent=body.agent,
-            model=body.model,
-            parent=body.parent,
-            continues=body.continues,
-            config=body.config,
-            trace=body.trace,
-        )
-        if row.ended is not None:
-            ended = open_line(parse(row.ended, session), session)
-            run.status, run.ended_at = RUN_ENDS[type(ended.body)][0], ended.at
-            run.reason = getattr(ended.body, "reason", "")
-        else:
-            facts = Journal(self._engine.driver, session).fold().facts
-            lease = facts.head.lease
-            live = lease is not None and self._engine.presence.judge(lease.holder).alive
-            open_here = run.run in facts.runs and facts.runs[run.run].status == "running"
-            run.status = "running" if live and open_here else "interrupted"
-        return run
 
     async def workers(self) -> AsyncIterator[WorkerInfo]:
         """Who works on the store's sessions, with what they last told of themselves."""
