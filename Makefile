@@ -30,10 +30,11 @@ check: $(DEV) ## format, lint, types and tidiness
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/pytest tests/tidy -q
 
-bench: $(CORE) ## measure growth and concurrency
+bench: $(DEV) ## measure growth, concurrency, dispatch and blobs
 	@$(VENV)/bin/python bench/growth.py
 	@$(VENV)/bin/python bench/concurrency.py
 	@$(VENV)/bin/python bench/dispatch.py
+	@$(VENV)/bin/python bench/blobs.py
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs

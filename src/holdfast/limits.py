@@ -208,7 +208,7 @@ OBJECT_PART_BYTES = 8 << 20
 """Bytes of one request to an object store. Smaller ones cost time, and a store allows 10,000 parts an object;
 larger ones cost memory."""
 
-OBJECT_PARTS_AT_ONCE = 3
+OBJECT_PARTS_AT_ONCE = 2
 """Parts that are on their way to an object store at once, for the same reasons."""
 
 OBJECT_READS_AT_ONCE = 16

@@ -24,6 +24,7 @@ from tests.docs.blocks import ROOT
             ["--quick", "--rounds", "1"],
             ["pydantic alone", "two raw commits", "a sync body adds"],
         ),
+        ("blobs.py", ["--megabytes", "2", "--homes", "dir", "sqlite", "s3"], ["dir", "sqlite", "s3", "peak"]),
     ],
 )
 def test_a_benchmark_prints_its_table(

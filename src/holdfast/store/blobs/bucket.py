@@ -14,7 +14,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from ...errors import BadInput, MissingExtra, StoreFailed
-from ...limits import OBJECT_PART_BYTES, OBJECT_PARTS_AT_ONCE, OBJECT_RETRY_S, OBJECT_SILENCE_S
+from ...limits import (
+    BLOB_PART_BYTES,
+    OBJECT_PART_BYTES,
+    OBJECT_PARTS_AT_ONCE,
+    OBJECT_RETRY_S,
+    OBJECT_SILENCE_S,
+)
 from .home import BlobContext
 from .options import ObjectOptions
 from .parts import even_parts
@@ -131,21 +137,14 @@ class Bucket:
             raise
         return source.size
 
-    def download(self, path: str, size: int) -> Iterator[bytes]:
-        """The bytes in parts, one request each: none is open while the reader does other things.
-
-        Ends early, or without any, if they are no longer all there.
-        """
-        for start in range(0, size, OBJECT_PART_BYTES):
-            length = min(OBJECT_PART_BYTES, size - start)
-            try:
-                with self._translated():
-                    part = bytes(obstore.get_range(self._store, path, start=start, length=length))
-            except FileNotFoundError:
-                return
-            yield part
-            if len(part) < length:
-                return
+    def download(self, path: str) -> Iterator[bytes]:
+        """The bytes in parts, as they arrive; none if they are not there. Asked for when they are read."""
+        try:
+            with self._translated():
+                for part in obstore.get(self._store, path).stream(min_chunk_size=BLOB_PART_BYTES):
+                    yield bytes(part)
+        except FileNotFoundError:
+            return
 
     def find_size(self, path: str) -> int | None:
         """The size of an object, if there is one."""

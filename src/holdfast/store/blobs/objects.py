@@ -32,13 +32,13 @@ import msgspec
 from ...clock import utc_now
 from ...errors import BadInput, Corrupt, NewerFormat, StoreBusy, StoreFailed
 from ...ids import fresh_uid
-from ...limits import BLOB_PART_BYTES, OBJECT_READS_AT_ONCE, OBJECT_TRIES_MAX
+from ...limits import OBJECT_READS_AT_ONCE, OBJECT_TRIES_MAX
 from ..driver import swept_away
 from .bucket import Bucket, Version
 from .context import check_context, check_digest
 from .home import BlobContext, ListedBlob, StoredBlob
 from .keys import OWN, KeyFunction, choose_key, clash, digest_key
-from .parts import checked_in, checked_out, even_parts
+from .parts import checked_in, checked_out
 
 FORMAT = 1
 
@@ -157,8 +157,8 @@ class ObjectHome:
         record = self._find_whole(check_digest(digest))
         if record is None:
             return None
-        parts = even_parts(self._bucket.download(record.key, record.size), BLOB_PART_BYTES)
-        return StoredBlob(record.context, record.size, checked_out(digest, parts, self.name))
+        parts = checked_out(digest, self._bucket.download(record.key), self.name)
+        return StoredBlob(record.context, record.size, parts)
 
     def list_blobs(self, after: str | None, limit: int) -> Sequence[ListedBlob]:
         blobs: list[ListedBlob] = []

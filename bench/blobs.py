@@ -1,0 +1,167 @@
+"""What large content costs.
+
+    python bench/blobs.py [--quick] [--megabytes N] [--homes dir sqlite s3 az] [--directory DIR]
+
+A blob of 1 GB goes through each home that outlives its process, and comes back: how long that takes, and how
+much memory it needs at its peak beyond what the process had when it had stored and read a small one. Object
+stores are moto's server and Azurite on this machine, in processes of their own. `bench/README.md` says how to
+read the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from holdfast.store.blobs.driver import DriverHome  # noqa: E402
+from holdfast.store.blobs.home import BlobContext, BlobHome  # noqa: E402
+from holdfast.store.blobs.url import open_home  # noqa: E402
+from holdfast.store.sqlite import SqliteDriver  # noqa: E402
+from tests.store.servers import Server, azurite, moto, why_no_azurite  # noqa: E402
+
+MEMORY_MB_MAX = 64.0
+HOMES = ("dir", "sqlite", "s3", "az")
+OWNER = "0" * 32
+
+
+class Figures(NamedTuple):
+    """Of one home."""
+
+    home: str
+    put_s: float
+    read_s: float
+    peak_mb: float
+
+
+# -- a blob through each home ------------------------------------------------------------------------------
+
+
+def make_parts(megabytes: int, seed: int = 6) -> Iterator[bytes]:
+    """Bytes of which no two parts are equal, made as they are needed."""
+    block = random.Random(seed).randbytes((1 << 20) - 8)
+    for number in range(megabytes):
+        yield number.to_bytes(8, "big") + block
+
+
+def through(home: BlobHome, megabytes: int, seed: int) -> tuple[float, float]:
+    """Store a blob and read it back; how long both took."""
+    digest = hashlib.sha256()
+    for part in make_parts(megabytes, seed):
+        digest.update(part)
+    start = time.perf_counter()
+    home.put(digest.hexdigest(), make_parts(megabytes, seed), BlobContext(), owner=OWNER)
+    stored = time.perf_counter()
+    found = home.find(digest.hexdigest())
+    assert found is not None
+    assert sum(map(len, found.parts)) == megabytes << 20
+    return stored - start, time.perf_counter() - stored
+
+
+def peak_mb() -> float:
+    """The most memory that this process ever had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def open_by(arguments: dict[str, str]) -> BlobHome:
+    """The home, in the process that is measured."""
+    if "sqlite" in arguments:
+        return DriverHome(SqliteDriver(Path(arguments["sqlite"])))
+    if "dir" in arguments:
+        return open_home(f"dir:{arguments['dir']}")
+    return Server(**arguments).open("bench")  # type: ignore[arg-type]
+
+
+def measure_here(arguments: str, megabytes: int) -> None:
+    """In a process of its own: print the figures."""
+    home = open_by(json.loads(arguments))
+    through(home, 1, seed=1)
+    before = peak_mb()
+    put_s, read_s = through(home, megabytes, seed=2)
+    print(json.dumps([put_s, read_s, peak_mb() - before]))
+
+
+def measure(name: str, arguments: object, megabytes: int) -> Figures:
+    """Start that process."""
+    command = [sys.executable, __file__, "--one", json.dumps(arguments), "--megabytes", str(megabytes)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
+    return Figures(name, *json.loads(done.stdout))
+
+
+def measure_homes(console: Console, place: Path, homes: Sequence[str], megabytes: int) -> list[Figures]:
+    """Every home that can be reached from here; why others cannot is printed."""
+    missing = None if importlib.util.find_spec("moto") else "it needs what make test installs"
+    servers: dict[str, tuple[str | None, Callable[[Path], AbstractContextManager[Server]]]] = {
+        "s3": (missing, moto),
+        "az": (missing or why_no_azurite(), azurite),
+    }
+    found: list[Figures] = []
+    for name in homes:
+        if name not in servers:
+            found.append(measure(name, {name: str(place / name)}, megabytes))
+            continue
+        why, start = servers[name]
+        if why is not None:
+            console.print(f"{name} is not measured: {why}", highlight=False)
+            continue
+        with tempfile.TemporaryDirectory(dir=place) as files, start(Path(files)) as server:
+            found.append(measure(name, server._asdict(), megabytes))
+    return found
+
+
+def print_homes(console: Console, found: list[Figures], megabytes: int) -> None:
+    """The table, and whether what was expected came true here."""
+    table = Table(title=f"a blob of {megabytes:,} MiB through each home")
+    for heading in ("home", "put s", "read s", "peak MB more"):
+        table.add_column(heading, justify="left" if heading == "home" else "right")
+    for one in found:
+        table.add_row(one.home, f"{one.put_s:.1f}", f"{one.read_s:.1f}", f"{one.peak_mb:.1f}")
+    console.print(table)
+    for one in found:
+        word = "[green]    met[/]" if one.peak_mb < MEMORY_MB_MAX else "[red]not met[/]"
+        limit = f"under {MEMORY_MB_MAX:.0f}"
+        console.print(f"{word}  {one.home}: {one.peak_mb:.1f} MB more memory ({limit})", highlight=False)
+
+
+def main() -> None:
+    """Measure, print the tables and the verdicts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="short: a blob of 64 MiB")
+    parser.add_argument("--megabytes", type=int, help="the size of the blob (1024)")
+    parser.add_argument("--homes", nargs="+", choices=HOMES, default=HOMES, help="which to measure (all)")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--directory", type=Path, help="where to write (a new directory in the temporary one)"
+    )
+    options = parser.parse_args()
+    megabytes = options.megabytes or (64 if options.quick else 1024)
+    if options.one:
+        measure_here(options.one, megabytes)
+        return
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.directory) as directory:
+        found = measure_homes(console, Path(directory), options.homes, megabytes)
+    print_homes(console, found, megabytes)
+
+
+if __name__ == "__main__":
+    main()
