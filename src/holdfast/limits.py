@@ -217,8 +217,9 @@ OBJECT_READS_AT_ONCE = 16
 OBJECT_TRIES_MAX = 20
 """How often to look again when others change the same record. Each time, one of them got on."""
 
-OBJECT_SILENCE_S = 60.0
-"""How long an object store may say nothing in the middle of a request."""
+OBJECT_SILENCE_S = 300.0
+"""How long an object store may say nothing in the middle of a request. Putting the parts of a large object
+together may take it minutes."""
 
 OBJECT_RETRY_S = 60.0
 """How long a request is tried again after errors of the server's before it counts as failed."""
