@@ -80,7 +80,7 @@ class References:
         try:
             return self._read.get(name) == Journal(self._driver, name).segments[-1].uid
         except NotFound:
-            return True  # Deleted since.
+            return name in self._read  # Deleted since. If nobody read it, somebody may have forked it before.
 
     def _read_session(self, name: SessionId) -> None:
         self._read_inbox(name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Literal
 
@@ -67,12 +68,11 @@ def open_store(
     (SQLite), a `psycopg_pool.ConnectionPool` (PostgreSQL), a driver.
 
     Without a URL, `HOLDFAST_STORE` is read. Use it as `async with open_store(…) as store`. `blobs` is the
-    home of large content (a URL such as `s3://bucket/prefix`, or what `open_home` gave), by default the
-    store's own; `blob_urls` says how the world reaches it. With `create=False`, a store that is not there is
-    `NotFound` instead of being made. `schema` is where PostgreSQL has the tables (`holdfast`). `lease_s` is
-    how long a silent process is believed alive; `linger_s` how long a line that nobody waits for may stay in
-    memory. Binary content of `inline_bytes` or more, and the text of a tool's result beyond `result_chars`,
-    is kept as a blob; None keeps it in the journal.
+    home of large content (`s3://bucket/prefix`, or what `open_home` gave), by default the store's own;
+    `blob_urls` says how the world reaches it. With `create=False`, a missing store is `NotFound`. `schema` is
+    where PostgreSQL has the tables (`holdfast`). `lease_s` is how long a silent process is believed alive;
+    `linger_s` how long a line that nobody waits for may stay in memory. Binary content of `inline_bytes` or
+    more, and the text of a tool's result beyond `result_chars`, is kept as a blob; None keeps it in the journal.
     """
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
@@ -81,18 +81,10 @@ def open_store(
         check_urls(blob_urls)
     open_driver = find_driver(url, create=create, schema=schema)
     open_home = find_home(blobs, create=create)
-    return Store(
-        lambda: _open_both(open_driver, open_home),
-        lambda driver, home: Engine(
-            driver,
-            home=home,
-            blob_urls=blob_urls,
-            lease_s=lease_s,
-            linger_s=linger_s,
-            codecs=codecs,
-            sizes=sizes,
-        ),
+    make = partial(
+        Engine, blob_urls=blob_urls, lease_s=lease_s, linger_s=linger_s, codecs=codecs, sizes=sizes
     )
+    return Store(lambda: _open_both(open_driver, open_home), lambda driver, home: make(driver, home=home))
 
 
 def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, BlobHome]:
@@ -321,7 +313,7 @@ class Store(Shelf):
         journal = await self._engine.call(Journal, self._engine.driver, id)
         pause_s = TAIL_POLL_S
         while True:
-            entries = await self._engine.call(_page, journal, after)
+            entries = await self._engine.call(journal.page, after, PAGE_ROWS)
             for entry in entries:
                 after = entry.seq
                 yield entry
@@ -423,8 +415,3 @@ class Store(Shelf):
     async def delete(self, session: str, *, wait_s: float = 0) -> None:
         """Remove a session. Lines that a fork shares stay for the fork; the id is free at once."""
         await self.clean(session, wait_s=wait_s)
-
-
-def _page(journal: Journal, after: int) -> list[Entry]:
-    entries: Iterator[Entry] = journal.entries(after)
-    return [entry for entry, _ in zip(entries, range(PAGE_ROWS), strict=False)]

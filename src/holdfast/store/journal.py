@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ..codec import GENESIS, Chain, Line, open_line, parse
@@ -96,6 +97,10 @@ class Journal:
         """The entries, decoded one by one but not checked against the chain."""
         for line in self.lines(after, until):
             yield open_line(parse(line, self.where), self.where)
+
+    def page(self, after: int, limit: int) -> list[Entry]:
+        """Up to `limit` entries after one."""
+        return list(islice(self.entries(after), limit))
 
     def fold(self, until: int | None = None) -> SessionState:
         """The state after entry `until`, or after the last one. The chain above the keyframe is checked."""
