@@ -72,7 +72,8 @@ def open_store(
     `blob_urls` says how the world reaches it. With `create=False`, a missing store is `NotFound`. `schema` is
     where PostgreSQL has the tables (`holdfast`). `lease_s` is how long a silent process is believed alive;
     `linger_s` how long a line that nobody waits for may stay in memory. Binary content of `inline_bytes` or
-    more, and the text of a tool's result beyond `result_chars`, is kept as a blob; None keeps it in the journal.
+    more, and the text of a tool's result beyond `result_chars`, is kept as a blob; None keeps all of it in
+    the journal.
     """
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
@@ -313,7 +314,7 @@ class Store(Shelf):
         journal = await self._engine.call(Journal, self._engine.driver, id)
         pause_s = TAIL_POLL_S
         while True:
-            entries = await self._engine.call(journal.page, after, PAGE_ROWS)
+            entries = await self._engine.call(_page, journal, after)
             for entry in entries:
                 after = entry.seq
                 yield entry
@@ -415,3 +416,7 @@ class Store(Shelf):
     async def delete(self, session: str, *, wait_s: float = 0) -> None:
         """Remove a session. Lines that a fork shares stay for the fork; the id is free at once."""
         await self.clean(session, wait_s=wait_s)
+
+
+def _page(journal: Journal, after: int) -> list[Entry]:
+    return journal.page(after, PAGE_ROWS)
