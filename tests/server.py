@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -127,9 +128,13 @@ class PostgresServer:
             owner = pwd.getpwnam(NOBODY)
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
         arguments = ["-D", str(self._data), "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]
+        if self._settings["fsync"] == "on":
+            arguments.remove("--no-sync")
         done = self._run(["initdb", *arguments, "--auth-local=trust", "--auth-host=scram-sha-256"])
         if done.wait(_START_S):
             raise RuntimeError((self.folder / "log").read_text())
+        if self._settings["fsync"] == "on":
+            os.sync()  # The folder's own name, too.
 
     def _run(self, command: Sequence[str], *, background: bool = False) -> subprocess.Popen[bytes]:
         options: dict[str, Any] = {}
@@ -145,7 +150,8 @@ class PostgresServer:
                 stderr=log,
                 cwd="/",
                 env={**os.environ, "LC_ALL": "C"},
-                preexec_fn=_die_with_parent if background else None,
+                # With the thread, to be exact.
+                preexec_fn=_die_with_parent if background and _is_main_thread() else None,
                 **options,
             )
 
@@ -154,6 +160,10 @@ def _die_with_parent() -> None:
     # At once and without tidying up; and not by Ctrl-C, which is for the tests.
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _free_port() -> int:

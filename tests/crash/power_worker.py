@@ -10,7 +10,9 @@ What it does depends on n, too; whatever it is leaves `op <n>.` in some line tha
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -23,7 +25,8 @@ import holdfast.session.session
 from holdfast import Session, Store, open_store
 from holdfast.store.driver import Driver, HeadFilter
 from holdfast.store.journal import Journal
-from tests.stores import open_driver
+from tests.server import PostgresServer
+from tests.stores import POSTGRES, open_driver
 
 from .check import find_damage, find_problems
 from .workload import KEYFRAME_LINES
@@ -174,7 +177,8 @@ async def go_on(url: str) -> None:
 
 def verify(url: str) -> str:
     """What is left, in the words of `power_cut.py`."""
-    if not Path(url.partition(":")[2]).exists():
+    scheme, _, path = url.partition(":")
+    if scheme != "postgresql" and not Path(path).exists():
         return "HAVE -1"
     driver = open_driver(url)
     problems = find_problems(driver, [])
@@ -188,9 +192,22 @@ def verify(url: str) -> str:
     return f"CORRUPT {problems}" if problems else f"HAVE {have}"
 
 
-if __name__ == "__main__":
-    url = f"{sys.argv[1]}:{sys.argv[2]}/store"
-    if sys.argv[3:] == ["verify"]:
+def main(scheme: str, directory: str, verifying: bool) -> None:
+    """Work or verify; where there is a server, in its company."""
+    url = f"{scheme}:{directory}/store"
+    server: PostgresServer | None = None
+    if scheme == "postgresql":
+        # On the disk whose plug is pulled, with all its syncs. It does not run as root, and must get there.
+        Path(directory).parent.chmod(0o755)
+        server = PostgresServer(Path(directory) / "server", sync=True, settings={"max_wal_size": "64MB"})
+        os.environ[POSTGRES] = server.url
+    if verifying:
         print(verify(url))
     else:
         anyio.run(work, url)
+    if server is not None:
+        server.stop(signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:] == ["verify"])

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlencode
 
 from psycopg.conninfo import conninfo_to_dict
@@ -41,7 +41,15 @@ class Wire:
         self._listening.bind(str(folder / f".s.PGSQL.{_PORT}"))
         self._listening.listen(50)
         self.url = f"postgresql://?{urlencode({**given, 'host': folder, 'port': _PORT})}"
+        self._clients: list[socket.socket] = []
         threading.Thread(target=self._serve, daemon=True).start()
+
+    def cut(self) -> None:
+        """Cut every connection. The server learns of it when it has something to say."""
+        for client in self._clients:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        self._clients.clear()
 
     def _serve(self) -> None:
         while True:
@@ -52,10 +60,17 @@ class Wire:
                 server.connect(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port))
             except OSError:
                 client.close()
+                server.close()
                 continue
-            both: Any = ((client, server, self._asked), (server, client, self._answered))
-            for way in both:
-                threading.Thread(target=_carry, args=way, daemon=True).start()
+            self._clients.append(client)
+            threading.Thread(target=self._connect, args=(client, server), daemon=True).start()
+
+    def _connect(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            back = threading.Thread(target=_carry, args=(server, client, self._answered), daemon=True)
+            back.start()
+            _carry(client, server, self._asked)
+            back.join()
 
 
 def _carry(source: socket.socket, target: socket.socket, passing: Passing) -> None:
