@@ -20,6 +20,11 @@ from tests.docs.blocks import ROOT
             ["raw SQLite", "sqlite", "dir", "sqlite, 100 sessions / one"],
         ),
         (
+            "postgres.py",
+            ["--quick", "--seconds", "0.2", "--sessions", "1", "100", "--flat", "20"],
+            ["raw INSERT", "100 sessions / one", "by tenths"],
+        ),
+        (
             "dispatch.py",
             ["--quick", "--rounds", "1"],
             ["pydantic alone", "two raw commits", "a sync body adds"],
