@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
+from collections.abc import Sequence
 from os import open as really_open
 from os import write as really_write
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import psycopg
@@ -27,12 +29,23 @@ POSTGRES: Final = "HOLDFAST_TEST_POSTGRES_URL"
 """Names the server in the environment: given by a person, or set by the tests for those they start."""
 
 PREFIX: Final = "holdfast_test_"
+_STRIDE: Final = 8
 
 on_every_driver = pytest.mark.parametrize("scheme", ["dir", "sqlite", "postgresql"], indirect=True)
 """In `make test`, too; other tests meet PostgreSQL in `make test-long` only."""
 
 on_files = pytest.mark.parametrize("scheme", ["dir", "sqlite"], indirect=True)
 """For what is about files."""
+
+
+T = TypeVar("T")
+
+
+def share(scheme: str, trials: Sequence[T]) -> Sequence[T]:
+    """All of them on files; on a server, where each takes several times as long, some, others each time."""
+    if scheme != "postgresql":
+        return trials
+    return trials[random.randrange(_STRIDE) :: _STRIDE] or trials[:1]
 
 
 def open_driver(url: str) -> Driver:

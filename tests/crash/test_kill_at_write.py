@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.stores import copy_store, on_every_driver, open_driver, remove_store
+from tests.stores import copy_store, on_every_driver, open_driver, remove_store, share
 
 from . import faults
 from .acks import Acks, read_acks
@@ -178,11 +178,14 @@ def test_a_kill_during_the_recovery_loses_nothing(campaign: Campaign, seed: int)
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_kill_at_every_write_loses_nothing(campaign: Campaign, seed: int) -> None:
+def test_a_kill_at_every_write_loses_nothing(campaign: Campaign, scheme: str, seed: int) -> None:
     """At every single one, stage by stage; and in the middle of every second write."""
     choose = random.Random(seed)
     parts = campaign.split(*range(1, STAGES + 1))
-    deaths = {part: [*_every_death(part), *_half_deaths(part)[choose.randrange(2) :: 2]] for part in parts}
+    deaths = {
+        part: share(scheme, [*_every_death(part), *_half_deaths(part)[choose.randrange(2) :: 2]])
+        for part in parts
+    }
     campaign.run([(part, [death]) for part in parts for death in deaths[part]])
     print(f"{campaign.killed} kills at {sum(len(part.changes) for part in parts)} changes")
     assert campaign.killed > 0.9 * sum(map(len, deaths.values()))
@@ -190,10 +193,11 @@ def test_a_kill_at_every_write_loses_nothing(campaign: Campaign, seed: int) -> N
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_many_kills_during_recoveries_lose_nothing(campaign: Campaign, seed: int) -> None:
+def test_many_kills_during_recoveries_lose_nothing(campaign: Campaign, scheme: str, seed: int) -> None:
     """Two in a row, many times, in every stage."""
     choose = random.Random(seed)
     parts = campaign.split(*range(1, STAGES + 1))
-    campaign.run([_two_deaths(choose, part) for part in parts for _ in range(15)])
+    trials = share(scheme, [_two_deaths(choose, part) for part in parts for _ in range(15)])
+    campaign.run(trials)
     print(f"{campaign.killed} kills, two in a row")
-    assert campaign.killed > 15 * STAGES
+    assert campaign.killed > len(trials)

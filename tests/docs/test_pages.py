@@ -8,6 +8,7 @@ from mypy import api as mypy
 
 from tests.agent.wire import serve
 from tests.docs.blocks import PAGES, ROOT, find_blocks, run_page
+from tests.stores import drop
 
 # Of the library itself, its public names count here; what providers' packages say takes minutes to read.
 _USERS_MYPY = """
@@ -22,7 +23,7 @@ _LANGUAGES = {"python", "sh", "sql", "json", "text"}
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_from_top_to_bottom(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """Who copies the blocks of a page one after another gets what the page promises.
 
@@ -30,6 +31,9 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    if page.stem == "postgres":
+        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres"))
+        drop(["agents"])
     with serve() as wire:
         for name, value in {**wire.environment, "LOCAL_MODELS": f"{wire.url}/v1"}.items():
             monkeypatch.setenv(name, value)

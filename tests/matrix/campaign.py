@@ -11,7 +11,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from tests.stores import copy_store, remove_store
+from tests.stores import copy_store, remove_store, share
 
 from ..crash.warm import Warm
 from . import scenarios
@@ -77,7 +77,8 @@ class Campaign:
             if outcome["state"] == "done":
                 self._ends[scenario] = outcome["end"]
                 break
-        deaths = [Death(scenario, phase, point) for phase in phases for point in phase.points]
+        every = [Death(scenario, phase, point) for phase in phases for point in phase.points]
+        deaths = list(share(self._scheme, every))
         self.scenarios += 1
         self.boundaries += len(deaths)
         return deaths

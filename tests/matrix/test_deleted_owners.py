@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.stores import share
+
 from ..crash.warm import Warm
 from .boundaries import Point
 from .racers import count_intents, delete, tell, want, want_and_stop
@@ -118,7 +120,7 @@ def test_a_deleted_session_blocks_only_what_it_may_have_done_wherever_it_was_kil
     deletions: Deletions, scheme: str
 ) -> None:
     """At every boundary, for every kind of tool."""
-    trials = _trials(deletions, *TOOLS)
+    trials = share(scheme, _trials(deletions, *TOOLS))
     deletions.run(trials)
     print(f"{scheme}: {len(trials)} deletions; the other one was told {dict(deletions.outcomes)}")
     assert {"completed", "in_doubt"} == set(deletions.outcomes)

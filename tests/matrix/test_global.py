@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.stores import on_every_driver
+from tests.stores import on_every_driver, share
 
 from ..crash.warm import Warm
 from .boundaries import Point
@@ -137,7 +137,7 @@ def test_nobody_repeats_blindly_what_a_dead_winner_began(deaths: Deaths, seed: i
 @pytest.mark.timeout(300)
 def test_nobody_repeats_blindly_what_any_dead_winner_began(deaths: Deaths, scheme: str) -> None:
     """At every boundary, for every kind of tool."""
-    trials = _trials(deaths, *TOOLS)
+    trials = share(scheme, _trials(deaths, *TOOLS))
     deaths.run(trials)
     print(f"{scheme}: {len(trials)} deaths; the other one was told {dict(_count(deaths.outcomes))}")
     assert {"completed", "in_doubt"} == set(deaths.outcomes)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.stores import share
+
 from ..crash.warm import Warm, poll
 from .boundaries import Point
 from .person import answer
@@ -219,7 +221,7 @@ def test_a_verdict_is_taken_in_once_wherever_the_holder_dies(deaths: Deaths, too
 @pytest.mark.parametrize("tool", VERDICTS)
 def test_a_verdict_is_taken_in_once_wherever_any_holder_dies(deaths: Deaths, tool: str, scheme: str) -> None:
     """At every boundary from the posting on."""
-    points = deaths.rehearse(tool)
+    points = list(share(scheme, deaths.rehearse(tool)))
     deaths.run(tool, points)
     print(f"{scheme}, {tool}: {len(points)} deaths after a verdict")
 
