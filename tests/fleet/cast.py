@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def make_agent(world: World, steps: int, *, pause_s: float = 0.0) -> Agent[Any, 
 
 
 def work(
-    line: Line | None,
+    line: Line,
     url: str,
     world: str,
     *,
@@ -71,13 +70,19 @@ def work(
     concurrency: int = 4,
     pause_s: float = 0.0,
     drain_s: float = 20.0,
+    silent: bool = False,
 ) -> dict[str, int]:
-    """A worker until SIGTERM; what became of how many sessions."""
-    return anyio.run(_work, line, url, world, steps, lease_s, concurrency, pause_s, drain_s)
+    """A worker until SIGTERM; what became of how many sessions. Unless it is `silent`, it tells of each."""
+    tell = _say_nothing if silent else line.say
+    return anyio.run(_work, tell, url, world, steps, lease_s, concurrency, pause_s, drain_s)
+
+
+def _say_nothing(message: object) -> None:
+    pass
 
 
 async def _work(
-    line: Line | None,
+    say: Callable[[object], None],
     url: str,
     world: str,
     steps: int,
@@ -90,8 +95,7 @@ async def _work(
 
     def tell(event: WorkEvent) -> None:
         counts[event.kind] = counts.get(event.kind, 0) + 1
-        if line is not None:
-            line.say([event.kind, event.session, event.reason or event.error])
+        say([event.kind, event.session, event.reason or event.error])
 
     agent = make_agent(World(Path(world)), steps, pause_s=pause_s)
     async with open_store(url, lease_s=lease_s) as store:
@@ -104,19 +108,14 @@ async def _work(
             tell=tell,
         )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop_on_signal, worker, line)
+            tasks.start_soon(_stop_on_signal, worker, say)
             await worker.run()
             tasks.cancel_scope.cancel()
     return counts
 
 
-async def _stop_on_signal(worker: Worker, line: Line | None) -> None:
+async def _stop_on_signal(worker: Worker, say: Callable[[object], None]) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-        if line is not None:
-            line.say(["ready", "", ""])
+        say(["ready", "", ""])
         async for _ in signals:
             worker.stop()
-
-
-if __name__ == "__main__":
-    work(None, sys.argv[1], sys.argv[2], **json.loads(sys.argv[3]))
