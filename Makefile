@@ -35,6 +35,7 @@ bench: $(DEV) ## measure growth, concurrency, dispatch and blobs
 	@$(VENV)/bin/python bench/concurrency.py
 	@$(VENV)/bin/python bench/dispatch.py
 	@$(VENV)/bin/python bench/blobs.py
+	@$(VENV)/bin/python bench/fleet.py
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs

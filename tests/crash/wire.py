@@ -31,8 +31,8 @@ _PORT = 5432
 class Wire:
     """Between this process and the server. `asked` sees what goes there, `answered` what comes back."""
 
-    def __init__(self, asked: Passing, answered: Passing | None = None) -> None:
-        given = conninfo_to_dict(os.environ[POSTGRES])
+    def __init__(self, asked: Passing, answered: Passing | None = None, *, server: str | None = None) -> None:
+        given = conninfo_to_dict(server or os.environ[POSTGRES])
         self._server = str(given.get("host")), int(given.get("port") or 5432)
         self._asked = asked
         self._answered = answered or (lambda piece, send: send(piece))
@@ -51,26 +51,28 @@ class Wire:
                 client.shutdown(socket.SHUT_RDWR)
         self._clients.clear()
 
-    def _serve(self) -> None:
-        while True:
-            client, _ = self._listening.accept()
-            host, port = self._server
-            server = socket.socket(socket.AF_UNIX if host.startswith("/") else socket.AF_INET)
-            try:
-                server.connect(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port))
-            except OSError:
-                client.close()
-                server.close()
-                continue
-            self._clients.append(client)
-            threading.Thread(target=self._connect, args=(client, server), daemon=True).start()
+    def close(self) -> None:
+        """Let nobody in any more; what is connected stays so."""
+        self._listening.shutdown(socket.SHUT_RDWR)
 
-    def _connect(self, client: socket.socket, server: socket.socket) -> None:
-        with client, server:
-            back = threading.Thread(target=_carry, args=(server, client, self._answered), daemon=True)
-            back.start()
-            _carry(client, server, self._asked)
-            back.join()
+    def _serve(self) -> None:
+        with suppress(OSError), self._listening:
+            while True:
+                self._connect(self._listening.accept()[0])
+
+    def _connect(self, client: socket.socket) -> None:
+        host, port = self._server
+        server = socket.socket(socket.AF_UNIX if host.startswith("/") else socket.AF_INET)
+        try:
+            server.connect(f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port))
+        except OSError:
+            client.close()
+            server.close()
+            return
+        self._clients.append(client)
+        both: Any = ((client, server, self._asked), (server, client, self._answered))
+        for way in both:
+            threading.Thread(target=_carry, args=way, daemon=True).start()
 
 
 def _carry(source: socket.socket, target: socket.socket, passing: Passing) -> None:
@@ -80,3 +82,4 @@ def _carry(source: socket.socket, target: socket.socket, passing: Passing) -> No
     for end in (source, target):
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
+    source.close()

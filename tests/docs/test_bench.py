@@ -30,6 +30,7 @@ from tests.docs.blocks import ROOT
             ["pydantic alone", "two raw commits", "a sync body adds"],
         ),
         ("blobs.py", ["--megabytes", "2", "--homes", "dir", "sqlite", "s3"], ["dir", "sqlite", "s3", "peak"]),
+        ("fleet.py", ["--quick"], ["pick-up", "take-over, same machine", "expected below 20"]),
     ],
 )
 def test_a_benchmark_prints_its_table(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 
-from holdfast import Store, open_store
+from holdfast import Store, StoreFailed, open_store
 from tests.crash.warm import Child, Warm
 
 from .cast import AGENT, work
@@ -63,16 +63,18 @@ class Chaos:
             silent=True,
         )
 
-    def run(self, seconds: float) -> str:
-        """Everything; a line of counts."""
-        began_s = time.monotonic()
+    def run(self, seconds: float, *, calm_down: Callable[[], None] = lambda: None) -> str:
+        """Everything; a line of counts. `calm_down` is called when there has been enough trouble."""
         try:
             anyio.run(self._submit)
+            began_s = time.monotonic()
             while time.monotonic() < began_s + seconds:
                 # The moment is what is random here: nothing is being waited for.
                 time.sleep(self._choose.uniform(0.05, 0.6))
                 self._make_trouble()
             self._wake_up(later=False)
+            calm_down()
+            self._revive()
             anyio.run(self._wait_for_the_end)
         finally:
             for child in self._workers:
@@ -86,7 +88,8 @@ class Chaos:
 
     def _make_trouble(self) -> None:
         self._wake_up(later=True)
-        kind = self._choose.choice(["kill", "kill", "stop", *self._troubles])
+        self._revive()
+        kind = self._choose.choice([*["kill"] * 4, *["stop"] * 2, *self._troubles])
         awake = [child for child in self._workers if child not in self._asleep]
         if kind == "kill" and awake:
             child = self._choose.choice(awake)
@@ -102,6 +105,14 @@ class Chaos:
             return
         self._counts[f"× {kind}"] += 1
 
+    def _revive(self) -> None:
+        """As whoever supervises them would: one that finds no server when it starts ends."""
+        for place, child in enumerate(self._workers):
+            if not child.is_running:
+                child.end()
+                self._workers[place] = self._start()
+                self._counts["× start again"] += 1
+
     def _wake_up(self, *, later: bool) -> None:
         now_s = time.monotonic()
         for child, until_s in list(self._asleep.items()):
@@ -114,9 +125,14 @@ class Chaos:
     async def _submit(self) -> None:
         async with open_store(self._url) as store:
             for name in self._names:
-                # Twice, as somebody does who got no answer.
-                for _ in range(2):
-                    await store.submit(name, "build a wall", agent=AGENT, key="once")
+                # At least twice, as somebody does who got no answer.
+                sent = 0
+                while sent < 2:
+                    try:
+                        await store.submit(name, "build a wall", agent=AGENT, key="once")
+                        sent += 1
+                    except StoreFailed:
+                        self._counts["× submit again"] += 1
 
     async def _wait_for_the_end(self) -> None:
         async with open_store(self._url, lease_s=LEASE_S) as store:

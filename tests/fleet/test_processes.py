@@ -1,6 +1,7 @@
 """Real worker processes: killed, stopped and drained in the middle of their work."""
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from holdfast import open_store
 from holdfast.head import Head
 from tests.crash.warm import Child, Warm, poll
+from tests.stores import drop, schema_of, server_url
 
 from .cast import AGENT, work
 from .journals import find_zombie_lines
@@ -55,8 +57,13 @@ def world(quick_path: Path) -> World:
 
 
 @pytest.fixture
-def url(scheme: str, quick_path: Path) -> str:
-    return f"{scheme}:{quick_path}/store"
+def url(scheme: str, quick_path: Path) -> Iterator[str]:
+    if scheme != "postgresql":
+        yield f"{scheme}:{quick_path}/store"
+        return
+    schema = schema_of(quick_path)
+    yield server_url(schema)
+    drop([schema])
 
 
 def start(warm: Warm, url: str, quick_path: Path, **options: Any) -> Child:

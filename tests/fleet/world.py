@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -56,8 +56,8 @@ class World:
         """It happens now, unless somebody newer was here: then nothing is done."""
         with self._open() as db, db:
             db.execute("INSERT OR IGNORE INTO fences VALUES (?, 0)", (deed.session,))
-            (seen,) = db.execute("SELECT fence FROM fences WHERE session = ?", (deed.session,)).fetchall()[0]
-            late = seen > deed.fence
+            seen = db.execute("SELECT fence FROM fences WHERE session = ?", (deed.session,)).get
+            late = int(seen) > deed.fence
             if late:
                 db.execute("INSERT INTO refusals VALUES (?, ?, ?)", (deed.session, deed.what, deed.fence))
             else:
@@ -71,12 +71,14 @@ class World:
         with self._open() as db, db:
             db.execute("INSERT OR IGNORE INTO fences VALUES (?, 0)", (session,))
             db.execute("UPDATE fences SET fence = max(fence, ?) WHERE session = ?", (fence, session))
-            return db.execute("SELECT 1 FROM deeds WHERE key = ?", (key,)).get is not None
+            found = db.execute("SELECT 1 FROM deeds WHERE key = ?", (key,)).get
+        return found is not None
 
     def deeds(self) -> list[Deed]:
         """Everything that happened, in order."""
         with self._open() as db:
-            return [Deed(*row) for row in db.execute("SELECT * FROM deeds ORDER BY rowid").fetchall()]
+            rows: list[Any] = db.execute("SELECT * FROM deeds ORDER BY rowid").fetchall()
+        return [Deed(*row) for row in rows]
 
     def count_refusals(self) -> int:
         """How often somebody came too late."""
