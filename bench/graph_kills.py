@@ -41,9 +41,7 @@ def trial(warm: Warm, folder: Path, who: str, kill: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="only the first two rows")
     parser.add_argument("--directory", type=Path)
     given = parser.parse_args()

@@ -159,9 +159,7 @@ def report(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK") == "1")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--directory", type=Path)
