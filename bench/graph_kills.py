@@ -2,8 +2,8 @@
 
     python bench/graph_kills.py [--quick] [--directory DIR]
 
-Each row is a graph that is killed at that moment and goes on in a new process. The table counts how often each
-effect happened and how often the model was asked for each reply; once each is right.
+Each row is a graph that is killed at that moment and goes on in a new process. The table says which effects
+happened, and which replies the model was asked for, more or less often than once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def trial(warm: Warm, folder: Path, who: str, kill: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="only the first two rows")
     parser.add_argument("--directory", type=Path)
     given = parser.parse_args()

@@ -2,8 +2,8 @@
 
     python bench/graphs.py [--quick] [--steps N] [--directory DIR]
 
-`messages` grows by two of 1 KB a step, put directly into both savers, in turns, so that noise hits both alike.
-QUICK=1 in the environment is the same as --quick. `bench/README.md` says how to read the table.
+`messages` grows by two of 1 KB a step, put directly into both savers, in turns, so that noise hits both
+alike. QUICK=1 in the environment is the same as --quick. `bench/README.md` says how to read the table.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ def report(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", default=os.environ.get("QUICK") == "1")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--directory", type=Path)

@@ -203,7 +203,7 @@ async def _open(world: World, who: str) -> AsyncIterator[Any]:
                     world.die("between a tool and its record")
                 await put_writes(config, writes, *more)
 
-            saver.aput_writes = aput_writes  # type: ignore[method-assign]
+            setattr(saver, "aput_writes", aput_writes)  # noqa: B010
             world.recorded.set()
             yield build(world, tools, saver)
         return

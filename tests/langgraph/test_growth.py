@@ -84,7 +84,7 @@ def grow_snapshot(value: Any, text: str, step: int) -> Any:
     return _DeltaSnapshot([*(value.value if value else []), HumanMessage(text, id=f"h{step}")])
 
 
-GROWING = {
+GROWING: dict[str, tuple[Any, Any]] = {
     "messages": (grow_list, []),
     "a window of messages": (grow_window, []),
     "a dict": (grow_dict, {}),
@@ -98,7 +98,7 @@ GROWING = {
 @pytest.mark.parametrize("check", ["objects", "bytes"])
 @pytest.mark.parametrize("what", GROWING)
 async def test_a_step_costs_what_is_new(store: holdfast.Store, what: str, check: Any) -> None:
-    """The last of 150 steps is no longer than the tenth, but for what names the rest; each loads as it was."""
+    """The last of 150 steps is about as long as the tenth, and each loads as it was."""
     chance = random.Random(1)
     saver = HoldfastSaver(store, check=check)
     writer = Writer(saver)
@@ -198,7 +198,7 @@ async def test_values_that_are_read_are_nobody_elses(store: holdfast.Store) -> N
 
 # -- any value, any change --------------------------------------------------------------------------------
 
-scalars = (
+scalars: st.SearchStrategy[Any] = (
     st.none()
     | st.booleans()
     | st.integers(-(2**70), 2**70)

@@ -60,6 +60,11 @@ def packed(code: int, *stored: Any) -> tuple[str, bytes]:
     return "msgpack", ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb(stored)))
 
 
+HIDDEN = ormsgpack.Ext(0, ormsgpack.packb(("os", "system", "touch HACKED")))
+FIELDS = {"content": "x", "additional_kwargs": {"k": HIDDEN}}
+INSIDE = ormsgpack.Ext(5, ormsgpack.packb(("langchain_core.messages.human", "HumanMessage", FIELDS, "m")))
+"""In a message, which is a known type."""
+
 HOSTILE = [
     packed(0, "os", "system", "touch HACKED"),
     packed(1, "os", "system", ("touch HACKED",)),
@@ -69,9 +74,8 @@ HOSTILE = [
     packed(4, "os", "system", {"command": "touch HACKED"}),
     packed(5, "os", "system", {"command": "touch HACKED"}, "model_validate_json"),
     packed(0, "antigravity", "x", "y"),
-    packed(2, "langchain_core.messages.human", "HumanMessage", {"content": "x"})[:1]
-    + (ormsgpack.packb(ormsgpack.Ext(5, ormsgpack.packb(("langchain_core.messages.human", "HumanMessage", {"content": "x", "additional_kwargs": {"k": ormsgpack.Ext(0, ormsgpack.packb(("os", "system", "touch HACKED")))}}, "m")))),),
-    ("json", b'{"lc": 2, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "touch HACKED"}}'),
+    ("msgpack", ormsgpack.packb(INSIDE)),
+    ("json", b'{"lc": 2, "type": "constructor", "id": ["os", "system"], "args": ["touch HACKED"]}'),
     ("pickle", b"cos\nsystem\n(S'touch HACKED'\ntR."),
     ("msgpack", ormsgpack.packb(ormsgpack.Ext(0, b"\x00"))),
     ("msgpack", ormsgpack.packb(ormsgpack.Ext(99, b"anything"))),
@@ -109,13 +113,13 @@ async def test_an_unknown_type_comes_back_marked_and_is_not_lost(
     assert "write HoldfastSaver(…, allow=[Cart])" in caplog.text
     writer = Writer(saver)
     await writer.put(**found, more=[found["cart"]])
-    allow = [Cart, Point, (Size.__module__, "Size")]
+    allow: list[type | tuple[str, str]] = [Cart, Point, (Size.__module__, "Size")]
     known = await values_at(HoldfastSaver(store, allow=allow), thread())
     assert known == {**value, "more": [Cart(items=["tea"])]}
 
 
 async def test_langgraphs_list_of_the_graphs_types_is_heeded(store: holdfast.Store) -> None:
-    """In its strict mode LangGraph hands over the types of the state; the copy it makes is the same writer."""
+    """In its strict mode LangGraph hands over the types of the state; its copy is the same writer."""
     saver = HoldfastSaver(store)
     clone = saver.with_allowlist({(Cart.__module__, "Cart")})
     assert isinstance(clone, HoldfastSaver)

@@ -110,9 +110,8 @@ async def test_a_saver_that_is_used_with_and_without_a_loop_is_one_writer(store:
         for at in range(8):
             tasks.start_soon(anyio.to_thread.run_sync, put, at)
             tasks.start_soon(Writer(saver, f"a{at}").put)
-    assert [saver.get_tuple(thread(f"t{at}")).checkpoint["channel_values"]["v"] for at in range(8)] == [
-        *range(8)
-    ]  # type: ignore[union-attr]
+    assert [(await values_at(saver, thread(f"t{at}")))["v"] for at in range(8)] == [*range(8)]
+    assert len([*saver.list(None)]) == 16
     saver.close()
 
 

@@ -14,6 +14,7 @@ As JSON, a part is text, a number, a truth value or null, or one of
     ["d", {…}], ["d", {…}, n, gone]  a dict; with n, the one in element n with these keys set and those gone
     ["t", parts]                  a tuple
     ["s", part]                   a snapshot of a delta channel
+    ["j", …]                      plain JSON, as it is
 
 Whether something changed is told by looking at the object: the very same one, with the very same things in
 its fields. That is quick, and blind to a change inside of a field's own list or dict; `check="bytes"`
@@ -43,6 +44,8 @@ from .serde import NOT_ENCODABLE, CheckedSerializer, UnknownValue
 log = logging.getLogger("holdfast")
 _INLINE_BYTES = 96
 """What is shorter is written where it stands: a reference and its element's number would save nothing."""
+_PLAIN_BYTES = 400
+"""What LangGraph itself says of a checkpoint is written as a whole, unless the graph is a large one."""
 _REBASE_OPS = 64
 """A list that grew more often than this, and more often than it is long, is written as a whole: finding it
 again must not take longer than reading it."""
@@ -100,6 +103,16 @@ class Elements(ElementReader):
                 node, kid = self.write(value.value, kept, depth + 1)
                 return b'["s",' + node + b"]", kid
         return self._leaf(value), None
+
+    def write_plain(self, value: dict[str, Any], kept: Kept | None) -> tuple[bytes, Kept | None]:
+        """The same for a value that is short and JSON, most of the time: then it is written as it is."""
+        try:
+            text = _encode(value)
+            if len(text) <= _PLAIN_BYTES and msgspec.json.decode(text) == value:
+                return b'["j",' + text + b"]", kept
+        except (TypeError, ValueError):
+            pass  # Something in it is not.
+        return self.write(value, kept)
 
     def write_map(self, nodes: Mapping[str, bytes], kept: Kept | None) -> tuple[bytes, Kept]:
         """A dict of what was written before."""

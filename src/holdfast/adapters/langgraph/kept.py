@@ -8,30 +8,19 @@ from operator import attrgetter, is_
 from typing import Any
 
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from pydantic import BaseModel
 
 _get_dict = attrgetter("__dict__")
 CONTAINERS = frozenset({list, dict, tuple, _DeltaSnapshot})
 """Types that are taken apart."""
+_HONEST = frozenset({object.__eq__, BaseModel.__eq__})
+"""Comparisons of which it is known what they compare."""
 _FIXED = frozenset({str, int, float, bool, type(None), bytes, complex, frozenset, range})
 """Types whose objects cannot change."""
 
 
 class Kept:
     """How a list or dict was last written: what was in it, as what, and where."""
-
-    __slots__ = (
-        "exact",
-        "items",
-        "keys",
-        "kids",
-        "marks",
-        "node",
-        "nodes",
-        "number",
-        "numbers",
-        "ops",
-        "plain",
-    )
 
     def __init__(self, keys: list[str] | None) -> None:
         self.keys = keys
@@ -42,8 +31,10 @@ class Kept:
         """Lists and dicts inside, by place."""
         self.plain = True
         """All items have a `__dict__`, and none is a container: they can be compared all at once."""
-        self.exact: list[tuple[Any, str, Any]] = []
-        """Fields of theirs (item, name, object) for which being equal is not enough."""
+        self.honest = True
+        """Two of them that call themselves equal are of one class and have equal fields."""
+        self.exact: list[tuple[int, str, Any]] = []
+        """Fields of theirs (place, name, object) for which being equal is not enough."""
         self.numbers = False
         """A list of numbers: its items were written together, and `marks` and `nodes` are empty."""
         self.number: int | None = None
@@ -55,7 +46,9 @@ class Kept:
             self.kids[len(self.items)] = kid
         self.plain = self.plain and mark.__class__ is dict
         if self.plain:
-            self.exact += [(item, name, one) for name, one in mark.items() if not _is_honest(one)]
+            self.honest = self.honest and item.__class__.__eq__ in _HONEST
+            place = len(self.items)
+            self.exact += [(place, name, one) for name, one in mark.items() if not _is_honest(one)]
         self.items.append(item)
         self.marks.append(mark)
         self.nodes.append(node)
@@ -63,13 +56,19 @@ class Kept:
     def begins(self, value: Sequence[Any]) -> bool:
         """Whether a list begins with all of these items, none of them changed."""
         count = len(self.items)
-        if not self.plain or len(value) < count or not all(map(is_, value, self.items)):
+        if not self.plain or len(value) < count:
             return False
-        # One comparison for all: item by item it would cost more than the rest of a `put`. It takes equal for
-        # the same, so it is not enough for objects that may call themselves equal and are not.
-        return all(vars(item).get(name) is one for item, name, one in self.exact) and (
-            list(map(_get_dict, self.items)) == self.marks
-        )
+        start = value[:count]
+        try:
+            # Comparing lists is quicker, and looks at what is the same before it asks what is equal.
+            if not (start == self.items if self.honest else all(map(is_, start, self.items))):
+                return False
+            # One comparison for all: item by item it would cost more than the rest of a `put`. It takes equal
+            # for the same, so it is not enough for objects that may call themselves equal and are not.
+            exact = all(vars(start[place]).get(name) is one for place, name, one in self.exact)
+            return exact and list(map(_get_dict, start)) == self.marks
+        except Exception:  # What fields hold may refuse to be compared.
+            return False
 
     def find(self, place: int, item: Any) -> bytes | None:
         """How the item in this place was written, if it is still the same."""

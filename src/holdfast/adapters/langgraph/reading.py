@@ -67,6 +67,8 @@ class ElementReader:
         if tag == "s":
             value, kept = self._value(part[1], keep)
             return _DeltaSnapshot(value), kept
+        if tag == "j":
+            return part[1], None
         if tag == "i":
             return int(part[1], 16), None
         raise Corrupt("a thread of LangGraph's", f"there is no part {tag!r}")

@@ -362,7 +362,7 @@ class Own:
     def write(self, value: dict[str, Any], kept: Kept | None) -> tuple[bytes, Kept | None]:
         """The value as JSON, and how it was written."""
         with self._elements.by(self._serde):
-            return self._elements.write(value, kept)
+            return self._elements.write_plain(value, kept)
 
     def read(self, node: Raw) -> dict[str, Any]:
         """The value."""
