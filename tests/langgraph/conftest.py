@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
+from tests.conftest import IN_LONG
+from tests.stores import drop, schema_of, server_url
 
-SCHEMES = ("memory", "dir", "sqlite")
+on_every_store = pytest.mark.parametrize("url", ["memory", "dir", "sqlite", "postgresql"], indirect=True)
+"""In `make test`, too; other tests meet PostgreSQL in `make test-long` only."""
 
 
 @pytest.fixture
@@ -19,12 +22,19 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(params=SCHEMES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["memory", "dir", "sqlite", IN_LONG])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store of each kind."""
-    return {"memory": "memory:", "dir": f"dir:{tmp_path}/store", "sqlite": f"sqlite:{tmp_path}/store.db"}[
-        request.param
-    ]
+    match request.param:
+        case "memory":
+            yield "memory:"
+        case "postgresql":
+            request.getfixturevalue("postgres")
+            schema = schema_of(tmp_path)
+            yield server_url(schema)
+            drop([schema])
+        case scheme:
+            yield f"{scheme}:{tmp_path}/store"
 
 
 @pytest.fixture

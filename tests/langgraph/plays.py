@@ -29,6 +29,7 @@ from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_too
 from holdfast.store.committer import Committer
 
 from ..crash.warm import Line
+from ..stores import open_driver
 from .graphs import Talk, thread
 
 KILLS: Final = (
@@ -207,8 +208,7 @@ async def _open(world: World, who: str) -> AsyncIterator[Any]:
             world.recorded.set()
             yield build(world, tools, saver)
         return
-    path = world.folder / "store"
-    async with open_store(f"{who}:{path}") as store:
+    async with open_store(open_driver(f"{who}:{world.folder / 'store'}")) as store:
         _watch_commits(world)
         made = durable_tools(_declare(world, tools), store=store)
         yield build(world, made, HoldfastSaver(store))

@@ -8,7 +8,10 @@ from langgraph.types import Command
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 
+from .conftest import on_every_store
 from .graphs import chat, panel, said, thread
+
+pytestmark = on_every_store
 
 
 async def test_a_conversation_goes_on_in_another_saver(store: holdfast.Store) -> None:

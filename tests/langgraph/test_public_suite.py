@@ -8,11 +8,14 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 
 from holdfast.adapters.langgraph import HoldfastSaver
 
+from .conftest import on_every_store
+
 EIGHT = {
     "put", "put_writes", "get_tuple", "list", "delete_thread", "delete_for_runs", "copy_thread", "prune",
 }  # fmt: skip
 
 
+@on_every_store
 async def test_all_eight_capabilities_pass_the_public_suite(url: str) -> None:
     """Every test of every capability; none is skipped because it was not detected."""
 
