@@ -36,6 +36,7 @@ bench: $(DEV) ## measure growth, concurrency, dispatch and blobs
 	@$(VENV)/bin/python bench/dispatch.py
 	@$(VENV)/bin/python bench/blobs.py
 	@$(VENV)/bin/python bench/fleet.py
+	@$(VENV)/bin/python bench/steps.py
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs

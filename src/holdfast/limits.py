@@ -249,3 +249,9 @@ ADAPTER_SEEN_MAX = 100_000
 
 BLOB_URL_S = 3600.0
 """How long a signed URL is good: a provider reads it while it answers."""
+
+STEP_JOURNALS_MAX = 32
+"""Journals that a step store keeps in memory, the last used ones, so as not to read them again."""
+
+STEP_RUNS_MAX = 10_000
+"""Runs of which a step store remembers in which journal they are."""

@@ -27,6 +27,7 @@ _SAID = frozenset(
         "tool.in_doubt",
         "tool.settled",
         "approval.refused",
+        "adapter.steps.snapshot",
     }
 )
 """Kinds whose content is what somebody said, or what a tool gave."""

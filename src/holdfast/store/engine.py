@@ -63,6 +63,8 @@ class Engine:
         self.now = now
         self.is_busy: Callable[[], bool] = lambda: False
         """Whether a tool that could not be stopped still runs. Set by the ledger."""
+        self.on_close: list[Callable[[], None]] = []
+        """What the layers above still have to write when all that was handed over is settled."""
         self._threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_store_threads_{id(self)}")
         self._blob_threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_blob_threads_{id(self)}")
         self._closed = False
@@ -146,6 +148,8 @@ class Engine:
 
     def _close(self) -> None:
         self.committer.close()
+        for write_rest in self.on_close:
+            write_rest()
         self.presence.end(busy=self.is_busy())
         self.home.close()
         self.driver.close()

@@ -1,0 +1,226 @@
+"""What a journal says of runs that step persistence recorded: a fold over its entries.
+
+A snapshot is stored as what it adds to an earlier one: where that is, how many of its messages to keep, and
+the new ones, word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from ...entries import AdapterBody, Entry, RunStarted
+from ...errors import Corrupt
+from ...ids import fit_session_id
+from .step_records import (
+    Record,
+    differ,
+    lengthen,
+    shared_of,
+    shorten,
+    tail_of_event,
+    tail_of_snapshot,
+)
+
+EVENTS: Final = "adapter.steps.events"
+SNAPSHOT: Final = "adapter.steps.snapshot"
+EFFECT: Final = "adapter.steps.effect"
+CONFIG: Final = "pydantic_ai"
+"""Where `run.started` has the record of the run, as their store was given it."""
+
+_split = msgspec.json.Decoder(list[Raw]).decode
+
+
+class Snapshot(Struct, kw_only=True, gc=False):
+    """A history: the first `keep` messages of `base`, then `own`. `seq` is its entry."""
+
+    seq: int
+    fields: Record
+    base: Snapshot | None
+    keep: int
+    own: tuple[bytes, ...]
+    erased: bool = False
+    """What it, or one that it goes on from, said is gone: nothing can go on from it."""
+
+    @property
+    def length(self) -> int:
+        """How many messages it has."""
+        return self.keep + len(self.own)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its tool calls were settled."""
+        return bool(self.fields.get("state") == "complete")
+
+    def list_messages(self) -> list[bytes]:
+        """Its messages, each as JSON."""
+        found: list[tuple[bytes, ...]] = []
+        wanted, one = self.length, self
+        while True:
+            if wanted > one.keep:
+                found.append(one.own[: wanted - one.keep])
+                wanted = one.keep
+            if one.base is None or not wanted:
+                return [message for part in reversed(found) for message in part]
+            one = one.base
+
+
+class RunSteps(Struct, kw_only=True):
+    """What is known of one run."""
+
+    run_id: str
+    record: Record | None = None
+    events: list[Record] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    effects: dict[str, Record] = field(default_factory=dict)
+    event_keys: set[str] = field(default_factory=set)
+    snapshot_keys: set[str] = field(default_factory=set)
+    last_key: int = -1
+
+    def knows_event(self, key: str | None) -> bool:
+        """Whether an append is a repetition."""
+        return key is not None and key in self.event_keys
+
+    def knows_snapshot(self, key: str | None) -> bool:
+        """Whether a save is a repetition: a known key, or one with a lower number than the last one had."""
+        if key is None:
+            return False
+        number = _number_of(key)
+        return key in self.snapshot_keys or (number is not None and number < self.last_key)
+
+    def find_latest(self, *, include_interrupted: bool) -> Snapshot | None:
+        """The newest snapshot to go on from."""
+        found = self.list_snapshots(include_interrupted=include_interrupted)
+        return found[-1] if found else None
+
+    def list_snapshots(self, *, include_interrupted: bool) -> list[Snapshot]:
+        """The snapshots to go on from, oldest first."""
+        return [one for one in self.snapshots if not one.erased and (include_interrupted or one.is_complete)]
+
+    # -- as they are written -------------------------------------------------------------------------
+
+    def write_event(self, record: Record) -> Record:
+        """What is to be written of an event."""
+        return differ(shorten(record, tail_of_event(record)), self._shared())
+
+    def write_snapshot(self, record: Record) -> Record:
+        """What is to be written of a snapshot, its messages aside."""
+        return differ(shorten(record, tail_of_snapshot(record)), self._shared())
+
+    def write_effect(self, record: Record) -> Record:
+        """What is to be written of a tool call's effect: what is new since it was last recorded."""
+        call = record["tool_call_id"]
+        known = {**self.effects.get(call, {}), "run_id": self.run_id}
+        return {"tool_call_id": call, **differ(record, known)}
+
+    # -- as they are read ----------------------------------------------------------------------------
+
+    def note_event(self, record: Record) -> None:
+        """An event, as it was given."""
+        self.events.append(record)
+        if record.get("idempotency_key") is not None:
+            self.event_keys.add(record["idempotency_key"])
+
+    def read_event(self, data: Record) -> None:
+        """An event, as it was written. Of several with one key, the first counts."""
+        record = {**self._shared(), **data}
+        record = lengthen(record, tail_of_event(record))
+        if not self.knows_event(record.get("idempotency_key")):
+            self.note_event(record)
+
+    def read_snapshot(self, data: Record) -> Record:
+        """The fields of a snapshot, as they were given."""
+        record = {**self._shared(), **data}
+        record = lengthen(record, tail_of_snapshot(record))
+        key = record.get("idempotency_key")
+        if key is not None:
+            self.snapshot_keys.add(key)
+            self.last_key = max(self.last_key, _number_of(key) or 0)
+        return record
+
+    def read_effect(self, data: Record) -> None:
+        """How a tool call stands."""
+        call = data["tool_call_id"]
+        self.effects[call] = {**self.effects.get(call, {}), "run_id": self.run_id, **data}
+
+    def _shared(self) -> Record:
+        return {**shared_of(self.record), "run_id": self.run_id}
+
+
+class Steps:
+    """The fold over one journal."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._by_seq: dict[int, Snapshot] = {}
+        self.runs: dict[str, RunSteps] = {}
+
+    def apply(self, entry: Entry, *, events_known: bool = False) -> None:
+        """Fold the next entry; those of others say nothing here. `events_known`: it is one of ours, and its
+        events were noted when they happened."""
+        body = entry.body
+        if isinstance(body, RunStarted) and isinstance(body.config, dict) and CONFIG in body.config:
+            record = body.config[CONFIG]
+            self.get(record["run_id"]).record = record
+        elif isinstance(body, AdapterBody) and entry.kind in (EVENTS, EFFECT, SNAPSHOT):
+            data = body.data
+            run = self.get(data.get("run") or entry.run or "")
+            for one in () if events_known else data.get("events", ()):
+                run.read_event(one)
+            if entry.kind == EFFECT:
+                run.read_effect(data["effect"])
+            elif entry.kind == SNAPSHOT:
+                self._read_snapshot(entry, run, data)
+
+    def find(self, run_id: str) -> RunSteps | None:
+        """What is known of a run, if anything is."""
+        return self.runs.get(run_id)
+
+    def get(self, run_id: str) -> RunSteps:
+        """What is known of a run, perhaps nothing."""
+        return self.runs.get(run_id) or self.runs.setdefault(run_id, RunSteps(run_id=run_id))
+
+    def list_recent(self, limit: int) -> list[Snapshot]:
+        """The last snapshot of each run, the latest first: what another run may go on from."""
+        last = [run.snapshots[-1] for run in self.runs.values() if run.snapshots]
+        last = [one for one in last if not one.erased]
+        return sorted(last, key=lambda one: one.seq, reverse=True)[:limit]
+
+    def _read_snapshot(self, entry: Entry, run: RunSteps, data: Record) -> None:
+        base = None
+        if data.get("base") is not None:
+            base = self._by_seq.get(data["base"])
+            if base is None or base.length < data["keep"]:
+                why = f"the history it goes on from ({data['base']}) is not there"
+                raise Corrupt(self._where, why, seq=entry.seq)
+        own = () if entry.content is None else tuple(map(bytes, _split(entry.content)))
+        snapshot = Snapshot(
+            seq=entry.seq,
+            fields=run.read_snapshot(data["snapshot"]),
+            base=base,
+            keep=data["keep"],
+            own=own,
+            erased=len(own) != data["new"] or (base is not None and base.erased),
+        )
+        self._by_seq[entry.seq] = snapshot
+        run.snapshots.append(snapshot)
+
+
+def name_run(run_id: str, data: Record) -> tuple[str, dict[str, Any]]:
+    """How an entry names its run: on its envelope, and in full where that has no place for the id."""
+    fitted = fit_session_id(run_id)
+    return fitted, data if fitted == run_id else {"run": run_id, **data}
+
+
+def join(messages: Iterable[bytes]) -> bytes:
+    """A history as JSON."""
+    return b"[" + b",".join(messages) + b"]"
+
+
+def _number_of(key: str) -> int | None:
+    """The number that the keys of `StepPersistence` begin with, and that grows with every save."""
+    prefix, colon, _ = key.partition(":")
+    return int(prefix) if colon and prefix.isdecimal() else None

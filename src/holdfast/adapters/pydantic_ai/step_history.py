@@ -1,0 +1,120 @@
+"""Which messages of a history are stored already. Only the others are serialised at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+from msgspec import Struct
+from pydantic import ValidationError
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+
+from .step_fold import Snapshot, Steps
+
+_BASES: Final = 8
+"""How many runs of a conversation the first snapshot of another one is compared with."""
+
+_UNEQUAL: Final = (b'"media_type"', b'"identifier"')
+"""What stands in messages with fields that their own comparison leaves out."""
+
+
+class _Kept(Struct, frozen=True):
+    """A message as it was stored. The copy is ours: a caller may go on changing what it gave."""
+
+    fields: dict[str, Any]
+    usage: dict[str, Any] | None
+    data: bytes
+    blind: bool
+    """Equality does not see all of it."""
+
+    @classmethod
+    def of(cls, message: ModelMessage) -> _Kept:
+        data, fields = dump(message), deepcopy(message).__dict__
+        usage = fields["usage"].__dict__ if fields.get("usage") is not None else None
+        return cls(fields, usage, data, any(mark in data for mark in _UNEQUAL))
+
+    def is_same(self, given: ModelMessage) -> bool:
+        """Field by field, as they compare messages themselves (`kind` tells them apart); where that leaves
+        something out, as JSON."""
+        return self.fields == given.__dict__ and (not self.blind or dump(given) == self.data)
+
+    def share_usage(self, given: dict[str, Any]) -> None:
+        """Their comparison of usages takes longer than all the rest: spare it for those that are equal."""
+        usage = given.get("usage")
+        if usage is not None and usage.__dict__ == self.usage:
+            self.fields["usage"] = usage
+
+
+class Delta(Struct, frozen=True):
+    """What a history adds to an earlier one."""
+
+    base: Snapshot | None
+    keep: int
+    own: Sequence[bytes]
+
+
+class Histories:
+    """The last history of each run, to compare the next one with."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._last: dict[str, tuple[int, list[_Kept]]] = {}
+        """By run: as which of its snapshots it was stored, and the messages."""
+
+    def add(self, run_id: str, messages: Sequence[ModelMessage]) -> Delta:
+        """What of these is new. They are remembered as the run's next snapshot."""
+        run = self._steps.find(run_id)
+        stored = [] if run is None else run.snapshots
+        place, kept = self._last.get(run_id, (0, []))
+        if stored and place == len(stored) and not stored[-1].erased:
+            base: Snapshot | None = stored[-1]
+            keep = _count_same(kept, messages)
+            fresh = [_Kept.of(message) for message in messages[keep:]]
+        else:
+            # Stored by another process, or by another run of the conversation.
+            fresh = [_Kept.of(message) for message in messages]
+            base, keep = self._find_base([one.data for one in fresh])
+            kept, fresh = fresh, fresh[keep:]
+        self._last[run_id] = len(stored) + 1, [*kept[:keep], *fresh]
+        return Delta(base, keep, [one.data for one in fresh])
+
+    def _find_base(self, messages: Sequence[bytes]) -> tuple[Snapshot | None, int]:
+        """The stored history that has most of these at its beginning, and how many."""
+        best, most = None, 0
+        for one in self._steps.list_recent(_BASES):
+            same = 0
+            for ours, theirs in zip(messages, one.list_messages(), strict=False):
+                if ours != theirs:
+                    break
+                same += 1
+            if same > most:
+                best, most = one, same
+        return best, most
+
+
+def _count_same(kept: Sequence[_Kept], messages: Sequence[ModelMessage]) -> int:
+    """How many messages at the beginning are as they were."""
+    given = [message.__dict__ for message in messages[: len(kept)]]
+    for one, fields in zip(kept, given, strict=False):
+        one.share_usage(fields)
+    # All at once first: nearly always, nothing has changed, and this is done for every step.
+    if [one.fields for one in kept[: len(given)]] == given and not any(one.blind for one in kept):
+        return len(given)
+    same = 0
+    for one, message in zip(kept, messages, strict=False):
+        if not one.is_same(message):
+            break
+        same += 1
+    return same
+
+
+def dump(message: ModelMessage) -> bytes:
+    """One message as JSON: without what is null, where that gives back the very same message."""
+    whole = ModelMessagesTypeAdapter.dump_json([message])
+    short = ModelMessagesTypeAdapter.dump_json([message], exclude_none=True)
+    try:
+        same = ModelMessagesTypeAdapter.dump_json(ModelMessagesTypeAdapter.validate_json(short)) == whole
+    except ValidationError:
+        same = False
+    return (short if same else whole)[1:-1]

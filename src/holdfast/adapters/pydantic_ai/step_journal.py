@@ -1,0 +1,333 @@
+"""The journals under a step store: read as far as they go, and written to without a lease.
+
+Their protocol has no end of a run, so nobody would ever give a lease back. A line names the `sum` that it
+follows, as everywhere: it is refused if somebody else has written since, and whoever is refused reads on and
+decides anew.
+
+Events that only inform are not waited for: they join the next line that is, or leave after a short linger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import anyio
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...codec import GENESIS, Chain, Sealed, open_line
+from ...entries import AdapterBody, Body, SessionOpened
+from ...errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
+from ...fold import SessionState
+from ...ids import SessionId, fresh_uid
+from ...limits import LINGER_S, STEP_JOURNALS_MAX
+from ...session.lease import append_to
+from ...store.committer import Channel, commit_now
+from ...store.driver import Append, ClaimChange, Done
+from ...store.engine import Engine
+from ...store.journal import Journal
+from .step_fold import EVENTS, Steps, name_run
+from .step_history import Histories
+from .step_records import Record
+
+log = logging.getLogger("holdfast")
+_LABELS = {"adapter": "pydantic-ai"}
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """An entry to be: one of ours (`body`), or of the adapter's own (`kind` and `data`)."""
+
+    run_id: str
+    body: Body | None = None
+    kind: str = ""
+    data: Record = {}
+    content: bytes | None = None
+
+
+Decide: TypeAlias = "Callable[[Desk], Sequence[Draft]]"
+"""What to write after what the journal says, if anything. Asked again when somebody else was quicker."""
+
+
+class Desk:
+    """An open journal: the folds over it, and where to hand over lines.
+
+    Whoever decides and records has the lock.
+    """
+
+    def __init__(self, engine: Engine, session: SessionId) -> None:
+        self._engine, self.session = engine, session
+        self.lock = anyio.Lock()
+        self.state = SessionState(session)
+        self.steps = Steps(f"session {session!r}")
+        self.histories = Histories(self.steps)
+        self.channel = Channel(session, None)
+        self._held: dict[str, list[Record]] = {}
+        """Events that stand in no line yet, by run."""
+        self._sent: list[tuple[int, str, list[Record]]] = []
+        """Events that stand in a line which may not be durable yet, with its `seq`."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all lines that were written here are durable."""
+        return self.channel.durable_seq >= self.state.seq
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody would miss it."""
+        return self.is_settled and not self._held and not self.lock.locked()
+
+    def read_on(self) -> bool:
+        """Read what others have written; False if this is no longer the same journal. Blocks."""
+        if not self.is_settled:
+            return True  # What is being written here will tell.
+        tip = self._engine.driver.find_tip(self.session)
+        head = self.state.facts.head
+        began, sum = head.seq, head.sum
+        if tip is None or tip.sum == sum:
+            return tip is not None or not began
+        if tip.seq <= began:
+            return False
+        try:
+            self._read(Journal(self._engine.driver, self.session))
+        except (Corrupt, NotFound):
+            if began:
+                return False  # It may be another session by now: who begins anew finds out.
+            raise
+        return True
+
+    def _read(self, journal: Journal) -> None:
+        facts = self.state.facts
+        chain = Chain(journal.where, facts.head.seq, facts.head.sum or GENESIS)
+        for data in journal.lines(facts.head.seq):
+            line = chain.check(data)
+            entry = open_line(line, journal.where)
+            self.state.apply(entry, line.sum)
+            self.steps.apply(entry)
+        facts = self.state.facts
+        if facts.unknown is not None:
+            raise ReadOnly(self.session, *facts.unknown)
+        lease = facts.head.lease
+        if lease is not None:
+            life = self._engine.presence.judge(lease.holder)
+            if life.alive:
+                raise LeaseHeld(self.session, life.name, left_s=life.left_s)
+        self._note_durable()
+
+    def _note_durable(self) -> None:
+        head = replace(self.state.facts.head)
+        channel = self.channel
+        channel.head, channel.after, channel.durable_seq = head, head.sum, head.seq
+
+    # -- events that nobody waits for -----------------------------------------------------------------
+
+    def hold_all(self, events: Iterable[tuple[str, Record]]) -> None:
+        """Note events, but for repetitions; a line takes them along soon."""
+        for run_id, event in events:
+            run = self.steps.get(run_id)
+            if not run.knows_event(event.get("idempotency_key")):
+                run.note_event(event)
+                self._held.setdefault(run_id, []).append(event)
+
+    def held_runs(self) -> list[str]:
+        """The runs with events that stand in no line yet."""
+        return list(self._held)
+
+    def holds(self, run_id: str | None = None) -> bool:
+        """Whether events, those of the run or any, stand in no line yet."""
+        return bool(self._held) if run_id is None else run_id in self._held
+
+    def list_unsettled(self) -> list[tuple[str, Record]]:
+        """The events that are not durable yet."""
+        sent = [(run, events) for seq, run, events in self._sent if seq > self.channel.durable_seq]
+        return [(run, event) for run, events in (*sent, *self._held.items()) for event in events]
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def record(self, drafts: Sequence[Draft]) -> None:
+        """Hand lines over, for one commit."""
+        sealed = self._seal(drafts)
+        self._engine.committer.offer(self.channel, sealed, replace(self.state.facts.head))
+
+    def _seal(self, drafts: Sequence[Draft]) -> list[Sealed]:
+        """Make the lines, and fold them in."""
+        sealed: list[Sealed] = []
+        if not self.state.seq:
+            opened = SessionOpened(uid=fresh_uid(), labels=_LABELS)
+            sealed.append(append_to(self.state, opened, self._engine))
+        own = {one.run_id for one in drafts[:1] if one.body is None}
+        first = [Draft(run_id=run, kind=EVENTS) for run in self._held if run not in own]
+        sealed += [self._seal_one(one) for one in (*first, *drafts)]
+        return sealed
+
+    def _seal_one(self, draft: Draft) -> Sealed:
+        name, data = name_run(draft.run_id, draft.data)
+        if draft.body is not None:
+            made = append_to(self.state, draft.body, self._engine, name)
+        else:
+            events = self._held.pop(draft.run_id, [])
+            if events:
+                run = self.steps.get(draft.run_id)
+                data = {**data, "events": [run.write_event(one) for one in events]}
+            body = AdapterBody(data=data)
+            made = append_to(self.state, body, self._engine, name, draft.content, kind=draft.kind)
+            if events:
+                settled = self.channel.durable_seq
+                self._sent = [one for one in self._sent if one[0] > settled]
+                self._sent.append((made.entry.seq, draft.run_id, events))
+        self.steps.apply(made.entry, events_known=True)
+        return made
+
+    def commit(self, drafts: Sequence[Draft], claims: tuple[ClaimChange, ...] = ()) -> bool:
+        """Commit lines at once, together with claims, or neither: False if somebody else has those, or was
+        quicker. Blocks."""
+        after = self.state.facts.head.sum or None
+        sealed = self._seal(drafts)
+        item = Append(
+            session=self.session,
+            after=after,
+            first_seq=sealed[0].entry.seq,
+            lines=tuple(one.line for one in sealed),
+            kinds=tuple(one.entry.kind for one in sealed),
+            head=replace(self.state.facts.head),
+            claims=claims,
+        )
+        if isinstance(commit_now(self._engine.driver, item), Done):
+            self._note_durable()
+            return True
+        return False
+
+
+class Desks:
+    """The journals that are open, the last used ones."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._open: OrderedDict[SessionId, Desk] = OrderedDict()
+        self._left: dict[SessionId, list[tuple[str, Record]]] = {}
+        """Events that were handed over and refused, for whoever opens the journal again."""
+        self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+        engine.on_close.append(self._write_rest)
+
+    async def look(self, session: SessionId) -> Desk:
+        """The journal as it stands now."""
+        while True:
+            desk = self._find(session)
+            async with desk.lock:
+                try:
+                    current = desk.channel.lost is None and await self.engine.call(desk.read_on)
+                except BaseException:
+                    self._forget(desk)
+                    raise
+                if current:
+                    desk.hold_all(self._left.pop(session, ()))
+                    return desk
+            self._forget(desk)
+
+    async def write(self, session: SessionId, decide: Decide) -> None:
+        """Write what there is to write. Durable on return."""
+        while True:
+            desk = await self._find_read(session)
+            try:
+                async with desk.lock:
+                    drafts = decide(desk)
+                    if drafts:
+                        desk.record(drafts)
+                await self.engine.committer.barrier(desk.channel)
+                return
+            except Fenced:
+                self._forget(desk)
+
+    async def write_claimed(self, session: SessionId, drafts: Sequence[Draft], claim: ClaimChange) -> bool:
+        """Write together with a claim; False if somebody was quicker. Durable on return."""
+        desk = await self.look(session)
+        try:
+            async with desk.lock:
+                await self.engine.committer.barrier(desk.channel)
+                if await self.engine.call(desk.commit, drafts, (claim,)):
+                    return True
+        except Fenced:
+            pass
+        except BaseException:
+            self._forget(desk)  # Nobody knows whether it landed: who comes next looks.
+            raise
+        self._forget(desk)
+        return False
+
+    async def hold(self, session: SessionId, run_id: str, event: Record) -> None:
+        """Note an event that nobody waits for, unless it is a repetition."""
+        while True:
+            desk = await self._find_read(session)
+            async with desk.lock:
+                try:
+                    self.engine.committer.check(desk.channel)
+                except Fenced:
+                    self._forget(desk)
+                    continue
+                desk.hold_all([(run_id, event)])
+            loop = asyncio.get_running_loop()
+            if self._timer is None or self._timer[0] is not loop:
+                self._timer = loop, loop.call_later(LINGER_S, self._send)
+            return
+
+    def _send(self) -> None:
+        """Events that no other line has taken along leave by themselves."""
+        self._timer = None
+        for session in [desk.session for desk in self._open.values() if desk.holds()]:
+            task = asyncio.get_running_loop().create_task(self._send_one(session))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _send_one(self, session: SessionId) -> None:
+        try:
+            await self.write(
+                session, lambda desk: [Draft(run_id=run, kind=EVENTS) for run in desk.held_runs()]
+            )
+        except HoldfastError as error:
+            # They are still held: whoever writes next, or closes the store, takes them along.
+            log.warning("session %s: events could not be written: %s", session, error)
+
+    def _write_rest(self) -> None:
+        """Before the store closes: events that stand in no line, or in one that was refused. Blocks."""
+        for desk in list(self._open.values()):
+            self._forget(desk)
+        for session, left in self._left.items():
+            try:
+                self._write_left(session, left)
+            except HoldfastError as error:
+                log.warning("session %s: %d events could not be written: %s", session, len(left), error)
+        self._left.clear()
+
+    def _write_left(self, session: SessionId, left: Sequence[tuple[str, Record]]) -> None:
+        while True:
+            desk = Desk(self.engine, session)
+            desk.read_on()
+            desk.hold_all(left)
+            if not desk.holds() or desk.commit([]):
+                return
+
+    def _forget(self, desk: Desk) -> None:
+        """Begin anew with this journal. Events that are not durable yet are kept for it."""
+        if self._open.get(desk.session) is desk:
+            del self._open[desk.session]
+            left = desk.list_unsettled()
+            if left:
+                self._left.setdefault(desk.session, []).extend(left)
+
+    async def _find_read(self, session: SessionId) -> Desk:
+        desk = self._find(session)
+        return desk if desk.state.seq else await self.look(session)
+
+    def _find(self, session: SessionId) -> Desk:
+        desk = self._open.get(session)
+        if desk is None:
+            desk = self._open[session] = Desk(self.engine, session)
+            idle = [one for one in self._open.values() if one.is_idle and one is not desk]
+            for old in idle[: max(0, len(self._open) - STEP_JOURNALS_MAX)]:
+                self._forget(old)
+        self._open.move_to_end(session)
+        return desk

@@ -1,0 +1,107 @@
+"""Processes that record steps and are killed: what was acknowledged is there, and nothing is torn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai_harness.step_persistence.recovery import inspect_recovery
+
+from tests.crash.warm import Line, Warm
+from tests.steps.stage import effect, event, history, opened, run, snapshot
+from tests.steps.test_step_persistence import make
+
+MESSAGES: list[ModelMessage] = history(500)
+
+
+def write(line: Line, url: str, name: str) -> None:
+    """Record steps for ever, and say how far it is."""
+
+    async def main() -> None:
+        async with opened(url) as steps:
+            await steps.register_run(run(name, conversation_id="c1"))
+            for step in range(500):
+                await steps.record_tool_effect(effect(name, f"call_{step}"))
+                await steps.append_event(event(name, "tool_call_started", step_index=step))
+                await steps.save_snapshot(snapshot(name, MESSAGES[: 2 * step + 1]))
+                line.say(step)
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("kills", [3])
+def test_what_was_acknowledged_survives_a_kill(
+    kills: int, warm: Warm, scheme: str, quick_path: Path, seed: int
+) -> None:
+    """Each process goes on in the same conversation, where the one before it was killed."""
+    url = f"{scheme}:{quick_path}/store"
+    for kill in range(kills):
+        name, last = f"r{kill}", (seed + 7 * kill) % 20
+        with warm.child(write, url, name) as child:
+            while child.hear() < last:
+                pass
+            child.kill()
+            child.wait()
+        anyio.run(_check, url, name, last)
+
+
+async def _check(url: str, name: str, last: int) -> None:
+    async with opened(url) as steps:
+        assert await steps.get_run(run_id=name) is not None
+        assert len(await steps.list_events(run_id=name)) > last
+        assert len(await steps.list_unresolved_tool_effects(run_id=name)) > last
+        found = await steps.list_snapshots(run_id=name)
+        assert len(found) > last
+        for step, one in enumerate(found):
+            assert one.messages == MESSAGES[: 2 * step + 1]
+
+
+def run_agent(line: Line, url: str) -> None:
+    """An agent that is killed in its second tool."""
+
+    async def main() -> None:
+        async with opened(url) as steps:
+            agent = make(steps, run_id="r1")
+
+            @agent.tool_plain
+            def look() -> str:
+                return "it is there"
+
+            @agent.tool_plain
+            async def post() -> str:
+                line.say("posting")
+                await anyio.sleep_forever()
+                return ""
+
+            await agent.run("Go", conversation_id="c1")
+
+    anyio.run(main)
+
+
+def test_an_agent_killed_in_a_tool_leaves_its_trail(warm: Warm, scheme: str, quick_path: Path) -> None:
+    """What was in flight is unresolved, and the step before it can be gone on from."""
+    url = f"{scheme}:{quick_path}/store"
+    with warm.child(run_agent, url) as child:
+        assert child.hear() == "posting"
+        child.kill()
+        child.wait()
+
+    async def main() -> None:
+        async with opened(url) as steps:
+            found = await inspect_recovery(store=steps, run_id="r1")
+            assert [one.tool_name for one in found.unresolved] == ["post"]
+            assert found.completed_tools == ("look",)
+            assert found.settled is not None
+            agent = make(steps, run_id="r2")
+
+            @agent.tool_plain
+            def look() -> str:
+                raise AssertionError("it was done before")
+
+            result = await agent.run(message_history=found.settled.messages, conversation_id="c1")
+            assert result.output == "3 messages"
+            assert [one.run_id for one in await steps.list_runs(conversation_id="c1")] == ["r1", "r2"]
+
+    anyio.run(main)
