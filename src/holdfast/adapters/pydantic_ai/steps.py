@@ -26,7 +26,7 @@ try:
         ToolEffectRecord,
     )
 except ImportError as missing:
-    raise MissingExtra("HoldfastStepStore (pydantic-ai-harness 0.62)", "pydantic-ai") from missing
+    raise MissingExtra("HoldfastStepStore (pydantic-ai-harness 0.62)", "pydantic-ai-harness") from missing
 
 from .step_fold import CONFIG, EFFECT, EVENTS, SNAPSHOT, RunSteps, Snapshot, join
 from .step_journal import Desk, Desks, Draft
