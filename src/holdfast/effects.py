@@ -192,7 +192,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
             if issued <= row.issued:
                 break
             other = self.rows[issued]
-            same = call.reply is not None and call.reply == other.call.reply
+            same = call.asked_by is not None and call.asked_by == other.call.asked_by
             if other.changes_the_world and not (same and call.index < other.call.index):
                 return True
         return False

@@ -321,7 +321,7 @@ def _delegate_ended(facts: Facts, entry: Entry, body: DelegateEnded) -> None:
 
 
 def _issued(facts: Facts, entry: Entry, body: ToolIssued) -> None:
-    if body.call.reply is None and body.attempt == 1:
+    if body.call.asked_by is None and body.attempt == 1:
         count_call(facts, body.tool)
 
 

@@ -312,11 +312,34 @@ def _read_anthropic(data: Json) -> Shape:
     return Shape(role=data["role"], parts=tuple(parts))
 
 
+def _read_pydantic_ai(data: Json) -> Shape:
+    """A request or response of pydantic-ai: parts that call a tool, answer a call, or ask for another try."""
+    parts: list[Part] = []
+    for part in data["parts"]:
+        kind = part["part_kind"]
+        if kind == "tool-call":
+            parts.append(CallPart(part["tool_call_id"], part["tool_name"]))
+        elif kind == "tool-return" or (kind == "retry-prompt" and part.get("tool_name")):
+            parts.append(ResultPart(part["tool_call_id"]))
+    if data["kind"] == "response":
+        return Shape(role="assistant", parts=tuple(parts))
+    kinds = {part["part_kind"] for part in data["parts"]}
+    role: Role = "tool" if parts else "system" if kinds == {"system-prompt"} else "user"
+    return Shape(role=role, parts=tuple(parts))
+
+
 def _text_of(content: Json) -> str:
     if isinstance(content, str):
         return content[:TITLE_CHARS]
-    texts = (part.get("text", "") for part in content or () if isinstance(part, dict))
+    texts = (_text_of_part(part) for part in content or () if isinstance(part, dict))
     return "".join(text for text in texts if isinstance(text, str))[:TITLE_CHARS]
+
+
+def _text_of_part(part: dict[str, Json]) -> Json:
+    if part.get("part_kind") not in ("text", "user-prompt"):
+        return part.get("text", "")
+    said = part.get("content")
+    return " ".join(one for one in said if isinstance(one, str)) if isinstance(said, list) else said
 
 
 def _calls_openai(data: Json) -> list[ToolCall]:
@@ -336,8 +359,24 @@ def _calls_anthropic(data: Json) -> list[ToolCall]:
     ]
 
 
-_readers: dict[str, Reader] = {"openai": _read_openai, "anthropic": _read_anthropic}
-_call_readers: dict[str, CallReader] = {"openai": _calls_openai, "anthropic": _calls_anthropic}
+def _calls_pydantic_ai(data: Json) -> list[ToolCall]:
+    return [
+        ToolCall(id=part["tool_call_id"], name=part["tool_name"], args=part.get("args") or {})
+        for part in data["parts"]
+        if part["part_kind"] == "tool-call"
+    ]
+
+
+_readers: dict[str, Reader] = {
+    "openai": _read_openai,
+    "anthropic": _read_anthropic,
+    "pydantic-ai": _read_pydantic_ai,
+}
+_call_readers: dict[str, CallReader] = {
+    "openai": _calls_openai,
+    "anthropic": _calls_anthropic,
+    "pydantic-ai": _calls_pydantic_ai,
+}
 
 
 def register_format(name: str, reader: Reader, *, calls: CallReader | None = None) -> None:

@@ -12,11 +12,18 @@ from .base import Body, kind
 
 class CallRef(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Which call: the `index`-th of the reply at entry `reply`, or one that a caller made by itself.
-    `id` is the provider's or the caller's."""
+    `id` is the provider's or the caller's. A caller whose transcript has messages of its own for the results
+    says with `of` which reply, and with `index` which call of it, it carries out."""
 
     id: str
     reply: int | None = None
     index: int = 0
+    of: int | None = None
+
+    @property
+    def asked_by(self) -> int | None:
+        """The reply that asked for it, in whatever way it is carried out."""
+        return self.of if self.reply is None else self.reply
 
 
 class ResultContent(Struct, frozen=True, kw_only=True, omit_defaults=True):

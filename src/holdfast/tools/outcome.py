@@ -19,6 +19,10 @@ class NotDone(HoldfastError):
     """Raise it from a tool with side effects to say that surely nothing happened."""
 
 
+class Declined(NotDone):
+    """Nothing was done, and whoever asked decides what follows: no retry policy tries it again."""
+
+
 class Waits(HoldfastError):
     """Raised by a harmless tool that cannot end yet: a person must say something first, then it is called
     again."""

@@ -24,7 +24,7 @@ from .lineage import Lineage, prefix_at_root
 from .outcome import Result, ResultStatus, as_json, as_text
 from .policy import Policy
 from .running import InDoubtPolicy, Runner, describe_failure
-from .settling import settle
+from .settling import settle, settle_row
 from .tool import AnyTool, as_tool
 from .undo import undo
 from .watching import Watched
@@ -110,12 +110,18 @@ class Registry:
         A `call_id` names the call in its session: dispatched again after a crash, it gives the recorded
         outcome. Without a session there are the gates alone.
         """
-        call = Call(CallRef(id=call_id or fresh_call_id()), name, args)
+        return await self.dispatch_call(
+            Call(CallRef(id=call_id or fresh_call_id()), name, args), session=session, deps=deps
+        )
+
+    async def dispatch_call(self, call: Call, *, session: Session | None, deps: Any = None) -> Result:
+        """As `dispatch`, for a call that may say which reply it belongs to."""
         work = self._dispatch_bare(call, deps) if session is None else self._dispatch(session, deps).one(call)
         telemetry = active()
         if telemetry is None:
             return await work
-        return await Watched(telemetry, session, name, call.ref, known=name in self._tools).run(work)
+        watched = Watched(telemetry, session, call.name, call.ref, known=call.name in self._tools)
+        return await watched.run(work)
 
     async def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
@@ -155,6 +161,11 @@ class Registry:
             await settle(lineage.root, self._tools, self._gates, root, prefix=prefix_at_root(session))
         runner = self._runner(session, deps, policy)
         return await settle(session, self._tools, self._gates, runner, on_result=on_result)
+
+    async def settle_call(self, session: Session, row: Effect, *, deps: Any = None) -> None:
+        """Settle one call in doubt, and leave the others alone."""
+        runner = self._runner(session, deps)
+        await settle_row(session, self._tools.get(row.tool), self._gates, runner, row)
 
     async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
         """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""

@@ -21,6 +21,7 @@ from .decision import Issue
 from .gates import Ready
 from .ledger import Ledger, is_definite
 from .outcome import (
+    Declined,
     Landed,
     NotLanded,
     Result,
@@ -116,7 +117,7 @@ class Runner:
         if isinstance(ran.error, Waits) and not row.changes_the_world:
             self.ledger.discard(row)
             return result_of(row, str(ran.error), "waiting")
-        more = row.attempt < tool.retry.attempts
+        more = row.attempt < tool.retry.attempts and not isinstance(ran.error, Declined)
         definite = is_definite(tool, ran)
         retry = definite and more and (tool.changes_the_world or not ran.stopped)
         await self._record(tool, row, ran, final=definite and not retry)

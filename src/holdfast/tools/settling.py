@@ -32,7 +32,7 @@ async def settle(
     """
 
     async def settle_one(row: Effect) -> None:
-        result = await _settle_one(session, tools.get(row.tool), gates, runner, row)
+        result = await settle_row(session, tools.get(row.tool), gates, runner, row)
         if result is not None and on_result is not None:
             on_result(result)
 
@@ -51,10 +51,11 @@ def _is_settled_here(session: Session, row: Effect, prefix: str) -> bool:
     return row.call.id.startswith(prefix) if prefix else not belongs_to_delegate(session, row.call)
 
 
-async def _settle_one(
+async def settle_row(
     session: Session, tool: AnyTool | None, gates: Gates, runner: Runner, row: Effect
 ) -> Result | None:
-    """Settle one; the call's result, if it has one now."""
+    """Settle one call in doubt, with the tool it was made of if that is still there; the call's result, if it
+    has one now."""
     ready = None if tool is None else gates.fit(tool, row.args)
     if tool is not None and ready is not None and row.undoes is None:
         answer = await runner.verify(tool, row, ready.values)

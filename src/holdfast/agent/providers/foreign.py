@@ -8,6 +8,9 @@ import mimetypes
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+
 from ...errors import BadInput
 from ...messages import (
     AnyMessage,
@@ -21,7 +24,7 @@ from ...messages import (
     ToolCall,
     ToolResult,
 )
-from .reply import arguments
+from .reply import arguments, reply_from
 
 
 def own(message: AnyMessage) -> Message:
@@ -106,9 +109,41 @@ def _anthropic_part(part: Json) -> Text | Media:
     raise _no_block("anthropic", f"{kind} from a {source['type']}")
 
 
+def _pydantic_ai(message: ForeignMessage) -> Iterable[Block]:
+    if message.role == "assistant":
+        response = ModelMessagesTypeAdapter.validate_json(msgspec.json.encode([message.data]))[0]
+        assert isinstance(response, ModelResponse)
+        yield from reply_from(response).message.blocks
+        return
+    for part in message.data["parts"]:
+        kind = part["part_kind"]
+        said = [_pydantic_ai_content(one) for one in _listed(part.get("content"))]
+        if kind == "tool-return" or (kind == "retry-prompt" and part.get("tool_name")):
+            failed = part.get("outcome", "retried") != "success"
+            yield ToolResult(call_id=part["tool_call_id"], content=_shown(said), is_error=failed)
+        else:
+            yield from said
+
+
+def _pydantic_ai_content(one: Json) -> Text | Media:
+    kind = one.get("kind") if isinstance(one, dict) else None
+    if kind == "binary":
+        return Media(media_type=one["media_type"], data=base64.urlsafe_b64decode(one["data"]))
+    if isinstance(kind, str) and kind.endswith("-url") and "url" in one:
+        return _linked(one["url"], f"{kind.removesuffix('-url')}/*")
+    return Text(one if isinstance(one, str) else msgspec.json.encode(one).decode())
+
+
+def _listed(content: Json) -> list[Json]:
+    if isinstance(content, list) and any(isinstance(one, str | dict) for one in content):
+        return content
+    return [] if content is None or content == "" else [content]
+
+
 _READERS: Final[dict[str, Callable[[ForeignMessage], Iterable[Block]]]] = {
     "openai": _openai,
     "anthropic": _anthropic,
+    "pydantic-ai": _pydantic_ai,
 }
 
 

@@ -1,0 +1,276 @@
+"""The capability that makes an agent's runs durable."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec import UNSET
+from pydantic_ai import RunContext
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, UnexpectedModelBehavior, UserError
+from pydantic_ai.messages import ModelResponse, RetryPromptPart, ToolCallPart
+from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.tools import (
+    DeferredToolRequests,
+    DeferredToolResults,
+    ToolApproved,
+    ToolDefinition,
+    ToolDenied,
+)
+
+from ...agent.loop import find_waiting
+from ...entries import ApprovalAsked, CallRef
+from ...limits import CRASHES_MAX, REPEATS_MAX, TOOL_TIMEOUT_S
+from ...session.cadence import Cadence
+from ...session.store import Store, open_store
+from ...tools.canonical import fingerprint
+from ...tools.lineage import Lineage
+from ...tools.policy import Policy
+from ...tools.running import InDoubtPolicy
+from .calls import Tools, canonical
+from .declaring import Declarations
+from .drive import Drive, begin
+from .identity import RunIds, opening_for
+from .recorded import Answer
+from .waiting import RunWaits
+
+SessionChoice: TypeAlias = "str | Callable[[RunContext[Any]], str] | None"
+_ID = "holdfast"
+
+
+@dataclass
+class Durable(AbstractCapability[Any]):
+    """Makes the runs of an agent durable: `Agent(…, capabilities=[Durable(store, session="order-42")])`.
+
+    `store` is an open store, or the URL of one that is opened for each run. `session` is any text, or a
+    function of the run's context; without one, each conversation id is a session. After a crash, the same
+    `agent.run(…)` on the same session goes on where it was. A run that was completed is followed by a new
+    one, unless `once`: then its result is given again.
+
+    A session is driven by one process at a time; a second one gets `LeaseHeld`, after `wait_s`. `effects`
+    declares tools that cannot do so themselves, by name. `in_doubt`: a call of which nobody knows whether it
+    happened waits for a person (`wait`: the run raises `RunWaits`), or the model is told (`tell`).
+    `policy`, `max_repeats` and `max_crashes` are those of `holdfast.Registry`, and `timeout_s` is what a tool
+    with side effects gets if it does not say.
+    """
+
+    store: Store | str | Path
+    session: SessionChoice = None
+    effects: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    once: bool = False
+    in_doubt: InDoubtPolicy = "wait"
+    policy: Policy | None = None
+    max_repeats: int = REPEATS_MAX
+    max_crashes: int = CRASHES_MAX
+    timeout_s: float = TOOL_TIMEOUT_S
+    wait_s: float = 0.0
+    cadence: Cadence = "step"
+    id: str | None = field(default=_ID, kw_only=True)
+    _agent: AbstractAgent[Any, Any] | None = field(default=None, init=False, repr=False)
+    _declared: Declarations = field(init=False, repr=False)
+    _run_ids: RunIds = field(default_factory=RunIds, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._declared = Declarations(self.effects, self.timeout_s)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Closest to the model and the tools: what others change is recorded as it was changed."""
+        return CapabilityOrdering(position="innermost")
+
+    def for_agent(self, agent: AbstractAgent[Any, Any]) -> Durable:
+        """One that knows the agent's name."""
+        bound = copy.copy(self)
+        bound._agent = agent
+        return bound
+
+    def get_default_run_id(self) -> str:
+        """The journal's own name for the run."""
+        return self._run_ids.make(None if self._agent is None else self._agent.name)
+
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        """The session is the conversation, in each of its runs."""
+        return self.session if isinstance(self.session, str) else None
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
+        """What stands between one run and its session."""
+        return DurableRun(durable=self)
+
+
+@dataclass
+class DurableRun(AbstractCapability[Any]):
+    """The hooks of one run."""
+
+    durable: Durable
+    id: str | None = field(default=_ID, kw_only=True)
+    _drive: Drive | None = field(default=None, init=False, repr=False)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """As before."""
+        return self.durable.get_ordering()
+
+    @property
+    def drive(self) -> Drive:
+        """The run in its session."""
+        assert self._drive is not None, "hooks are called inside wrap_run"
+        return self._drive
+
+    # -- the run -------------------------------------------------------------------------------------
+
+    async def wrap_run(
+        self, ctx: RunContext[Any], *, handler: Callable[[], Awaitable[AgentRunResult[Any]]]
+    ) -> AgentRunResult[Any]:
+        """Take the session's lease for as long as the run takes, and tell how it ended."""
+        failed: Exception | None = None
+        async with self._driving(ctx):
+            try:
+                result = await handler()
+            except (RunWaits, UnexpectedModelBehavior) as error:
+                # Raised only once the run has ended in the words that were chosen for it.
+                self.drive.fail(failed := error)
+        if failed is not None:
+            raise failed
+        return result
+
+    @asynccontextmanager
+    async def _driving(self, ctx: RunContext[Any]) -> AsyncIterator[None]:
+        durable, agent = self.durable, None if ctx.agent is None else ctx.agent.name
+        async with _opened(durable.store) as store:
+            opening = opening_for(store, durable.session, ctx, wait_s=durable.wait_s, cadence=durable.cadence)
+            async with opening as session:
+                # What a delegate was asked to do is done once: the call that asked may be made again.
+                once = durable.once or Lineage.of(session) is not None
+                begun = await begin(session, ctx.prompt, list(ctx.messages), once=once)
+                run = session.run(
+                    agent=agent,
+                    run_id=durable._run_ids.choose(ctx.run_id, session, begun),
+                    model=ctx.model.model_name,
+                    config=begun.config,
+                )
+                async with run:
+                    tools = Tools(
+                        session,
+                        policy=durable.policy,
+                        in_doubt=durable.in_doubt,
+                        max_repeats=durable.max_repeats,
+                        max_crashes=durable.max_crashes,
+                    )
+                    self._drive = Drive(session, run, tools, begun)
+                    yield
+
+    async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
+        """Record the end."""
+        await self.drive.stop_if_waiting()
+        await self.drive.end(result)
+        return result
+
+    async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
+        """An agent that cannot hand on deferred calls waits for a person instead of failing."""
+        if isinstance(error, UserError) and "DeferredToolRequests" in str(error):
+            session = self.drive.session
+            waiting = await find_waiting(session)
+            if waiting:
+                raise RunWaits(session.id, waiting) from error
+        raise error
+
+    # -- the model -----------------------------------------------------------------------------------
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[Any],
+        *,
+        request_context: ModelRequestContext,
+        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+    ) -> ModelResponse:
+        """The recorded reply, or the model's."""
+        return await self.drive.ask(ctx, request_context, handler)
+
+    def get_wrapper_model(self, model: Model) -> Model:
+        """Know when the model is asked."""
+        return self.drive.wrap(model)
+
+    # -- tools ---------------------------------------------------------------------------------------
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+    ) -> Any:
+        """The recorded result, or what the ledger says about the call."""
+        drive = self.drive
+        answer = drive.find_answer(call)
+        if answer is not None:
+            return _repeat(answer, ctx)
+        declared = self.durable._declared.find(tool_def)
+        return await drive.tools.execute(ctx, drive.refer_to(call), declared, tool_def, args, handler)
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """What a person answered, from whatever process; what nobody answered waits in the session."""
+        session, results = self.drive.session, DeferredToolResults()
+        await session.flush()
+        for call in requests.approvals:
+            answer = self.drive.find_answer(call)
+            if answer is not None:
+                denied = not isinstance(answer, RetryPromptPart) and answer.outcome == "denied"
+                said = ToolDenied(str(answer.content)) if denied else ToolApproved()
+                results.approvals[call.tool_call_id] = said
+                continue
+            ref = self.drive.refer_to(call)
+            asked = session.state.facts.effects.find_question(ref)
+            if asked is None:
+                self._ask(ref, call, requests)
+            elif asked.approved:
+                corrected = None if asked.new_args is UNSET else asked.new_args
+                results.approvals[call.tool_call_id] = ToolApproved(override_args=corrected)
+            elif asked.approved is False:
+                results.approvals[call.tool_call_id] = ToolDenied(asked.answer)
+        for call in requests.calls:
+            answer = self.drive.find_answer(call)
+            if answer is not None:
+                results.calls[call.tool_call_id] = answer.content
+        await session.flush()
+        return results if results.approvals or results.calls else None
+
+    def _ask(self, ref: CallRef, call: ToolCallPart, requests: DeferredToolRequests) -> None:
+        args = canonical(call.args_as_dict())
+        why = requests.metadata.get(call.tool_call_id) or {}
+        self.drive.session.record(
+            ApprovalAsked(
+                call=ref,
+                tool=call.tool_name,
+                args=args,
+                fingerprint=fingerprint(call.tool_name, args),
+                why=str(why.get("reason") or f"{call.tool_name} needs approval"),
+            )
+        )
+
+
+def _repeat(answer: Answer, ctx: RunContext[Any]) -> Any:
+    """What a tool gave when the step was first done."""
+    if isinstance(answer, RetryPromptPart) or answer.outcome == "retried":
+        raise ModelRetry(str(answer.content))
+    if answer.outcome != "success":
+        raise ToolFailed(str(answer.content))
+    ctx.usage.tool_calls += 1
+    return answer.content
+
+
+@asynccontextmanager
+async def _opened(store: Store | str | Path) -> AsyncIterator[Store]:
+    if isinstance(store, Store):
+        yield store
+        return
+    async with open_store(store) as opened:
+        yield opened

@@ -1,0 +1,146 @@
+"""pydantic-ai's messages in the journal, kept as they are, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ToolReturn,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from ...agent.providers.foreign import own
+from ...agent.providers.request import conversation
+from ...errors import BadMessage
+from ...messages import AnyMessage, ForeignMessage, Json, foreign, refuse_unfaithful
+from ...tools.outcome import as_json, describe_value
+
+FORMAT: Final = "pydantic-ai"
+_encode = msgspec.json.Encoder().encode
+
+
+def dump(message: ModelMessage) -> Json:
+    """The message as JSON, every field of it."""
+    return ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=describe_value)[0]
+
+
+def as_foreign(message: ModelMessage) -> ForeignMessage:
+    """The message as the journal holds it."""
+    data = dump(message)
+    try:
+        refuse_unfaithful(data)
+    except BadMessage:
+        # What JSON cannot say, such as an infinity in what a tool returned, is described.
+        data = as_json(data)
+    return foreign(data, FORMAT)
+
+
+def load(data: Json) -> ModelMessage:
+    """The message that `dump` wrote, in whatever version."""
+    return ModelMessagesTypeAdapter.validate_json(_encode([data]))[0]
+
+
+def messages_from(transcript: Iterable[AnyMessage]) -> list[ModelMessage]:
+    """A transcript as pydantic-ai's history; messages of other formats are translated."""
+    found: list[ModelMessage] = []
+    for theirs, group in groupby(transcript, key=lambda message: message.format == FORMAT):
+        if theirs:
+            found += [load(message.data) for message in group if isinstance(message, ForeignMessage)]
+        else:
+            found += conversation([own(message) for message in group])
+    return found
+
+
+# -- telling messages apart ------------------------------------------------------------------------------
+
+
+def essence(data: Json) -> str:
+    """What a message says: the same for one that was dated, signed or priced since."""
+    parts = [
+        [part.get(key) for key in ("part_kind", "tool_name", "tool_call_id", "content", "args")]
+        for part in data["parts"]
+    ]
+    return sha256(_encode([data["kind"], parts])).hexdigest()
+
+
+def essences(messages: Iterable[ModelMessage]) -> list[str]:
+    """What each message says."""
+    return [essence(as_foreign(message).data) for message in messages]
+
+
+def overlap(known: Sequence[str], given: Sequence[str]) -> int:
+    """How many of the given messages are the last known ones."""
+    for count in range(min(len(known), len(given)), 0, -1):
+        if known[-count:] == given[:count]:
+            return count
+    return 0
+
+
+def opening_of(prompt: str | Sequence[UserContent] | None, given: Sequence[str]) -> str:
+    """What a run began with: two that began with the same are one run, the second of which goes on."""
+    said = "" if prompt is None else essences([ModelRequest(parts=[UserPromptPart(content=prompt)])])[0]
+    return sha256(_encode([said, given])).hexdigest()
+
+
+# -- results ---------------------------------------------------------------------------------------------
+
+_WRAPPED: Final = "pydantic_ai.tool_return"
+
+
+def keep_result(value: Any) -> Json:
+    """What a tool returned, as the ledger keeps it."""
+    if value is None or value.__class__ in (str, int, bool):
+        return value
+    if isinstance(value, ToolReturn):
+        return {
+            _WRAPPED: {
+                "return_value": _keep(value.return_value),
+                "content": None if value.content is None else _keep_content(value.content),
+                "metadata": as_json(value.metadata),
+            }
+        }
+    return _keep(value)
+
+
+def give_result(kept: Json) -> Any:
+    """What `keep_result` kept; models and dataclasses come back as plain data."""
+    if not isinstance(kept, dict | list):
+        return kept
+    if isinstance(kept, dict) and kept.keys() == {_WRAPPED}:
+        inner = kept[_WRAPPED]
+        said = None if inner["content"] is None else _give("user-prompt", inner["content"])
+        return ToolReturn(
+            return_value=_give("tool-return", inner["return_value"]),
+            content=said,
+            metadata=inner["metadata"],
+        )
+    return _give("tool-return", kept)
+
+
+def _keep(value: Any) -> Json:
+    return as_json(dump(ModelRequest(parts=[ToolReturnPart("", value, "")]))["parts"][0]["content"])
+
+
+def _keep_content(content: str | Sequence[UserContent]) -> Json:
+    return as_json(dump(ModelRequest(parts=[UserPromptPart(content)]))["parts"][0]["content"])
+
+
+def _give(kind: str, content: Json) -> Any:
+    part = {"part_kind": kind, "content": content, "tool_name": "", "tool_call_id": ""}
+    loaded = load({"kind": "request", "parts": [part]})
+    return getattr(loaded.parts[0], "content")  # noqa: B009
+
+
+def is_response(message: ModelMessage) -> bool:
+    """Whether a model said it."""
+    return isinstance(message, ModelResponse)

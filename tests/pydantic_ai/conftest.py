@@ -1,0 +1,9 @@
+"""pydantic-ai runs on asyncio."""
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The only one there is for it."""
+    return "asyncio"

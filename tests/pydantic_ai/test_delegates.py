@@ -1,0 +1,76 @@
+"""An agent in another agent's tool: its session, its parent, and what it does once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.adapters.pydantic_ai import Durable, effects
+from holdfast.store.memory import MemoryDriver
+
+from .stage import SESSION, Script, call, kill, killed, look, results
+
+PURE = effects(side_effects=())
+
+
+class Two:
+    """A planner that asks a worker, who sends something; either may die."""
+
+    def __init__(self) -> None:
+        self.outer = Script([call("ask", task="x")], "planned")
+        self.inner = Script([call("send", to="a")], "sent")
+        self.log: list[str] = []
+        self.dies = ""
+
+    async def drive(self, store: holdfast.Store) -> Any:
+        durable = Durable(store, session=SESSION)
+        worker = self.inner.agent(name="worker", capabilities=[durable])
+
+        def was_sent(to: str) -> object:
+            return holdfast.Landed(f"sent to {to}") if to in self.log else holdfast.NotLanded()
+
+        @worker.tool_plain(metadata=effects(side_effects={"mutate"}, verify=was_sent))
+        async def send(to: str) -> str:
+            self.log.append(to)
+            if self.dies == "inside":
+                kill(store)
+            return f"sent to {to}"
+
+        planner = self.outer.agent(name="planner", capabilities=[durable])
+
+        @planner.tool_plain(metadata=PURE)
+        async def ask(task: str) -> str:
+            said = str((await worker.run(task)).output)
+            if self.dies == "after":
+                kill(store)
+            return said
+
+        return await planner.run("a")
+
+
+async def test_a_delegate_has_a_session_of_its_own_and_knows_its_parent() -> None:
+    two = Two()
+    async with holdfast.open_store("memory:") as store:
+        result = await two.drive(store)
+        assert results(result.all_messages()) == ["sent"]
+        (run,) = [run async for run in store.runs(session=SESSION)]
+        (below,) = [one async for one in store.runs(parent=run.run)]
+        assert (below.agent, below.session.startswith(f"{SESSION}.worker-")) == ("worker", True)
+        assert (await store.head(below.session)).parent == SESSION
+        assert len((await look(store, below.session)).transcript) == 4
+
+
+@pytest.mark.parametrize("where", ["after", "inside"])
+async def test_a_parent_that_is_run_again_finds_its_delegates_work(where: str) -> None:
+    two, url = Two(), MemoryDriver()
+    two.dies = where
+    await killed(url, two.drive)
+    two.dies = ""
+    async with holdfast.open_store(url) as store:
+        assert (await two.drive(store)).output == "planned"
+        sessions = [head.session async for head in store.sessions()]
+        assert len(sessions) == 2
+    assert two.log == ["a"]
+    assert (two.outer.asked, two.inner.asked) == ([0, 1], [0, 1])
