@@ -134,7 +134,8 @@ class Shape(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class ForeignMessage(Struct, frozen=True, kw_only=True):
-    """A message in another format, as it was given; `data` is its JSON value."""
+    """A message in another format, as it was given; `data` is its JSON value, or (in adapters, which know
+    what they write) the JSON itself as `msgspec.Raw`."""
 
     format: str
     data: Json
@@ -261,6 +262,8 @@ def encode_message(message: AnyMessage) -> bytes:
     """The content of a message's entry, or `BadMessage` where it could not be given back as it is."""
     try:
         if isinstance(message, ForeignMessage):
+            if isinstance(message.data, msgspec.Raw):
+                return bytes(message.data)
             refuse_unfaithful(message.data)
             return _encode(message.data)
         return _encode_own(message)

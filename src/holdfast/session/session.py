@@ -318,14 +318,19 @@ class Session(SessionView):
 
     async def checkpoint(self, name: str | None = None) -> int:
         """End the step here; its version. No point is checkpointed twice."""
+        version = self.take_checkpoint(name)
+        if self._pace.is_due(boot_s()):
+            await self.flush()
+        return version
+
+    def take_checkpoint(self, name: str | None = None) -> int:
+        """As `checkpoint`, without waiting: for the layers above, where something is waited for anyway."""
         facts = self._state.facts
         if facts.changed or facts.base == 0:
             why = tuple(str(problem) for problem in self._state.problems)
             self.record(CheckpointTaken(version=facts.head.version + 1, why=why, name=name))
         version = self._state.version
         end_step(self.id, version)
-        if self._pace.is_due(boot_s()):
-            await self.flush()
         return version
 
     async def drop(self, version: int) -> None:

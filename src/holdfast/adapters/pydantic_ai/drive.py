@@ -21,13 +21,22 @@ from ...budget import Usage
 from ...entries import ApprovalRefused, CallRef
 from ...facts import RunInfo
 from ...messages import ForeignMessage, Json
-from ...session.inbox import message_entry
 from ...session.run import Request, Run
 from ...session.session import Session
 from ...tools.ledger import encode_content
 from ...tools.outcome import describe_error
 from .calls import CALLER, Tools
-from .history import FORMAT, as_foreign, essence, essences, is_response, opening_of, overlap
+from .history import (
+    FORMAT,
+    as_foreign,
+    dump,
+    entry_of,
+    essence,
+    essences,
+    is_response,
+    opening_of,
+    overlap,
+)
 from .leaving import go_back
 from .recorded import Recorded, Reply, adopt, reply_of
 from .waiting import RunWaits
@@ -65,9 +74,9 @@ async def begin(session: Session, prompt: Any, history: Sequence[ModelMessage], 
         await _leave_behind(session, before)
         shared = overlap(_list_known(session), given)
     if history[shared:]:
-        session.record_all([message_entry(as_foreign(message)) for message in history[shared:]])
+        session.record_all([entry_of(message) for message in history[shared:]])
         if session.continuable:
-            await session.checkpoint()
+            session.take_checkpoint()
     return Beginning(session.state.seq, opening, None)
 
 
@@ -176,10 +185,10 @@ class Drive:
         items = self.session.state.transcript_fold.items
         last = items[-1].read() if items else None
         known = isinstance(last, ForeignMessage) and last.format == FORMAT and last.role != "assistant"
-        return known and essence(as_foreign(message).data) == essence(last.data)  # type: ignore[union-attr]
+        return known and essence(dump(message)) == essence(last.data)  # type: ignore[union-attr]
 
     def _add(self, said: Sequence[ModelMessage]) -> None:
-        self.session.record_all([message_entry(as_foreign(message)) for message in said])
+        self.session.record_all([entry_of(message) for message in said])
         self._close_questions(said)
 
     def _close_questions(self, said: Sequence[ModelMessage]) -> None:
@@ -232,7 +241,7 @@ class Drive:
         if said and not self._recorded.has_said(self._replies):
             self._add(said)
         if self.session.continuable:
-            await self.session.checkpoint()
+            self.session.take_checkpoint()
         self.run.complete()
 
     def fail(self, error: RunWaits | UnexpectedModelBehavior) -> None:
@@ -257,7 +266,7 @@ class Asking:
         drive = self._drive
         drive.note(self._ctx)
         if drive.has_results:
-            await drive.session.checkpoint()
+            drive.session.take_checkpoint()
         self._request = drive.run.request(model=_name_of(self._context.model))
         await self._request.__aenter__()
 
@@ -266,14 +275,11 @@ class Asking:
         assert self._request is not None
         if response.run_id is None:
             adopt(response, self._ctx)
-        usage = _usage_of(response)
-        model = response.model_name
-        await self._request.reply(
-            as_foreign(response),
-            usage=usage,
-            cost_usd=find_cost_usd(f"{response.provider_name}:{model}", usage) or 0.0 if model else 0.0,
-            model=model,
-        )
+        usage, model = _usage_of(response), response.model_name
+        cost_usd = None
+        if response.provider_name is not None:
+            cost_usd = find_cost_usd(f"{response.provider_name}:{model}", usage)
+        await self._request.reply(as_foreign(response), usage=usage, cost_usd=cost_usd or 0.0, model=model)
         await self._request.__aexit__(None, None, None)
         self._drive.note_reply()
 

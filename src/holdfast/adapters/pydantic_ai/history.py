@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -21,8 +22,9 @@ from pydantic_ai.messages import (
 
 from ...agent.providers.foreign import own
 from ...agent.providers.request import conversation
-from ...errors import BadMessage
-from ...messages import AnyMessage, ForeignMessage, Json, foreign, refuse_unfaithful
+from ...entries import Body
+from ...messages import AnyMessage, ForeignMessage, Json, foreign
+from ...session.inbox import message_entry
 from ...tools.outcome import as_json, describe_value
 
 FORMAT: Final = "pydantic-ai"
@@ -30,19 +32,40 @@ _encode = msgspec.json.Encoder().encode
 
 
 def dump(message: ModelMessage) -> Json:
-    """The message as JSON, every field of it."""
-    return ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=describe_value)[0]
+    """The message as JSON-like data, every field of it; what has no JSON form is described."""
+    dumped = ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=describe_value)
+    return as_json(dumped[0])
 
 
 def as_foreign(message: ModelMessage) -> ForeignMessage:
     """The message as the journal holds it."""
-    data = dump(message)
+    outline = {
+        "kind": message.kind,
+        "parts": [
+            {
+                "part_kind": part.part_kind,
+                "tool_call_id": getattr(part, "tool_call_id", None),
+                "tool_name": getattr(part, "tool_name", None),
+            }
+            for part in message.parts
+        ],
+    }
+    return replace(foreign(outline, FORMAT), data=msgspec.Raw(_write(message)))
+
+
+def _write(message: ModelMessage) -> bytes:
     try:
-        refuse_unfaithful(data)
-    except BadMessage:
-        # What JSON cannot say, such as an infinity in what a tool returned, is described.
-        data = as_json(data)
-    return foreign(data, FORMAT)
+        written = ModelMessagesTypeAdapter.dump_json([message])[1:-1]
+        msgspec.json.decode(written, type=msgspec.Raw)
+    except (ValueError, msgspec.DecodeError):
+        # It holds what JSON cannot say, such as an infinity in what a tool returned.
+        return _encode(dump(message))
+    return written
+
+
+def entry_of(message: ModelMessage) -> tuple[Body, bytes | None]:
+    """The entry that adds the message, and its content."""
+    return message_entry(as_foreign(message))
 
 
 def load(data: Json) -> ModelMessage:
@@ -75,7 +98,7 @@ def essence(data: Json) -> str:
 
 def essences(messages: Iterable[ModelMessage]) -> list[str]:
     """What each message says."""
-    return [essence(as_foreign(message).data) for message in messages]
+    return [essence(dump(message)) for message in messages]
 
 
 def overlap(known: Sequence[str], given: Sequence[str]) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from ...errors import NotFound
-from ...session.inbox import message_entry
 from ...session.session import Session
-from .history import as_foreign
+from .history import entry_of
 
 _SAID = "No result: the run was cut off before this call had one, and nobody went on with it."
 
@@ -25,5 +24,5 @@ async def go_back(session: Session) -> int:
             for one in session.problems
             if one.kind == "missing"
         ]
-        session.record_all([message_entry(as_foreign(ModelRequest(parts=parts)))])
+        session.record_all([entry_of(ModelRequest(parts=parts))])
         return await session.checkpoint()
