@@ -30,13 +30,15 @@ check: $(DEV) ## format, lint, types and tidiness
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/pytest tests/tidy -q
 
-bench: $(DEV) ## measure growth, concurrency, dispatch and blobs
+bench: $(DEV) ## measure growth, concurrency, dispatch, blobs and adapters
 	@$(VENV)/bin/python bench/growth.py
 	@$(VENV)/bin/python bench/concurrency.py
 	@$(VENV)/bin/python bench/dispatch.py
 	@$(VENV)/bin/python bench/blobs.py
 	@$(VENV)/bin/python bench/fleet.py
 	@$(VENV)/bin/python bench/steps.py
+	@$(VENV)/bin/python bench/pydantic_agents.py
+	@$(VENV)/bin/python bench/compare_pydantic_ai.py
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs

@@ -1,11 +1,10 @@
 """What `Durable` adds to a run of a pydantic-ai agent.
 
-    python bench/pydantic_agents.py [--quick] [--steps N] [--rounds N] [--directory DIR]
+    python bench/pydantic_agents.py [--quick] [--steps N] [--rounds N] [--theirs] [--directory DIR]
 
 A run of N steps: in each, the model (a function) says 1 KB and calls a tool that returns 1 KB. Without
-persistence, with `Durable` on SQLite under a tool that reads and under one that mutates, and, where
-pydantic-ai-harness is installed, with its own step persistence on SQLite. Rounds are interleaved, so that
-noise hits all alike. `bench/README.md` says how to read the table.
+persistence, with `Durable` on SQLite under a tool that reads and under one that mutates, and with `--theirs`
+also under the step persistence of pydantic-ai-harness on SQLite. `bench/README.md` says how to read the table.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Row(NamedTuple):
     capabilities: Capabilities
 
 
-async def bench(directory: Path, steps: int, rounds: int) -> dict[str, float]:
+async def bench(directory: Path, steps: int, rounds: int, theirs: bool) -> dict[str, float]:
     """Each way in turns; the median time of a step in milliseconds."""
     number = iter(range(10**6))
     reads = make_agent(steps, effects(side_effects={"read"}))
@@ -83,9 +82,8 @@ async def bench(directory: Path, steps: int, rounds: int) -> dict[str, float]:
             "Durable, a tool that reads": Row(reads, durable),
             "Durable, a tool that mutates": Row(mutates, durable),
         }
-        theirs = find_step_persistence(directory)
-        if theirs is not None:
-            rows["their step persistence"] = Row(reads, theirs)
+        if theirs:
+            rows["their step persistence"] = Row(reads, use_step_persistence(directory))
         for _ in range(rounds):
             for name, row in rows.items():
                 began = time.perf_counter()
@@ -95,12 +93,10 @@ async def bench(directory: Path, steps: int, rounds: int) -> dict[str, float]:
     return {name: statistics.median(times) for name, times in took.items()}
 
 
-def find_step_persistence(directory: Path) -> Capabilities | None:
-    """pydantic-ai's own, for comparison, if it is installed."""
-    try:
-        from pydantic_ai_harness.step_persistence import SqliteStepStore, StepPersistence
-    except ImportError:
-        return None
+def use_step_persistence(directory: Path) -> Capabilities:
+    """pydantic-ai's own, for comparison."""
+    from pydantic_ai_harness.step_persistence import SqliteStepStore, StepPersistence
+
     store = SqliteStepStore(database=str(directory / "theirs.db"))
     return lambda: [StepPersistence(store=store)]
 
@@ -122,16 +118,18 @@ def report(console: Console, steps: int, found: dict[str, float]) -> None:
 def main() -> None:
     """Measure, print one table and the verdict."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="short: 30 steps")
-    parser.add_argument("--steps", type=int, help="steps of a run (200)")
-    parser.add_argument("--rounds", type=int, help="how often to measure each row (5)")
+    parser.add_argument("--quick", action="store_true", help="short: 100 steps, 3 rounds")
+    parser.add_argument("--steps", type=int, help="steps of a run (1,000)")
+    parser.add_argument("--rounds", type=int, help="how often to measure each row, in turns (1)")
+    parser.add_argument("--theirs", action="store_true", help="their step persistence as well: minutes more")
     parser.add_argument(
         "--directory", type=Path, help="where to write (a new directory in the temporary one)"
     )
     options = parser.parse_args()
-    steps = options.steps or (30 if options.quick else 200)
+    steps = options.steps or (100 if options.quick else 1000)
+    rounds = options.rounds or (3 if options.quick else 1)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.directory) as directory:
-        found = anyio.run(bench, Path(directory), steps, options.rounds or (3 if options.quick else 5))
+        found = anyio.run(bench, Path(directory), steps, rounds, options.theirs)
     report(Console(), steps, found)
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Regenerate core.lock and dev.lock from pyproject.toml; arguments go to uv, e.g. --upgrade-package rich.
+# Regenerate core.lock and dev.lock from pyproject.toml; arguments go to uv, e.g. --upgrade-package rich. And the
+# frameworks in their lowest and newest supported version, under which the tests of their adapters run as well.
 #
 # Universal: one file for every platform and every Python from 3.11 on, with the hashes of all wheels.
 # The index is whatever uv is configured to use, and is not written down.
@@ -17,3 +18,13 @@ compile() {
 compile --group build --output-file requirements/core.lock "$@"
 # The dev lock lands in the same .venv, so whatever both name has the version of the core.
 compile --group dev --constraints requirements/core.lock --output-file requirements/dev.lock "$@"
+
+# Without what they need: these are put before the packages of the dev lock.
+overlay() {
+    printf '%s\n' "pydantic-ai-slim$2" "pydantic-graph$2" | "$uv" pip compile --quiet --universal --no-deps \
+        --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+        --upgrade --output-file "requirements/pydantic-ai-$1.lock" -
+}
+
+overlay lowest "==2.62.0"
+overlay newest ">=2.62,<3"

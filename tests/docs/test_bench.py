@@ -32,6 +32,11 @@ from tests.docs.blocks import ROOT
         ("blobs.py", ["--megabytes", "2", "--homes", "dir", "sqlite", "s3"], ["dir", "sqlite", "s3", "peak"]),
         ("fleet.py", ["--quick"], ["pick-up", "take-over, same machine", "expected below 20"]),
         ("steps.py", ["--steps", "10"], ["SqliteStepStore", "holdfast", "times faster", "times smaller"]),
+        (
+            "pydantic_agents.py",
+            ["--steps", "3", "--theirs"],
+            ["no persistence", "Durable, a tool that mutates", "their step persistence"],
+        ),
     ],
 )
 def test_a_benchmark_prints_its_table(

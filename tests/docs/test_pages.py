@@ -17,6 +17,8 @@ mypy_path = {src}
 follow_imports = silent
 [mypy-pydantic_ai.*,genai_prices.*]
 follow_imports = skip
+[mypy-page_pydantic-ai]
+disallow_untyped_decorators = False
 """
 _LANGUAGES = {"python", "sh", "sql", "json", "text"}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 
 import holdfast
-from holdfast.adapters.pydantic_ai import Durable, effects
+from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
 from holdfast.store.memory import MemoryDriver
 
 from .stage import SESSION, Script, call, kill, killed, look, results
@@ -60,6 +61,44 @@ async def test_a_delegate_has_a_session_of_its_own_and_knows_its_parent() -> Non
         assert (below.agent, below.session.startswith(f"{SESSION}.worker-")) == ("worker", True)
         assert (await store.head(below.session)).parent == SESSION
         assert len((await look(store, below.session)).transcript) == 4
+
+
+async def test_a_delegate_that_waits_makes_its_parent_wait() -> None:
+    outer, inner = (
+        Script([call("ask"), call("note", "c1")], "planned"),
+        Script([call("pay", cents=5)], "paid"),
+    )
+    log: list[str] = []
+    async with holdfast.open_store("memory:") as store:
+        durable = Durable(store, session=SESSION)
+        worker = inner.agent(name="worker", capabilities=[durable])
+
+        @worker.tool_plain(metadata=effects(side_effects={"mutate"}, needs_approval=True))
+        async def pay(cents: int) -> str:
+            log.append("pay")
+            return "paid"
+
+        planner = outer.agent(name="planner", capabilities=[durable])
+
+        @planner.tool_plain(metadata=PURE)
+        async def ask() -> str:
+            return str((await worker.run("task")).output)
+
+        @planner.tool_plain(metadata=effects(side_effects={"mutate"}))
+        async def note() -> str:
+            await anyio.sleep(0.05)
+            log.append("note")
+            return "noted"
+
+        with pytest.raises(RunWaits) as waits:
+            await planner.run("a")
+        (one,) = waits.value.waiting
+        assert (await look(store)).facts.head.status == "waiting"
+        assert log == ["note"], "its neighbour was not cut off"
+        await store.approve(one.session, one.call, by="ann")
+        assert (await planner.run("a")).output == "planned"
+    assert log == ["note", "pay"]
+    assert (outer.asked, inner.asked) == ([0, 1], [0, 1])
 
 
 @pytest.mark.parametrize("where", ["after", "inside"])

@@ -39,6 +39,7 @@ from ...tools.schema import BadArguments
 from ...tools.tool import AnyTool, Hook
 from .context import effect_around
 from .history import give_result, keep_result
+from .waiting import RunWaits
 
 Args: TypeAlias = dict[str, Any]
 Handler: TypeAlias = Callable[[Args], Awaitable[Any]]
@@ -98,6 +99,8 @@ class Tools:
         self._turns: dict[str, anyio.Lock] = {}
         self.waits = False
         """Whether a call is in doubt, and a person must say what became of it."""
+        self.below: RunWaits | None = None
+        """What an agent in a tool waits for."""
 
     async def execute(
         self,
@@ -169,6 +172,9 @@ class Tools:
                 return self._give(ctx, body, result.value)
             case "waiting":
                 raise ApprovalRequired()
+            case "failed" if isinstance(body.error, RunWaits):
+                self.below = body.error
+                return str(body.error)
             case "in_doubt" if self._tells:
                 raise ToolFailed(result.content)
             case "in_doubt" if body.error is None:

@@ -227,7 +227,9 @@ class Drive:
     # -- the end -------------------------------------------------------------------------------------
 
     async def stop_if_waiting(self) -> None:
-        """Raise `RunWaits` if nobody knows what became of a call."""
+        """Raise `RunWaits` if nobody knows what became of a call, or if an agent in a tool waits."""
+        if self.tools.below is not None:
+            raise self.tools.below
         if self.tools.waits:
             raise RunWaits(self.session.id, await find_waiting(self.session))
 
@@ -273,8 +275,7 @@ class Asking:
     async def end(self, response: ModelResponse) -> None:
         """Record the reply."""
         assert self._request is not None
-        if response.run_id is None:
-            adopt(response, self._ctx)
+        self._sign(response)
         usage, model = _usage_of(response), response.model_name
         cost_usd = None
         if response.provider_name is not None:
@@ -282,6 +283,16 @@ class Asking:
         await self._request.reply(as_foreign(response), usage=usage, cost_usd=cost_usd or 0.0, model=model)
         await self._request.__aexit__(None, None, None)
         self._drive.note_reply()
+
+    def _sign(self, response: ModelResponse) -> None:
+        """What pydantic-ai notes on a reply when it joins the history, so that it is kept, too."""
+        if response.run_id is None:
+            adopt(response, self._ctx)
+        newer: Any = response
+        if getattr(newer, "model_id", "") is None:
+            newer.model_id = self._context.model_id or self._context.model.model_id
+        if response.workspace_ref is None:
+            response.workspace_ref = self._ctx.workspace.ref
 
     async def fail(self, error: BaseException) -> None:
         """No reply came back."""
