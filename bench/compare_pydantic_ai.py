@@ -1,11 +1,11 @@
-"""What a killed pydantic-ai agent does twice, under `Durable` and under pydantic-ai-harness's step persistence.
+"""What a killed agent does twice, under `Durable` and under the step persistence of pydantic-ai-harness.
 
     python bench/compare_pydantic_ai.py
 
 An agent looks an order up, then charges a card and sends a mail in one parallel batch. It is killed (SIGKILL)
 at one point, and run again in another process: under `Durable` with the very same `agent.run(…)`, under the
-step persistence as its documentation says, with `continue_run`, or from the start where there is nothing to go
-on from. The table shows how often each effect happened and each reply was asked for; once is right.
+step persistence as its documentation says, with `continue_run`, or from the start where there is nothing to
+go on from. The table shows how often each effect happened and each reply was asked for; once is right.
 """
 
 from __future__ import annotations

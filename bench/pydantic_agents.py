@@ -4,7 +4,8 @@
 
 A run of N steps: in each, the model (a function) says 1 KB and calls a tool that returns 1 KB. Without
 persistence, with `Durable` on SQLite under a tool that reads and under one that mutates, and with `--theirs`
-also under the step persistence of pydantic-ai-harness on SQLite. `bench/README.md` says how to read the table.
+also under the step persistence of pydantic-ai-harness on SQLite. `bench/README.md` says how to read the
+table.
 """
 
 from __future__ import annotations

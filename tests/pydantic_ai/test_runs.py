@@ -552,3 +552,27 @@ async def test_the_capability_may_be_the_agents_own() -> None:
         await agent.run("a", capabilities=[Durable(store, session="other")])
         for session in (SESSION, "other"):
             assert len((await look(store, session)).transcript) == 4
+
+
+async def test_options_that_make_no_sense_are_refused_at_once() -> None:
+    with pytest.raises(holdfast.BadInput, match="in_doubt is 'wait' or 'tell'"):
+        Durable("memory:", session=SESSION, in_doubt="guess")  # type: ignore[arg-type]
+    with pytest.raises(holdfast.BadInput, match="write effects"):
+        Durable("memory:", session=SESSION, effects={"send": {"side_effects": {"read"}}})
+    with pytest.raises(holdfast.BadInput, match="unknown side effects"):
+        effects(side_effects={"sings"})  # type: ignore[arg-type]
+
+
+async def test_what_json_cannot_say_is_described() -> None:
+    script = Script([call("measure")], "done")
+    agent = script.agent()
+
+    @agent.tool_plain(metadata=PURE)
+    def measure() -> str:
+        return "half a character: \ud800"
+
+    async with holdfast.open_store("memory:") as store:
+        await agent.run("a", capabilities=[Durable(store, session=SESSION)])
+        message = (await look(store)).transcript[2]
+        assert isinstance(message, ForeignMessage)
+        assert message.data["parts"][0]["content"] == "half a character: \\ud800"

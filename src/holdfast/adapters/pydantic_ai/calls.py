@@ -31,7 +31,7 @@ from ...tools.context import AnyContext
 from ...tools.dispatch import Call
 from ...tools.ledger import Ledger
 from ...tools.lineage import Lineage, belongs_to_delegate, name_at_root
-from ...tools.outcome import Declined, Result, describe_error, describe_value
+from ...tools.outcome import Declined, Result, Waits, describe_error, describe_value
 from ...tools.policy import Policy
 from ...tools.registry import Registry
 from ...tools.running import InDoubtPolicy
@@ -102,6 +102,11 @@ class Tools:
         self.below: RunWaits | None = None
         """What an agent in a tool waits for."""
 
+    @staticmethod
+    def check(*, in_doubt: InDoubtPolicy, max_repeats: int, max_crashes: int) -> None:
+        """Refuse options that no registry takes."""
+        Registry(in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes)
+
     async def execute(
         self,
         ctx: RunContext[Any],
@@ -170,11 +175,11 @@ class Tools:
                 return self._give(ctx, body, result.content)  # Marked as a replay: the model should know.
             case "completed":
                 return self._give(ctx, body, result.value)
+            case "waiting" if isinstance(body.error, RunWaits):
+                self.below = body.error
+                return result.content
             case "waiting":
                 raise ApprovalRequired()
-            case "failed" if isinstance(body.error, RunWaits):
-                self.below = body.error
-                return str(body.error)
             case "in_doubt" if self._tells:
                 raise ToolFailed(result.content)
             case "in_doubt" if body.error is None:
@@ -205,6 +210,9 @@ class _Body:
             except _CONTROL as error:
                 self.error = error
                 raise Declined(describe_error(error)) from error
+            except RunWaits as error:
+                self.error = error
+                raise Waits(str(error)) from error
             except Exception as error:
                 self.error = error
                 raise

@@ -68,11 +68,10 @@ async def begin(session: Session, prompt: Any, history: Sequence[ModelMessage], 
     if before is not None and _goes_on(before, opening, once=once):
         kept = before.config["pydantic_ai"]
         return Beginning(kept["since"], opening, kept["drive"] or before.run)
-    known = _list_known(session)
-    shared = overlap(known, given)
+    shared = _count_known(session, given)
     if not session.continuable and not (given and shared == len(given)):
         await _leave_behind(session, before)
-        shared = overlap(_list_known(session), given)
+        shared = _count_known(session, given)
     if history[shared:]:
         session.record_all([entry_of(message) for message in history[shared:]])
         if session.continuable:
@@ -96,12 +95,16 @@ def _goes_on(before: RunInfo, opening: str, *, once: bool) -> bool:
     return not (before.status == "failed" and before.reason == NO_OUTPUT)
 
 
-def _list_known(session: Session) -> list[str]:
-    return [
+def _count_known(session: Session, given: Sequence[str]) -> int:
+    """How many messages of the history the transcript ends with."""
+    if not given:
+        return 0
+    known = [
         essence(message.data)
         for message in session.transcript
         if isinstance(message, ForeignMessage) and message.format == FORMAT
     ]
+    return overlap(known, given)
 
 
 async def _leave_behind(session: Session, before: RunInfo | None) -> None:

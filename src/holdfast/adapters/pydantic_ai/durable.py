@@ -79,6 +79,8 @@ class Durable(AbstractCapability[Any]):
 
     def __post_init__(self) -> None:
         self._declared = Declarations(self.effects, self.timeout_s)
+        # Options that make no sense are refused here, and not in the middle of a run.
+        Tools.check(in_doubt=self.in_doubt, max_repeats=self.max_repeats, max_crashes=self.max_crashes)
 
     def get_ordering(self) -> CapabilityOrdering:
         """Closest to the model and the tools: what others change is recorded as it was changed."""

@@ -58,7 +58,7 @@ def _write(message: ModelMessage) -> bytes:
         written = ModelMessagesTypeAdapter.dump_json([message])[1:-1]
         msgspec.json.decode(written, type=msgspec.Raw)
     except (ValueError, msgspec.DecodeError):
-        # It holds what JSON cannot say, such as an infinity in what a tool returned.
+        # It holds what JSON cannot say, such as half a character in what a tool returned.
         return _encode(dump(message))
     return written
 

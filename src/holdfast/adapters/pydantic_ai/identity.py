@@ -17,6 +17,7 @@ from ...session.cadence import Cadence
 from ...session.run import current_run
 from ...session.session import Session
 from ...session.store import Store
+from ...tools.canonical import digest
 from ...tools.lineage import Lineage, derive_id
 from .context import count_delegate, find_effect
 from .drive import Beginning
@@ -43,7 +44,6 @@ class RunIds:
         if given is None:
             return None
         if given in self._made:
-            # Kept short: runs that never came this far leave theirs behind.
             self._made.discard(given)
             return given
         fitted = fit_session_id(given)
@@ -88,7 +88,9 @@ async def _delegate(parent: Session, ctx: RunContext[Any]) -> AsyncIterator[Sess
     lineage = check_depth(parent)
     name = (ctx.agent.name if ctx.agent is not None else None) or "agent"
     number = count_delegate(name)
-    id = derive_id(parent.id, fit_session_id(name), effect.key)
+    # By the call, and not by its key: that is another one once the tool around us has failed.
+    key = digest(parent.state.facts.head.uid, effect.call_id)
+    id = derive_id(parent.id, fit_session_id(name), key)
     if number > 1:
         id = SessionId(f"{id}-{number}")
     link = Parent(session=parent.id, run=current_run(parent.id), call=effect.call_id)

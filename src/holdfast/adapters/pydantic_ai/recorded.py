@@ -51,19 +51,20 @@ class Recorded:
         """The last reply of the history that the run began with."""
         self._said: list[list[ForeignMessage]] = [[]]
         for item in items:
-            message = item.read()
-            if not isinstance(message, ForeignMessage) or message.format != FORMAT:
+            if item.format != FORMAT:
                 continue
-            if message.role != "assistant":
-                if item.seq > since:
-                    self._said[-1].append(message)
-            elif item.seq <= since:
-                self.before = reply_of(item)
-            else:
-                response = load(message.data)
-                assert isinstance(response, ModelResponse)
-                self.replies.append(reply_of(item, response))
-                self._said.append([])
+            if item.seq <= since:
+                self.before = reply_of(item) if item.role == "assistant" else self.before
+                continue
+            message = item.read()
+            assert isinstance(message, ForeignMessage)
+            if item.role != "assistant":
+                self._said[-1].append(message)
+                continue
+            response = load(message.data)
+            assert isinstance(response, ModelResponse)
+            self.replies.append(reply_of(item, response))
+            self._said.append([])
         self._answers: dict[int, Mapping[str, Answer]] = {}
 
     def get_reply(self, number: int) -> Reply:
