@@ -1,6 +1,8 @@
 """What large content costs.
 
-    python bench/blobs.py [--quick] [--megabytes N] [--homes dir sqlite …] [--directory DIR]
+    python bench/blobs.py [--quick] [--steps N] [--megabytes N] [--homes dir sqlite …] [--directory DIR]
+
+Steps of a session, of which every tenth shows the same image: what that takes on the disk, and in time.
 
 A blob of 1 GB goes through each home that outlives its process, and comes back: how long that takes, and how
 much memory it needs at its peak beyond what the process had when it had stored and read a small one. Object
@@ -30,6 +32,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.images import measure_steps, print_steps  # noqa: E402
 from holdfast.store.blobs.driver import DriverHome  # noqa: E402
 from holdfast.store.blobs.home import BlobContext, BlobHome  # noqa: E402
 from holdfast.store.blobs.url import open_home  # noqa: E402
@@ -172,6 +175,7 @@ def main() -> None:
     """Measure, print the tables and the verdicts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="short: a blob of 64 MiB")
+    parser.add_argument("--steps", type=int, help="steps of a session with images (1000)")
     parser.add_argument("--megabytes", type=int, help="the size of the blob (1024)")
     parser.add_argument("--homes", nargs="+", choices=HOMES, default=HOMES, help="which to measure (all)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -185,6 +189,9 @@ def main() -> None:
         return
     console = Console()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.directory) as directory:
+        steps = options.steps or (100 if options.quick else 1000)
+        with tempfile.TemporaryDirectory(dir=directory) as place:
+            print_steps(console, measure_steps(Path(place), steps), steps)
         found = measure_homes(console, Path(directory), options.homes, megabytes)
     print_homes(console, found, megabytes)
 

@@ -29,7 +29,11 @@ from tests.docs.blocks import ROOT
             ["--quick", "--rounds", "1"],
             ["pydantic alone", "two raw commits", "a sync body adds"],
         ),
-        ("blobs.py", ["--megabytes", "2", "--homes", "dir", "sqlite", "s3"], ["dir", "sqlite", "s3", "peak"]),
+        (
+            "blobs.py",
+            ["--steps", "20", "--megabytes", "2", "--homes", "dir", "sqlite", "s3"],
+            ["dir", "sqlite", "s3", "peak", "beyond the bytes stored once"],
+        ),
         ("fleet.py", ["--quick"], ["pick-up", "take-over, same machine", "expected below 20"]),
         ("steps.py", ["--steps", "10"], ["SqliteStepStore", "holdfast", "times faster", "times smaller"]),
         (

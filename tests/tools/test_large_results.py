@@ -132,9 +132,9 @@ async def test_a_model_reads_on(store_url: str | Driver) -> None:
             assert "no name of a blob" in await read(blob="../../etc")
             assert "no blob" in await read(blob="0123456789abcdef")
         async with store.session("other") as session:
-            found = await registry.dispatch("read_result", {"blob": blob}, call_id="c", session=session)
-            assert found.status == "failed"
-            assert "this session has no blob" in found.content
+            denied = await registry.dispatch("read_result", {"blob": blob}, call_id="c", session=session)
+            assert denied.status == "failed"
+            assert "this session has no blob" in denied.content
 
 
 async def test_a_replay_repeats_what_was_shown_without_another_copy(store_url: str | Driver) -> None:

@@ -1,0 +1,113 @@
+"""Steps with images, for `bench/blobs.py`: what they cost on the disk, and in time."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import anyio
+from rich.console import Console
+from rich.table import Table
+
+import holdfast
+
+IMAGE = random.Random(7).randbytes(2_000_000)
+EVERY = 10
+OVERHEAD_MAX = 0.05
+
+
+class Steps(NamedTuple):
+    """Of one store: bytes on its disk with the images and without, and the median time of a step."""
+
+    store: str
+    with_bytes: int
+    without_bytes: int
+    image_ms: float
+    other_ms: float
+    plain_ms: float
+
+    @property
+    def beyond_once(self) -> float:
+        """How much more the images take than one of them, as a share of it."""
+        return (self.with_bytes - self.without_bytes - len(IMAGE)) / len(IMAGE)
+
+
+def measure_steps(place: Path, steps: int) -> list[Steps]:
+    """The same steps with and without images, on each store that has a disk."""
+    return [anyio.run(_measure, name, place, steps) for name in ("dir", "sqlite")]
+
+
+async def _measure(name: str, place: Path, steps: int) -> Steps:
+    images, others = await _run(f"{name}:{place}/{name}-images", steps, IMAGE)
+    _, plain = await _run(f"{name}:{place}/{name}-plain", steps, None)
+    return Steps(
+        name,
+        _size(place, f"{name}-images"),
+        _size(place, f"{name}-plain"),
+        median(images) * 1000,
+        median(others) * 1000,
+        median(plain) * 1000,
+    )
+
+
+async def _run(url: str, steps: int, image: bytes | None) -> tuple[list[float], list[float]]:
+    """Times of the steps that have, or would have, an image; and of the others."""
+    times: tuple[list[float], list[float]] = ([], [])
+    async with holdfast.open_store(url) as store, store.session("s") as session:
+        for number in range(steps):
+            blocks: list[holdfast.Block] = [holdfast.Text(f"{number}: " + "x" * 1000)]
+            shows = number % EVERY == 0
+            if shows and image is not None:
+                # A copy: whoever reads a camera has other bytes each time, even if they are equal.
+                blocks.append(holdfast.Media(media_type="image/png", data=bytes(bytearray(image))))
+            start = time.perf_counter()
+            await session.add(holdfast.Message(role="user", blocks=tuple(blocks)))
+            await session.checkpoint()
+            times[not shows].append(time.perf_counter() - start)
+    return times
+
+
+def _size(place: Path, name: str) -> int:
+    """What is on the disk, write-ahead log and all."""
+    return sum(
+        one.stat().st_size
+        for path in place.glob(f"{name}*")
+        for one in (path, *path.rglob("*"))
+        if one.is_file()
+    )
+
+
+def print_steps(console: Console, found: list[Steps], steps: int) -> None:
+    """The table, and whether what was expected came true here."""
+    title = f"{steps:,} steps, every {EVERY}th with the same image of 2 MB"
+    table = Table(title=title)
+    for heading in (
+        "store",
+        "MB with",
+        "MB without",
+        "beyond one image",
+        "with image ms",
+        "others ms",
+        "without ms",
+    ):
+        table.add_column(heading, justify="left" if heading == "store" else "right")
+    for one in found:
+        table.add_row(
+            one.store,
+            f"{one.with_bytes / 1e6:.2f}",
+            f"{one.without_bytes / 1e6:.2f}",
+            f"{one.beyond_once:+.1%}",
+            f"{one.image_ms:.2f}",
+            f"{one.other_ms:.2f}",
+            f"{one.plain_ms:.2f}",
+        )
+    console.print(table)
+    for one in found:
+        word = "[green]    met[/]" if one.beyond_once <= OVERHEAD_MAX else "[red]not met[/]"
+        console.print(
+            f"{word}  {one.store}: {one.beyond_once:+.1%} beyond the bytes stored once (at most 5 %)",
+            highlight=False,
+        )
