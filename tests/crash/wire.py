@@ -70,9 +70,14 @@ class Wire:
             server.close()
             return
         self._clients.append(client)
-        both: Any = ((client, server, self._asked), (server, client, self._answered))
-        for way in both:
-            threading.Thread(target=_carry, args=way, daemon=True).start()
+        threading.Thread(target=self._carry_both, args=(client, server), daemon=True).start()
+
+    def _carry_both(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            back = threading.Thread(target=_carry, args=(server, client, self._answered), daemon=True)
+            back.start()
+            _carry(client, server, self._asked)
+            back.join()
 
 
 def _carry(source: socket.socket, target: socket.socket, passing: Passing) -> None:
@@ -82,4 +87,3 @@ def _carry(source: socket.socket, target: socket.socket, passing: Passing) -> No
     for end in (source, target):
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
-    source.close()
