@@ -48,15 +48,17 @@ def test_sigterm_hands_over_and_the_next_worker_goes_on(shop: Path) -> None:
     """Exit code 0; the session is nobody's, and due."""
     call(shop, 'submit slow "Wait for it" --agent clerk')
     process = start(shop, "worker", "clerk.py", "--drain", "0")
-    assert process.stdout is not None
-    while "slow: taken" not in process.stdout.readline():
-        pass
-    listed = call(shop, "workers --json").json["workers"]
-    assert [(one["state"], one["agents"]) for one in listed] == [("working", ["clerk"])]
-    assert "slow" in listed[0]["sessions"]
-    assert "working" in call(shop, "workers").out
-    process.send_signal(signal.SIGTERM)
-    done = end(process)
+    try:
+        assert process.stdout is not None
+        while "slow: taken" not in process.stdout.readline():
+            pass
+        listed = call(shop, "workers --json").json["workers"]
+        assert [(one["state"], one["agents"]) for one in listed] == [("working", ["clerk"])]
+        assert "slow" in listed[0]["sessions"]
+        assert "working" in call(shop, "workers").out
+    finally:
+        process.send_signal(signal.SIGTERM)
+        done = end(process)
     assert done.code == 0, done.err
     assert "slow: handed over" in done.out
     (shop / "go").touch()
