@@ -155,10 +155,10 @@ def _interfere(world: World, at: str) -> None:
     """Die between a tool and its record, or around the record of a reply."""
     complete = Ledger.complete
 
-    def completed(self: Ledger, row: Any, value: object, latency_ms: float) -> Any:
+    async def completed(self: Ledger, row: Any, given: Any, latency_ms: float) -> Any:
         if at == "before the record" and row.tool == "charge":
             die()
-        done = complete(self, row, value, latency_ms)
+        done = await complete(self, row, given, latency_ms)
         if at.startswith("in a batch") and row.tool == "charge":
             # Noted once it is durable: what comes after it in the queue is.
             _note_when_durable(self, world)

@@ -17,7 +17,14 @@ from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
 from holdfast import ForeignMessage, LeaseHeld, RunExists
-from holdfast.adapters.pydantic_ai import Durable, RunWaits, annotate, current_effect, effects
+from holdfast.adapters.pydantic_ai import (
+    Durable,
+    RunWaits,
+    annotate,
+    continue_run,
+    current_effect,
+    effects,
+)
 from holdfast.store.memory import MemoryDriver
 
 from .stage import SESSION, Script, call, kill, killed, look, results
@@ -576,3 +583,24 @@ async def test_what_json_cannot_say_is_described() -> None:
         message = (await look(store)).transcript[2]
         assert isinstance(message, ForeignMessage)
         assert message.data["parts"][0]["content"] == "half a character: \\ud800"
+
+
+async def test_media_are_kept_in_blobs_and_come_back() -> None:
+    picture = BinaryContent(bytes(range(256)) * 400, media_type="image/png")
+    script = Script([call("snap")], "nice")
+    agent = script.agent()
+
+    @agent.tool_plain(metadata=PURE)
+    def snap() -> BinaryContent:
+        return picture
+
+    async with holdfast.open_store("memory:") as store:
+        durable = Durable(store, session=SESSION, once=True)
+        result = await agent.run(["look", picture], capabilities=[durable])
+        sizes = [blob.size async for blob in store.blobs()]
+        assert sizes.count(len(picture.data)) == 1, "in messages and ledger alike, it is kept once"
+        on = await continue_run(store, session=SESSION)
+        assert on.messages == result.all_messages()
+        again = await agent.run(["look", picture], capabilities=[durable])
+        assert again.all_messages()[2].parts == result.all_messages()[2].parts
+    assert script.asked == [0, 1]

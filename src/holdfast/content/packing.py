@@ -75,8 +75,9 @@ def pack_message(message: AnyMessage, sizes: Sizes) -> Packed:
     """The message as it is stored. Blocks, if parts of it are in blobs already: they are read."""
     swap = Swap(sizes.inline_bytes)
     if isinstance(message, ForeignMessage):
-        encode_message(message)  # Raises if it could not be given back as it is.
-        return Packed(_encode(swap.message(message.data)), tuple(swap.pieces.values()))
+        encoded = encode_message(message)  # Raises if it could not be given back as it is.
+        data = msgspec.json.decode(encoded) if isinstance(message.data, Raw) else message.data
+        return Packed(_encode(swap.message(data)), tuple(swap.pieces.values()))
     blocks, references = _lighten(message.blocks, swap)
     data = msgspec.json.decode(encode_message(replace(message, blocks=tuple(blocks))))
     stored = {key: swap.text(item) for key, item in data.items() if key != "blocks"}

@@ -29,10 +29,10 @@ from ...session.session import Session
 from ...tools.canonical import NotCanonical, fingerprint, normalise
 from ...tools.context import AnyContext
 from ...tools.dispatch import Call
-from ...tools.ledger import Ledger
 from ...tools.lineage import Lineage, belongs_to_delegate, name_at_root
 from ...tools.outcome import Declined, Result, Waits, describe_error, describe_value
 from ...tools.policy import Policy
+from ...tools.recall import recall
 from ...tools.registry import Registry
 from ...tools.running import InDoubtPolicy
 from ...tools.schema import BadArguments
@@ -128,8 +128,10 @@ class Tools:
         async with turn or nullcontext():
             last = await self._settle(registry, ref, tool, args, ctx.deps)
             if last is not None and last.status == "completed":
-                said = await Ledger.of(self._session).recall(last)
-                return self._give(ctx, body, said.value)
+                given = (await recall(self._session, last)).given
+                # Where the value is lost, or was erased, there is the text.
+                is_there = given.value is not None or given.text == "null"
+                return self._give(ctx, body, given.value if is_there else given.text)
             asked = self._session.state.facts.effects.find_question(ref)
             call = Call(ref, tool.name, _original(args, last, asked))
             result = await registry.dispatch_call(call, session=self._session, deps=ctx.deps)

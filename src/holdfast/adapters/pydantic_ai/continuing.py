@@ -30,7 +30,9 @@ async def continue_run(store: Store, *, session: str, version: int | None = None
         if version is not None and version != opened.version:
             await opened.rewind(version=version)
         reached = await go_back(opened)
-        return Continuation(unfit_session_id(opened.id), reached, messages_from(opened.transcript))
+        # In a thread: what is large in them is read from blobs now.
+        messages = await opened.engine.call(messages_from, list(opened.transcript))
+        return Continuation(unfit_session_id(opened.id), reached, messages)
 
 
 async def fork_run(

@@ -18,19 +18,19 @@ from pydantic_ai.tools import DeferredToolRequests
 from ...agent.loop import find_waiting
 from ...agent.prices import find_cost_usd
 from ...budget import Usage
+from ...content.packing import encode_content
 from ...entries import ApprovalRefused, CallRef
 from ...facts import RunInfo
 from ...messages import ForeignMessage, Json
 from ...session.run import Request, Run
 from ...session.session import Session
-from ...tools.ledger import encode_content
 from ...tools.outcome import describe_error
 from .calls import CALLER, Tools
 from .history import (
     FORMAT,
+    add,
     as_foreign,
     dump,
-    entry_of,
     essence,
     essences,
     is_response,
@@ -73,7 +73,7 @@ async def begin(session: Session, prompt: Any, history: Sequence[ModelMessage], 
         await _leave_behind(session, before)
         shared = _count_known(session, given)
     if history[shared:]:
-        session.record_all([entry_of(message) for message in history[shared:]])
+        await add(session, history[shared:])
         if session.continuable:
             session.take_checkpoint()
     return Beginning(session.state.seq, opening, None)
@@ -123,13 +123,19 @@ async def _leave_behind(session: Session, before: RunInfo | None) -> None:
 class Drive:
     """Stands between an agent's run and its session."""
 
-    def __init__(self, session: Session, run: Run, tools: Tools, beginning: Beginning) -> None:
+    def __init__(self, session: Session, run: Run, tools: Tools, recorded: Recorded) -> None:
         self.session, self.run, self.tools = session, run, tools
-        self._recorded = Recorded(session.state.transcript_fold.items, beginning.since)
+        self._recorded = recorded
         self._replies = 0
         """How many replies this run was given so far."""
         self._last = self._recorded.before
         self._asking: Asking | None = None
+
+    @classmethod
+    async def begin(cls, session: Session, run: Run, tools: Tools, beginning: Beginning) -> Drive:
+        """Read what is on record; blobs may have to be fetched for it."""
+        items = list(session.state.transcript_fold.items)
+        return cls(session, run, tools, await session.engine.call(Recorded, items, beginning.since))
 
     # -- asking the model ----------------------------------------------------------------------------
 
@@ -173,7 +179,7 @@ class Drive:
         """A model that tells us when it is really asked, and with what."""
         return model if self._asking is None else _Told(model, self._asking)
 
-    def note(self, ctx: RunContext[Any]) -> None:
+    async def note(self, ctx: RunContext[Any]) -> None:
         """Record what is to be sent and was not recorded yet."""
         said = _after_last_response(ctx.messages)
         if self._replies == 0:
@@ -182,7 +188,7 @@ class Drive:
             return
         if self._replies == 0 and self._is_known(said[0]):
             return  # The caller's history ends with it.
-        self._add(said)
+        await self._add(said)
 
     def _is_known(self, message: ModelMessage) -> bool:
         items = self.session.state.transcript_fold.items
@@ -190,8 +196,8 @@ class Drive:
         known = isinstance(last, ForeignMessage) and last.format == FORMAT and last.role != "assistant"
         return known and essence(dump(message)) == essence(last.data)  # type: ignore[union-attr]
 
-    def _add(self, said: Sequence[ModelMessage]) -> None:
-        self.session.record_all([entry_of(message) for message in said])
+    async def _add(self, said: Sequence[ModelMessage]) -> None:
+        await add(self.session, said)
         self._close_questions(said)
 
     def _close_questions(self, said: Sequence[ModelMessage]) -> None:
@@ -244,7 +250,7 @@ class Drive:
             return
         said = _after_last_response(result.all_messages())
         if said and not self._recorded.has_said(self._replies):
-            self._add(said)
+            await self._add(said)
         if self.session.continuable:
             self.session.take_checkpoint()
         self.run.complete()
@@ -269,7 +275,7 @@ class Asking:
         if self._request is not None:
             return
         drive = self._drive
-        drive.note(self._ctx)
+        await drive.note(self._ctx)
         if drive.has_results:
             drive.session.take_checkpoint()
         self._request = drive.run.request(model=_name_of(self._context.model))

@@ -163,7 +163,7 @@ class DurableRun(AbstractCapability[Any]):
                         max_repeats=durable.max_repeats,
                         max_crashes=durable.max_crashes,
                     )
-                    self._drive = Drive(session, run, tools, begun)
+                    self._drive = await Drive.begin(session, run, tools, begun)
                     yield
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:

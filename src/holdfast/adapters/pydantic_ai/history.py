@@ -22,9 +22,9 @@ from pydantic_ai.messages import (
 
 from ...agent.providers.foreign import own
 from ...agent.providers.request import conversation
-from ...entries import Body
 from ...messages import AnyMessage, ForeignMessage, Json, foreign
 from ...session.inbox import message_entry
+from ...session.session import Session
 from ...tools.outcome import as_json, describe_value
 
 FORMAT: Final = "pydantic-ai"
@@ -63,9 +63,11 @@ def _write(message: ModelMessage) -> bytes:
     return written
 
 
-def entry_of(message: ModelMessage) -> tuple[Body, bytes | None]:
-    """The entry that adds the message, and its content."""
-    return message_entry(as_foreign(message))
+async def add(session: Session, messages: Iterable[ModelMessage]) -> None:
+    """Add messages to the session, in one commit; what is large in them is a blob by then."""
+    entries = [await message_entry(session.engine, as_foreign(message)) for message in messages]
+    if entries:
+        session.record_all(entries)
 
 
 def load(data: Json) -> ModelMessage:

@@ -6,7 +6,7 @@ from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from ...errors import NotFound
 from ...session.session import Session
-from .history import entry_of
+from .history import add
 
 _SAID = "No result: the run was cut off before this call had one, and nobody went on with it."
 
@@ -24,5 +24,5 @@ async def go_back(session: Session) -> int:
             for one in session.problems
             if one.kind == "missing"
         ]
-        session.record_all([entry_of(ModelRequest(parts=parts))])
+        await add(session, [ModelRequest(parts=parts)])
         return await session.checkpoint()

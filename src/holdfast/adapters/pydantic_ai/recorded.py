@@ -16,8 +16,8 @@ from pydantic_ai.messages import (
 )
 
 from ...entries import CallRef
+from ...items import Item
 from ...messages import CallPart, ForeignMessage
-from ...transcript import Item
 from .history import FORMAT, load
 
 Answer: TypeAlias = ToolReturnPart | RetryPromptPart  # pyright: ignore[reportDeprecated]
