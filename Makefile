@@ -8,9 +8,10 @@ PIP := $(VENV)/bin/python -m pip -qq --disable-pip-version-check
 MADE := $(VENV)/.made
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
+LOWEST := $(VENV)/lowest
 AZURITE := $(VENV)/azurite/.made
 
-.PHONY: help demo test test-long check bench docs azurite lock clean
+.PHONY: help demo test test-long test-lowest check bench docs azurite lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +24,9 @@ test: $(DEV) ## every test but the full-size suites
 
 test-long: $(DEV) ## the full-size crash, chaos and power-cut suites
 	@$(VENV)/bin/pytest -m long -n auto --dist worksteal
+
+test-lowest: $(LOWEST)/.made ## the tests of adapters, under the lowest supported versions of their frameworks
+	@PYTHONPATH=$(CURDIR)/$(LOWEST) $(VENV)/bin/pytest -m "not long" -n auto tests/langgraph
 
 check: $(DEV) ## format, lint, types and tidiness
 	@$(VENV)/bin/ruff format --check .
@@ -39,6 +43,8 @@ bench: $(DEV) ## measure growth, concurrency, dispatch, blobs and adapters
 	@$(VENV)/bin/python bench/steps.py
 	@$(VENV)/bin/python bench/pydantic_agents.py
 	@$(VENV)/bin/python bench/compare_pydantic_ai.py
+	@$(VENV)/bin/python bench/graphs.py
+	@$(VENV)/bin/python bench/graph_kills.py
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs
@@ -81,4 +87,11 @@ $(AZURITE): requirements/azurite/package.json requirements/azurite/package-lock.
 $(DEV): requirements/dev.lock $(CORE)
 	@echo "installing the development tools into $(VENV)"
 	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
+
+# In front of what is installed: a framework's own packages, and nothing of what they need.
+$(LOWEST)/.made: requirements/langgraph-lowest.lock $(DEV)
+	@echo "installing the lowest versions of frameworks into $(LOWEST)"
+	@rm -rf $(LOWEST)
+	@$(PIP) install --no-deps --require-hashes --target $(LOWEST) -r requirements/langgraph-lowest.lock
 	@touch $@

@@ -41,6 +41,8 @@ from tests.docs.blocks import ROOT
             ["--steps", "3", "--theirs"],
             ["no persistence", "Durable, a tool that mutates", "their step persistence"],
         ),
+        ("graphs.py", ["--steps", "20"], ["AsyncSqliteSaver", "HoldfastSaver", "times smaller on disk"]),
+        ("graph_kills.py", ["--quick"], ["pay a 2 times", "everything once"]),
     ],
 )
 def test_a_benchmark_prints_its_table(

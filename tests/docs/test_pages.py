@@ -15,9 +15,12 @@ _USERS_MYPY = """
 [mypy]
 mypy_path = {src}
 follow_imports = silent
-[mypy-pydantic_ai.*,genai_prices.*]
+[mypy-pydantic_ai.*,genai_prices.*,langchain_core.*,langgraph.*]
 follow_imports = skip
 [mypy-page_pydantic-ai]
+disallow_untyped_decorators = False
+[mypy-page_langgraph]
+disallow_subclassing_any = False
 disallow_untyped_decorators = False
 """
 _LANGUAGES = {"python", "sh", "sql", "json", "text"}

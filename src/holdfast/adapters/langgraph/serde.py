@@ -49,16 +49,17 @@ class CheckedSerializer(JsonPlusSerializer):
 
     def __init__(self, allow: Iterable[Allowed] = ()) -> None:
         super().__init__(allowed_msgpack_modules=None)
-        self._allowed = frozenset(_key(one) for one in allow)
+        self._allowed = dict(map(_entry, allow))
+        """By their names; a class that was given is used as it is, and need not be found by its name."""
         self._unpack_ext_hook: Callable[[int, bytes], Any] = self._open
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Any]) -> CheckedSerializer:
         """The same with a longer list: LangGraph calls it with the types of the graph's state."""
-        more = frozenset(_key(one) for one in extra_allowlist) - self._allowed
-        if not more:
+        more = dict(map(_entry, extra_allowlist))
+        if more.keys() <= self._allowed.keys():
             return self
         clone = copy.copy(self)
-        clone._allowed = self._allowed | more
+        clone._allowed = {**more, **self._allowed}
         clone._unpack_ext_hook = clone._open
         return clone
 
@@ -80,7 +81,7 @@ class CheckedSerializer(JsonPlusSerializer):
         if not self._may_make(code, module, name, data):
             return self._unknown(module, name, code, data, _HOW_TO_ALLOW.format(module=module, name=name))
         try:
-            return _array(self._unpack(data)) if code == _NUMPY else _make(code, self._unpack(data))
+            return _array(self._unpack(data)) if code == _NUMPY else self._make(code, module, name, data)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             return self._unknown(module, name, code, data, why)
@@ -93,6 +94,13 @@ class CheckedSerializer(JsonPlusSerializer):
             plain = ormsgpack.unpackb(data, ext_hook=_ignore, option=ormsgpack.OPT_NON_STR_KEYS)
             return (module, name, plain[3]) in SAFE_MSGPACK_METHODS
         return (module, name) in SAFE_MSGPACK_TYPES or (module, name) in self._allowed
+
+    def _make(self, code: int, module: str, name: str, data: bytes) -> Any:
+        stored = self._unpack(data)
+        if (module, name) == ("langgraph.types", "Send"):
+            return _send(stored[2])
+        cls = self._allowed.get((module, name))
+        return _call(code, cls or getattr(importlib.import_module(module), name), stored)
 
     def _reopen(self, fields: dict[str, Any]) -> Any:
         """One that was not known when it was last read: perhaps it is now."""
@@ -118,8 +126,8 @@ _HOW_TO_ALLOW = (
 )
 
 
-def _key(one: Any) -> tuple[str, ...]:
-    return (one.__module__, one.__name__) if isinstance(one, type) else tuple(one)
+def _entry(one: Any) -> tuple[tuple[str, ...], type | None]:
+    return ((one.__module__, one.__name__), one) if isinstance(one, type) else (tuple(one), None)
 
 
 def _ignore(code: int, data: bytes) -> None:
@@ -147,11 +155,8 @@ def _text(data: bytes, place: int) -> tuple[str, int]:
     return data[start : start + size].decode(), start + size
 
 
-def _make(code: int, stored: Any) -> Any:
-    module, name, given = stored[0], stored[1], stored[2]
-    if (module, name) == ("langgraph.types", "Send"):
-        return _send(given)
-    made: Any = getattr(importlib.import_module(module), name)
+def _call(code: int, made: Any, stored: Any) -> Any:
+    given = stored[2]
     if code == _SINGLE:
         return made(given)
     if code == _POSITIONAL:
