@@ -28,6 +28,7 @@ from ...session.session import Session
 from ...tools.outcome import as_json, describe_value
 
 FORMAT: Final = "pydantic-ai"
+_check = msgspec.json.Decoder(msgspec.Raw).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -56,7 +57,7 @@ def as_foreign(message: ModelMessage) -> ForeignMessage:
 def _write(message: ModelMessage) -> bytes:
     try:
         written = ModelMessagesTypeAdapter.dump_json([message])[1:-1]
-        msgspec.json.decode(written, type=msgspec.Raw)
+        _check(written)
     except (ValueError, msgspec.DecodeError):
         # It holds what JSON cannot say, such as half a character in what a tool returned.
         return _encode(dump(message))
