@@ -254,7 +254,9 @@ def test_ids_are_compared_byte_by_byte_whatever_the_language(driver: PostgresDri
             AND table_name IN (SELECT tablename FROM pg_tables WHERE schemaname = '{schema}')
     """
     found = rows(schema, query)
-    assert len(found) == 8
+    assert {("entries", "session"), ("sessions", "parent"), ("holders", "holder")} <= {
+        row[:2] for row in found
+    }
     assert {collation for _, _, collation in found} == {"C"}
 
 
