@@ -1,8 +1,8 @@
 """Durable agents of pydantic-ai (extra `pydantic-ai`).
 
 `Durable(store, session=…)` is a capability: what the agent is told and does goes into the session's journal,
-and after a crash the same `agent.run(…)` goes on where it was. `steps` has a store for the step persistence
-of pydantic-ai-harness (extra `pydantic-ai-harness`).
+and after a crash the same `agent.run(…)` goes on where it was. `steps` and `media` have stores for
+pydantic-ai-harness (extra `pydantic-ai-harness`).
 """
 
 from .version import check_version
