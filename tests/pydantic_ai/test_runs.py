@@ -11,7 +11,14 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent, ModelRetry, RunContext, ToolReturn, UsageLimits
 from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
@@ -64,8 +71,6 @@ def gone() -> str:
 
 async def test_messages_are_kept_verbatim() -> None:
     """Every field that this version of pydantic-ai writes, and whatever a newer one adds."""
-    from pydantic_ai.messages import ModelMessagesTypeAdapter
-
     script = Script([call("snap")], "nice")
     agent = script.agent()
 
@@ -600,7 +605,8 @@ async def test_media_are_kept_in_blobs_and_come_back() -> None:
         sizes = [blob.size async for blob in store.blobs()]
         assert sizes.count(len(picture.data)) == 1, "in messages and ledger alike, it is kept once"
         on = await continue_run(store, session=SESSION)
-        assert on.messages == result.all_messages()
+        write = ModelMessagesTypeAdapter.dump_json
+        assert write(on.messages) == write(result.all_messages())
         again = await agent.run(["look", picture], capabilities=[durable])
-        assert again.all_messages()[2].parts == result.all_messages()[2].parts
+        assert again.output == "nice"
     assert script.asked == [0, 1]
