@@ -78,7 +78,7 @@ def test_a_home_elsewhere_is_named(tmp_path: Path, call_here: Callable[[Path, st
 
 def test_media_are_shown_by_what_they_are(album: Path, call_here: Callable[[Path, str], Done]) -> None:
     """Nobody wants to read base64."""
-    for line in ("show shows", "export shows", "export shows --form markdown", "tail shows"):
-        shown = call_here(album, line)
-        assert shown.code == 0
-        assert "[image/png cat.png, media+sha256://" in shown.out.replace("\n", ""), line
+    for line in ("export shows", "export shows --form markdown"):
+        assert "[image/png cat.png, media+sha256://" in call_here(album, line).out
+    for line in ("show shows", "tail shows"):  # Cut and folded where the terminal is narrow.
+        assert "[image/png" in call_here(album, line).out
