@@ -44,7 +44,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "resolve": (
         'holdfast resolve doubtful c-charge landed --result "receipt 7" --note "seen at the bank"',
         "holdfast resolve doubtful c-charge not-landed --by ann",
-        "holdfast resolve doubtful @12 gave-up",
+        "holdfast resolve doubtful @11 gave-up",
     ),
     "resolve-operation": (
         "holdfast resolve-operation ed34c2178d39d70278cf488c56bb7f23189be62ce3d6d7f2a7315cf2806d1e0f landed",
