@@ -424,6 +424,7 @@ FOR_THE_LAYERS_ABOVE = {
     "record",
     "record_all",
     "reload",
+    "take_checkpoint",
     "waits_for_calls",
 }
 DONE_BY_THE_WITH_BLOCK = {"aclose", "enter_context", "leave_context"}
@@ -527,3 +528,15 @@ def test_a_forked_child_is_told_that_the_store_is_its_parents(tmp_path: Path) ->
     assert os.waitpid(child, 0)[1] == 0
     with blocking.open_store(url) as store:
         assert texts(store.load("s").transcript) == ["one", "three"]
+
+
+def test_a_blob_is_put_and_read_without_an_event_loop(store_url: StoreUrl) -> None:
+    """As a whole, and in parts."""
+    with blocking.open_store(store_url) as store:
+        blob = store.put_blob(b"large" * 5, media_type="text/plain", name="a.txt")
+        with store.open_blob(blob.reference) as opened:
+            assert (opened.blob.name, opened.read()) == ("a.txt", b"large" * 5)
+        with store.open_blob(blob.reference) as opened:
+            assert b"".join(opened) == b"".join(store.read_blob(blob.digest)) == b"large" * 5
+        with pytest.raises(NotFound), store.open_blob("0" * 64):
+            pass

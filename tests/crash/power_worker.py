@@ -199,6 +199,8 @@ def main(scheme: str, directory: str, verifying: bool) -> None:
     if scheme == "postgresql":
         # On the disk whose plug is pulled, with all its syncs. It does not run as root, and must get there.
         Path(directory).parent.chmod(0o755)
+        # No server outlives a power cut; here, its number may be somebody else's by now.
+        (Path(directory) / "server" / "data" / "postmaster.pid").unlink(missing_ok=True)
         server = PostgresServer(Path(directory) / "server", sync=True, settings={"max_wal_size": "64MB"})
         os.environ[POSTGRES] = server.url
     if verifying:

@@ -89,7 +89,8 @@ class Deletions:
 
     def _tell(self, where: tuple[str, str], world: World, content: str) -> None:
         """A person does what the result says: looks for the key, and says what was found."""
-        key, operation = re.findall(r"[0-9a-f]{64}", content)
+        key, *operations = re.findall(r"[0-9a-f]{64}", content)
+        (operation,) = set(operations)
         deed = world.find(key)
         assert self._warm.call(tell, *where, operation, deed and deed.result) == "settled"
 

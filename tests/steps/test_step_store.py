@@ -417,5 +417,5 @@ def test_without_the_harness_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     name = "holdfast.adapters.pydantic_ai.steps"
     monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pydantic_ai_harness.step_persistence", None)
-    with pytest.raises(MissingExtra, match=r"pydantic-ai-harness 0\.62.*holdfast\[pydantic-ai\]"):
+    with pytest.raises(MissingExtra, match=r"pydantic-ai-harness 0\.62.*holdfast\[pydantic-ai-harness\]"):
         importlib.import_module(name)

@@ -14,6 +14,7 @@ from ..head import Head
 from ..ids import SessionId
 from ..limits import BLOB_GRACE_S, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS
 from ..messages import ForeignMessage, Json, Media, Message
+from ..session import blobs as async_blobs
 from ..session import store as async_store
 from ..session.answers import Answered, Doubt
 from ..session.blobs import Blob, BlobData
@@ -58,6 +59,20 @@ def open_store(
     )
     with start_loop() as loop, loop.inside(opening) as store:
         yield Store(loop, store)
+
+
+class OpenBlob:
+    """A blob to be read: `for part in blob`, once; `blob.read()` gives all of it."""
+
+    def __init__(self, loop: Loop, blob: async_blobs.OpenBlob) -> None:
+        self._loop, self._blob, self.blob = loop, blob, blob.blob
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._loop.iterate(aiter(self._blob))
+
+    def read(self) -> bytes:
+        """All of it, checked."""
+        return self._loop.wait(self._blob.read())
 
 
 class Store:
@@ -110,6 +125,12 @@ class Store:
     def media(self, blob: Blob) -> Media:
         """A block for a message that shows the blob, without reading it."""
         return self._store.media(blob)
+
+    @contextmanager
+    def open_blob(self, reference: str) -> Iterator[OpenBlob]:
+        """Read a blob, in parts or as a whole: `with store.open_blob(reference) as blob`."""
+        with self._loop.inside(self._store.open_blob(reference)) as found:
+            yield OpenBlob(self._loop, found)
 
     def read_blob(self, reference: str) -> Iterator[bytes]:
         """The bytes of a blob, in parts."""
