@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import ROOT
+
+long = partial(pytest.param, marks=pytest.mark.long)
 
 
 @pytest.mark.parametrize(
@@ -34,15 +37,15 @@ from tests.docs.blocks import ROOT
             ["--steps", "20", "--megabytes", "2", "--homes", "dir", "sqlite", "s3"],
             ["dir", "sqlite", "s3", "peak", "beyond the bytes stored once"],
         ),
-        ("fleet.py", ["--quick"], ["pick-up", "take-over, same machine", "expected below 20"]),
-        ("steps.py", ["--steps", "10"], ["SqliteStepStore", "holdfast", "times faster", "times smaller"]),
-        (
+        long("fleet.py", ["--quick"], ["pick-up", "take-over, same machine", "expected below 20"]),
+        long("steps.py", ["--steps", "10"], ["SqliteStepStore", "holdfast", "times faster", "times smaller"]),
+        long(
             "pydantic_agents.py",
             ["--steps", "3", "--theirs"],
             ["no persistence", "Durable, a tool that mutates", "their step persistence"],
         ),
-        ("graphs.py", ["--steps", "20"], ["AsyncSqliteSaver", "HoldfastSaver", "times smaller on disk"]),
-        ("graph_kills.py", ["--quick"], ["pay a 2 times", "everything once"]),
+        long("graphs.py", ["--steps", "20"], ["AsyncSqliteSaver", "HoldfastSaver", "times smaller on disk"]),
+        long("graph_kills.py", ["--quick"], ["pay a 2 times", "everything once"]),
     ],
 )
 def test_a_benchmark_prints_its_table(
