@@ -12,6 +12,7 @@ from pydantic_ai_harness.step_persistence.recovery import inspect_recovery
 from tests.crash.warm import Line, Warm
 from tests.steps.stage import effect, event, history, opened, run, snapshot
 from tests.steps.test_step_persistence import make
+from tests.stores import open_driver
 
 MESSAGES: list[ModelMessage] = history(500)
 
@@ -20,7 +21,7 @@ def write(line: Line, url: str, name: str) -> None:
     """Record steps for ever, and say how far it is."""
 
     async def main() -> None:
-        async with opened(url) as steps:
+        async with opened(open_driver(url)) as steps:
             await steps.register_run(run(name, conversation_id="c1"))
             for step in range(500):
                 await steps.record_tool_effect(effect(name, f"call_{step}"))
@@ -48,7 +49,7 @@ def test_what_was_acknowledged_survives_a_kill(
 
 
 async def _check(url: str, name: str, last: int) -> None:
-    async with opened(url) as steps:
+    async with opened(open_driver(url)) as steps:
         assert await steps.get_run(run_id=name) is not None
         assert len(await steps.list_events(run_id=name)) > last
         assert len(await steps.list_unresolved_tool_effects(run_id=name)) > last
@@ -62,7 +63,7 @@ def run_agent(line: Line, url: str) -> None:
     """An agent that is killed in its second tool."""
 
     async def main() -> None:
-        async with opened(url) as steps:
+        async with opened(open_driver(url)) as steps:
             agent = make(steps, run_id="r1")
 
             @agent.tool_plain
@@ -89,7 +90,7 @@ def test_an_agent_killed_in_a_tool_leaves_its_trail(warm: Warm, scheme: str, qui
         child.wait()
 
     async def main() -> None:
-        async with opened(url) as steps:
+        async with opened(open_driver(url)) as steps:
             found = await inspect_recovery(store=steps, run_id="r1")
             assert [one.tool_name for one in found.unresolved] == ["post"]
             assert found.completed_tools == ("look",)
