@@ -18,6 +18,7 @@ import pytest
 
 from holdfast import Media, Message, open_store
 
+from ..stores import on_files
 from . import faults
 from .warm import Line, Warm
 
@@ -107,6 +108,7 @@ def _count(warm: Warm, scheme: str, folder: Path) -> int:
     return changes
 
 
+@on_files
 def test_a_kill_between_blob_and_entry_leaves_no_entry_without_its_blob(
     warm: Warm, scheme: str, quick_path: Path, seed: int
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_kill_between_blob_and_entry_leaves_no_entry_without_its_blob(
     assert killed > len(set(deaths)) // 2
 
 
+@on_files
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_kill_at_any_write_leaves_no_entry_without_its_blob(

@@ -43,7 +43,7 @@ def _some(seed: int, death: Death, recovery: Sequence[Point], often: float) -> S
 def test_an_agent_killed_in_any_phase_ends_as_if_nothing_had_happened(campaign: Campaign, seed: int) -> None:
     """At some boundary of every phase, another each time; now and then again in the recovery."""
     choose = random.Random(seed)
-    deaths = campaign.rehearse(TEN_STEPS)
+    deaths = campaign.rehearse(TEN_STEPS, all=True)
     chosen = [choose.choice([one for one in deaths if phase in one.point.label]) for phase in PHASES]
     campaign.run(chosen, again=lambda death, recovery: _some(seed, death, recovery, 0.4))
     campaign.expect_none()
