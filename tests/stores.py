@@ -29,7 +29,7 @@ POSTGRES: Final = "HOLDFAST_TEST_POSTGRES_URL"
 """Names the server in the environment: given by a person, or set by the tests for those they start."""
 
 PREFIX: Final = "holdfast_test_"
-_STRIDE: Final = 8
+_STRIDE: Final = 16
 
 on_every_driver = pytest.mark.parametrize("scheme", ["dir", "sqlite", "postgresql"], indirect=True)
 """In `make test`, too; other tests meet PostgreSQL in `make test-long` only."""
