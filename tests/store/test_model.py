@@ -353,7 +353,7 @@ def test_postgres_agrees_with_the_driver_in_memory(postgres: str) -> None:
 @pytest.mark.timeout(1800)
 def test_postgres_agrees_with_the_driver_in_memory_for_long(postgres: str) -> None:
     """With more and longer sequences."""
-    check(PostgresAgreement, examples=150, steps=60)
+    check(PostgresAgreement, examples=60, steps=60)
 
 
 @pytest.mark.long
@@ -361,4 +361,4 @@ def test_postgres_agrees_with_the_driver_in_memory_for_long(postgres: str) -> No
 @pytest.mark.parametrize("agreement", [DirectoryAgreement, SqliteAgreement])
 def test_a_driver_agrees_with_the_one_in_memory_for_long(agreement: type[Agreement]) -> None:
     """The same, with many more and longer sequences."""
-    check(agreement, examples=1000, steps=60)
+    check(agreement, examples=400, steps=60)
