@@ -93,7 +93,7 @@ class Campaign:
 
     def wear_out(self, scenario: str, kills: int, choose: Callable[[], Point]) -> int:
         """One run, killed that often in a row, then finished; how many boundaries were left to the last."""
-        death, folder = self.rehearse(scenario)[0], self._new_folder()
+        death, folder = self.rehearse(scenario, all=True)[0], self._new_folder()
         points: list[Point] = []
         while self.kills < kills:
             points.append(choose())

@@ -20,7 +20,7 @@ def campaign(warm: Warm, scheme: str, quick_path: Path) -> Campaign:
 
 def test_a_debate_that_is_killed_ends_like_an_undisturbed_one(campaign: Campaign, seed: int) -> None:
     """At some boundaries, others each time; the step back itself among them."""
-    deaths = campaign.rehearse(DEBATE)
+    deaths = campaign.rehearse(DEBATE, all=True)
     back = [death for death in deaths if "session.rewound" in death.point.label]
     assert back
     campaign.run([*back, *random.Random(seed).sample(deaths, 8)], again=lambda death, recovery: [])
