@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import anyio
+
 import holdfast
 from holdfast import Agent, Budget, Outcome, ScriptedModel, Store, ToolCall, ToolContext
 from holdfast.store.driver import Driver
@@ -65,10 +67,15 @@ async def test_what_two_delegates_wait_for_is_told_once(store_url: str | Driver)
 async def test_two_delegates_at_once_leave_something_for_their_parent(store_url: str | Driver) -> None:
     """Each gets half of what is left when it is its turn."""
     seen: list[int] = []
+    both = anyio.Event()
 
     @holdfast.tool(side_effects=())
     async def measure(ctx: ToolContext[None]) -> str:
         seen.append(ctx.session.budget.caps.tokens or 0)
+        if len(seen) == 2:
+            both.set()
+        # One that is done gives back what it did not spend: neither may be, before the other has begun.
+        await both.wait()
         return "measured"
 
     call = ToolCall(id="m", name="measure", args={})
