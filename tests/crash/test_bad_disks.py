@@ -272,11 +272,13 @@ class LandingDriver:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.failures = 0
+        self.batches: list[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
     def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+        self.batches.append([item.session for item in batch])
         outcomes = self._driver.commit(batch)
         self._fail()
         return outcomes
@@ -322,6 +324,24 @@ async def test_a_commit_that_landed_and_failed_is_settled_without_duplicates(
             assert not session.is_lost
         state = await store.load("a")
         assert [message.text for message in state.transcript] == ["before", "during", "after"]
+
+
+async def test_who_left_in_trouble_and_came_back_shares_no_commit_with_what_is_left(landing: Any) -> None:
+    """The lines that failed are tried again, but never beside those of the session opened anew."""
+    async with open_store(landing) as store:
+        session = await store.session("a").__aenter__()
+        await session.add("before")
+        landing.failures = 4
+        assert await _complain(lambda: session.__aexit__(None, None, None))
+        landing.failures = 0
+        async with store.session("a") as session:
+            for number in range(3):
+                await session.add(f"after {number}")
+                await session.checkpoint()
+        state = await store.load("a")
+        said = [message.text for message in state.transcript]
+        assert said == ["before", "after 0", "after 1", "after 2"]
+    assert all(len(set(batch)) == len(batch) for batch in landing.batches)
 
 
 async def test_a_lease_whose_taking_landed_and_failed_is_taken_again(landing: Any) -> None:

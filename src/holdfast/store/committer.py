@@ -194,14 +194,18 @@ class Committer:
 
     def _gather(self) -> list[tuple[Channel, Append]]:
         batch: list[tuple[Channel, Append]] = []
+        sessions: set[SessionId] = set()
         lines = size = 0
         for channel in list(self._dirty):
             if batch and (lines > BATCH_LINES_MAX or size > BATCH_BYTES_MAX):
                 break
+            if channel.session in sessions:
+                continue  # Somebody left it while its lines failed, and opened it anew: one after the other.
             retry = channel.flying is not None
             if channel.lost is None and (retry or channel.lines):
                 item = channel.take()
                 batch.append((channel, item))
+                sessions.add(channel.session)
                 lines += len(item.lines)
                 size += sum(map(len, item.lines))
             if not (retry and channel.lines):
