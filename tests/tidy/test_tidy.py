@@ -155,7 +155,7 @@ def driver(module: str) -> str | None:
 
 def test_locks_name_no_host() -> None:
     """A lock holds names, versions and hashes; where packages come from is for each machine to say."""
-    locks = [*(ROOT / "requirements").glob("*.lock"), *(ROOT / "requirements").glob("*/package-lock.json")]
+    locks = [*(ROOT / "requirements").glob("*.lock"), *(ROOT / "requirements").glob("*/package*.json")]
     assert locks
     expect_none(shown(lock) for lock in locks if "://" in lock.read_text())
 
