@@ -1,21 +1,16 @@
-"""Blobs in rows of up to 1 MiB, each written by itself: nobody waits for a large one to arrive.
+"""Blobs: rows of parts under the name of their upload, and one row that makes them a blob.
 
-The parts have the name of their upload, and one row makes them a blob. Times are the server's.
+Times are the server's.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
 
-from ...errors import StoreFailed
-from ...ids import fresh_uid
-from ...limits import BLOB_PART_BYTES
-from ..driver import BlobRow, FoundBlob
+from ..blobs.uploads import UploadedBlobs
+from ..driver import BlobRow, FoundBlob, swept_away
 from .connections import Connection, Connections
 from .removal import transaction
 from .statements import Statements
@@ -48,39 +43,28 @@ _REMOVE: Final = """
 """
 
 
-class Blobs:
+class Blobs(UploadedBlobs):
     """The blobs of one store."""
 
     def __init__(self, db: Connections, sql: Statements) -> None:
         self._db, self._sql = db, sql
 
-    def put(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        """Keep the bytes under their digest, unless they are there already. Durable."""
-        if self._look(_AGAIN, [digest]):
-            return
-        upload = fresh_uid()
+    def _put_again(self, digest: str) -> bool:
+        return bool(self._look(_AGAIN, [digest]))
+
+    def _begin(self, upload: str) -> None:
         self._look(_BEGIN, [upload])
-        try:
-            size = self._receive(upload, parts)
-            finish = partial(self._finish, digest=digest, upload=upload, size=size, info=info)
-            first = self._db.again(finish)
-        except BaseException:
-            with suppress(StoreFailed):
-                self._clear(upload)
-            raise
-        if first != upload:
-            self._clear(upload)
 
-    def _receive(self, upload: str, parts: Iterable[bytes]) -> int:
-        size = 0
-        for part, data in enumerate(_cut(parts)):
-            # Writing a part twice is harmless: what is there already is the same.
-            self._look(_PART, {"upload": upload, "part": part, "data": data})
-            size += len(data)
-        return size
+    def _add_part(self, upload: str, number: int, data: bytes) -> None:
+        # Writing a part twice is harmless: what is there already is the same.
+        self._look(_PART, {"upload": upload, "part": number, "data": data})
 
-    def _finish(self, connection: Connection, digest: str, upload: str, size: int, info: bytes) -> str:
-        """Make it a blob, if it is the first; the upload that has the blob's parts."""
+    def _finish(self, digest: str, upload: str, size: int, info: bytes) -> str:
+        return self._db.again(lambda connection: self._finish_at_once(connection, digest, upload, size, info))
+
+    def _finish_at_once(
+        self, connection: Connection, digest: str, upload: str, size: int, info: bytes
+    ) -> str:
         sql = self._sql
         with transaction(sql, connection):
             find = "SELECT 1 FROM $schema.uploads WHERE upload = %s FOR UPDATE"
@@ -88,10 +72,7 @@ class Blobs:
                 there = sql.row(connection, "SELECT upload FROM $schema.blobs WHERE digest = %s", [digest])
                 if there is not None and there[0] == upload:
                     return upload  # An earlier try had landed.
-                raise StoreFailed(
-                    f"{self._db.shown}: blob {digest} took so long to arrive that it was swept away as an "
-                    "upload that had died; put it again, and collect blobs with a longer grace period"
-                )
+                raise swept_away(digest, self._db.shown)
             (first,) = sql.row(connection, _FINISH, [digest, upload, size, info.decode()]) or (None,)
             if first == upload:
                 sql.do(connection, "DELETE FROM $schema.uploads WHERE upload = %s", [upload])
@@ -102,13 +83,10 @@ class Blobs:
         rows = self._look("SELECT info, upload, size FROM $schema.blobs WHERE digest = %s", [digest])
         return FoundBlob(rows[0][0].encode(), self._parts(rows[0][1]), rows[0][2]) if rows else None
 
-    def _parts(self, upload: str) -> Iterator[bytes]:
+    def _find_part(self, upload: str, number: int) -> bytes | None:
         query = "SELECT data FROM $schema.blob_parts WHERE upload = %s AND part = %s"
-        for part in itertools.count():
-            rows = self._look(query, [upload, part])
-            if not rows:
-                return
-            yield rows[0][0]
+        rows = self._look(query, [upload, number])
+        return rows[0][0] if rows else None
 
     def list_rows(self, after: str | None, limit: int) -> Sequence[BlobRow]:
         """In the order of their digests."""
@@ -121,23 +99,15 @@ class Blobs:
             for digest, size, put_at, info in self._look(query, [after or "", limit])
         ]
 
-    def remove(self, digest: str, put_before: datetime) -> bool:
-        """First it is no blob any more; then its parts go, like those of an upload that died."""
+    def _unmake(self, digest: str, put_before: datetime) -> str | None:
         row = self._db.once(lambda connection: self._sql.row(connection, _REMOVE, [digest, put_before]))
-        if row is None:
-            return False
-        self._clear(row[0])
-        return True
+        return None if row is None else row[0]
 
-    def sweep(self, begun_before: datetime) -> int:
-        """Remove the parts of uploads that began before then and never ended."""
+    def _list_uploads(self, begun_before: datetime) -> Sequence[str]:
         rows = self._look("SELECT upload FROM $schema.uploads WHERE begun_at < %s", [begun_before])
-        for (upload,) in rows:
-            self._clear(upload)
-        return len(rows)
+        return [upload for (upload,) in rows]
 
     def _clear(self, upload: str) -> None:
-        """Remove the parts of an upload that is no blob."""
         self._db.again(lambda connection: self._clear_at_once(connection, upload))
 
     def _clear_at_once(self, connection: Connection, upload: str) -> None:
@@ -150,15 +120,3 @@ class Blobs:
 
     def _look(self, statement: str, values: list[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         return self._db.again(lambda connection: self._sql.rows(connection, statement, values))
-
-
-def _cut(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in parts of one size, the last one smaller."""
-    kept = bytearray()
-    for part in parts:
-        kept += part
-        while len(kept) >= BLOB_PART_BYTES:
-            yield bytes(kept[:BLOB_PART_BYTES])
-            del kept[:BLOB_PART_BYTES]
-    if kept:
-        yield bytes(kept)

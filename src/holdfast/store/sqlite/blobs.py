@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from ...clock import utc_now
-from ...errors import StoreFailed
-from ...ids import fresh_uid
+from ..blobs.uploads import UploadedBlobs
 from ..driver import BlobRow, FoundBlob, swept_away
 from .connections import Connections
 
@@ -23,28 +21,11 @@ _FINISH: Final = """
 """
 
 
-class Blobs:
-    """The blobs of one store."""
+class Blobs(UploadedBlobs):
+    """The blobs of one store. Short transactions, so that others get their turn."""
 
     def __init__(self, db: Connections) -> None:
         self._db = db
-
-    def put(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        """Keep the bytes under their digest, unless they are there already. Durable."""
-        if self._put_again(digest):
-            return
-        upload = fresh_uid()
-        with self._db.writing() as db:
-            db.execute("INSERT INTO blob_uploads VALUES (?, ?)", (upload, _text(utc_now())))
-        try:
-            size = self._receive(upload, parts)
-            first = self._finish(digest, upload, size, info)
-        except BaseException:
-            with suppress(StoreFailed):
-                self._clear(upload)
-            raise
-        if first != upload:
-            self._clear(upload)
 
     def _put_again(self, digest: str) -> bool:
         if self.find(digest) is None:
@@ -53,21 +34,18 @@ class Blobs:
             query = "UPDATE blobs SET put_at = ? WHERE digest = ? RETURNING 1"
             return db.execute(query, (_text(utc_now()), digest)).get is not None
 
-    def _receive(self, upload: str, parts: Iterable[bytes]) -> int:
-        """Short transactions, so that others get their turn."""
-        size = 0
-        for part, data in enumerate(parts):
-            size += len(data)
-            with self._db.writing() as db:
-                # Gone if somebody took this upload for dead.
-                db.execute(
-                    "INSERT INTO blob_parts SELECT upload, ?, ? FROM blob_uploads WHERE upload = ?",
-                    (part, data, upload),
-                )
-        return size
+    def _begin(self, upload: str) -> None:
+        with self._db.writing() as db:
+            db.execute("INSERT INTO blob_uploads VALUES (?, ?)", (upload, _text(utc_now())))
+
+    def _add_part(self, upload: str, number: int, data: bytes) -> None:
+        with self._db.writing() as db:
+            db.execute(
+                "INSERT INTO blob_parts SELECT upload, ?, ? FROM blob_uploads WHERE upload = ?",
+                (number, data, upload),
+            )
 
     def _finish(self, digest: str, upload: str, size: int, info: bytes) -> str:
-        """Make it a blob, if it is the first; the upload that has the blob's parts."""
         with self._db.writing() as db:
             if db.execute("SELECT 1 FROM blob_uploads WHERE upload = ?", (upload,)).get is None:
                 raise swept_away(digest, str(self._db.path))
@@ -83,16 +61,11 @@ class Blobs:
             row: Any = db.execute(query, (digest,)).fetchone()
         return FoundBlob(row[0], self._parts(row[1]), row[2]) if row else None
 
-    def _parts(self, upload: str) -> Iterator[bytes]:
-        part = 0
+    def _find_part(self, upload: str, number: int) -> bytes | None:
         query = "SELECT data FROM blob_parts WHERE upload = ? AND part = ?"
-        while True:
-            with self._db.reading() as db:
-                row = db.execute(query, (upload, part)).fetchone()
-            if row is None:
-                return
-            yield row[0]
-            part += 1
+        with self._db.reading() as db:
+            row: Any = db.execute(query, (upload, number)).fetchone()
+        return row[0] if row else None
 
     def list_rows(self, after: str | None, limit: int) -> Sequence[BlobRow]:
         """In the order of their digests."""
@@ -104,31 +77,26 @@ class Blobs:
             rows: Any = db.execute(query, (after or "", limit)).fetchall()
         return [BlobRow(digest, size, datetime.fromisoformat(at), info) for digest, size, at, info in rows]
 
-    def remove(self, digest: str, put_before: datetime) -> bool:
-        """First it is no blob any more; then its parts go, like those of an upload that died."""
+    def _unmake(self, digest: str, put_before: datetime) -> str | None:
         with self._db.writing() as db:
-            upload = db.execute(
+            upload: Any = db.execute(
                 "DELETE FROM blobs WHERE digest = ? AND put_at < ? RETURNING upload",
                 (digest, _text(put_before)),
             ).get
             if upload is None:
-                return False
+                return None
             long_ago = datetime.min.replace(tzinfo=UTC)
             db.execute("INSERT INTO blob_uploads VALUES (?, ?)", (upload, _text(long_ago)))
-        self._clear(str(upload))
-        return True
+        return str(upload)
 
-    def sweep(self, begun_before: datetime) -> int:
-        """Remove the parts of uploads that began before then and never ended."""
+    def _list_uploads(self, begun_before: datetime) -> Sequence[str]:
         with self._db.reading() as db:
             query = "SELECT upload FROM blob_uploads WHERE begun_at < ?"
-            uploads: Any = db.execute(query, (_text(begun_before),)).fetchall()
-        for (upload,) in uploads:
-            self._clear(upload)
-        return len(uploads)
+            rows: Any = db.execute(query, (_text(begun_before),)).fetchall()
+        return [upload for (upload,) in rows]
 
     def _clear(self, upload: str) -> None:
-        """Remove the parts of an upload that is no blob, a few at a time."""
+        """A few at a time."""
         some = f"""
             DELETE FROM blob_parts WHERE upload = ?1 AND part IN (
                 SELECT part FROM blob_parts
