@@ -83,6 +83,13 @@ def connect() -> psycopg.Connection[tuple[object, ...]]:
     return psycopg.connect(os.environ[POSTGRES], autocommit=True)
 
 
+def rows(schema: str, query: str) -> list[tuple[Any, ...]]:
+    """What a person with `psql` gets, after `SET search_path`."""
+    with connect() as connection, connection.transaction():
+        connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
+        return connection.execute(query.encode()).fetchall()
+
+
 def copy_store(source: Path, target: Path, name: str = "store") -> None:
     """Copy a folder, and what its store has on a server."""
     shutil.copytree(source, target, dirs_exist_ok=True)

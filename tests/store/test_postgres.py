@@ -21,7 +21,7 @@ from holdfast.store.postgres import PostgresDriver
 from holdfast.store.postgres.schema import migrations
 from holdfast.testing.conformance.author import Author, read_all, say
 from tests.server import PostgresServer
-from tests.stores import connect, drop, schema_of, server_url
+from tests.stores import connect, drop, rows, schema_of, server_url
 
 
 @pytest.fixture
@@ -38,13 +38,6 @@ def driver(schema: str) -> Iterator[PostgresDriver]:
     driver = PostgresDriver(server_url(schema))
     yield driver
     driver.close()
-
-
-def rows(schema: str, query: str) -> list[tuple[Any, ...]]:
-    """What a person with `psql` gets, after `SET search_path`."""
-    with connect() as connection, connection.transaction():
-        connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
-        return connection.execute(query.encode()).fetchall()
 
 
 # -- the schema ---------------------------------------------------------------------------------------
@@ -408,52 +401,6 @@ def test_hints_come_back_after_a_lost_connection(driver: PostgresDriver) -> None
 
 
 # -- the views --------------------------------------------------------------------------------------------
-
-
-async def test_the_views_follow_a_session(schema: str) -> None:
-    """Each effect with what became of it, each version that was not dropped, each message with its words."""
-
-    @holdfast.tool(side_effects={"mutate"})
-    async def pay(order: str) -> str:
-        if order == "odd":
-            raise RuntimeError("the line went dead")
-        return "paid"
-
-    registry = holdfast.Registry([pay])
-    async with holdfast.open_store(server_url(schema)) as store:
-        async with store.session("a") as session, session.run(run_id="r1", agent="clerk"):
-            await session.add("hello")
-            await session.add({"role": "assistant", "content": "hi"}, format="openai")
-            await session.checkpoint()
-            await registry.dispatch("pay", {"order": "1"}, call_id="c1", session=session)
-            await registry.dispatch("pay", {"order": "odd"}, call_id="c2", session=session)
-            await session.checkpoint()
-            await session.drop(1)
-        assert rows(schema, "SELECT role, format, text FROM messages ORDER BY seq") == [
-            ("user", "holdfast", "hello"),
-            ("assistant", "openai", "hi"),
-        ]
-        effects = rows(schema, "SELECT tool, call, args ->> 'order', status FROM effects ORDER BY seq")
-        assert effects == [("pay", "c1", "1", "completed"), ("pay", "c2", "odd", "in_doubt")]
-        await store.resolve("a", "c2", "not_landed", by="ann")
-    assert rows(schema, "SELECT call, status FROM effects ORDER BY seq")[1] == ("c2", "not_landed")
-    assert rows(schema, "SELECT version, step, continuable FROM checkpoints") == [(2, 2, True)]
-    runs = rows(schema, "SELECT run, agent, status, ended_at >= started_at FROM runs")
-    assert runs == [("r1", "clerk", "completed", True)]
-
-
-async def test_the_views_hide_what_only_a_fork_still_needs(schema: str) -> None:
-    """A deleted session is gone from every view, although its fork shares its lines."""
-    async with holdfast.open_store(server_url(schema)) as store:
-        async with store.session("a") as session, session.run(run_id="r1"):
-            await session.add("hello")
-            await session.checkpoint()
-        await store.fork("a", into="b")
-        await store.delete("a")
-        async with store.session("c") as session, session.run(run_id="r2"):
-            await session.add("again")
-    assert rows(schema, "SELECT session, role, text FROM messages") == [("c", "user", "again")]
-    assert rows(schema, "SELECT session, run, status FROM runs") == [("c", "r2", "completed")]
 
 
 @pytest.mark.parametrize(
