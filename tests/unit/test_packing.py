@@ -16,6 +16,7 @@ from holdfast import BadInput, ForeignMessage, LostBlob, Media, Message, NewerFo
 from holdfast.content.lazy import (
     BlobForeign,
     BlobMedia,
+    BlobResult,
     Place,
     Shared,
     iter_lazy,
@@ -231,6 +232,18 @@ def test_a_blob_is_read_once() -> None:
     assert (again.text, pieces.reads) == ("hi", 0)
     assert again.data is again.data
     assert pieces.reads == 1
+
+
+def test_what_is_read_late_equals_what_was_said_and_has_no_hash() -> None:
+    """Whoever is equal must hash alike, and a hash of the bytes would have to read them."""
+    said = Message(role="user", blocks=(Media(media_type="image/png", data=b"i" * 500),))
+    packed = pack_message(said, SIZES)
+    (media,) = read_own(msgspec.Raw(packed.content), place(Pieces(packed))).blocks
+    assert isinstance(media, BlobMedia)
+    assert media == said.blocks[0]
+    assert BlobMedia.__hash__ is BlobResult.__hash__ is BlobForeign.__hash__ is None
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(media)
 
 
 def test_a_reference_of_a_newer_version_is_refused() -> None:

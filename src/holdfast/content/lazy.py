@@ -126,7 +126,8 @@ class BlobMedia(
     @property  # type: ignore[misc]
     def data(self) -> bytes | None:
         """The bytes. The first look reads them, and blocks; `LostBlob` if they are missing or damaged."""
-        return late(self).read().data  # type: ignore[no-any-return]
+        found: Shared = late(self).read()
+        return found.data
 
     @property
     def reference(self) -> Reference:
@@ -150,8 +151,6 @@ class BlobMedia(
             return NotImplemented
         return _sketch(self) == _sketch(other)
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 class BlobResult(
     ToolResult,
@@ -174,8 +173,6 @@ class BlobResult(
         if not isinstance(other, ToolResult):
             return NotImplemented
         return _facts(self) == _facts(other) and _same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class BlobForeign(ForeignMessage, frozen=True, kw_only=True, gc=True, dict=True):
@@ -203,8 +200,6 @@ class BlobForeign(ForeignMessage, frozen=True, kw_only=True, gc=True, dict=True)
             return NotImplemented
         return _facts(self) == _facts(other) and _same(self, other)
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 Lazy = BlobMedia | BlobResult | BlobForeign
 _SLOT: Final[dict[type, str]] = {BlobMedia: "data", BlobResult: "value", BlobForeign: "data"}
@@ -222,10 +217,10 @@ def stored(one: Lazy) -> Json:
 
 def late(one: Lazy) -> _Late:
     """What is known of its blobs."""
-    found = one.__dict__.get("late")
+    found: _Late | None = one.__dict__.get("late")
     if found is None:
         raise TypeError(f"a {type(one).__name__} was copied without its store: copy the whole message")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _facts(one: ToolResult | ForeignMessage) -> list[Json]:

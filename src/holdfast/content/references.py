@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, get_args
 from urllib.parse import quote, unquote
@@ -32,7 +33,7 @@ MARK: Final = SCHEME.encode()
 _VERBATIM: Final = f"{SCHEME}verbatim:"
 
 Form: TypeAlias = Literal["base64", "base64-bare", "base64url", "base64url-bare", "text", "json"]
-_FORMS: Final = frozenset(get_args(Form))
+_FORMS: Final[Mapping[str, Form]] = {form: form for form in get_args(Form)}
 _REFERENCE = re.compile(r"media\+sha256://([0-9a-f]{64})(?:\?as=([a-z0-9-]+))?(?:[?&]after=(.*))?")
 _ANYWHERE = re.compile(rb"media\+sha256:(?:verbatim:)*\\?/\\?/([0-9a-f]{64})")
 _TO_URL = bytes.maketrans(b"+/", b"-_")
@@ -72,9 +73,9 @@ def parse_reference(text: str) -> Reference | None:
     if not text.startswith(SCHEME) or text.startswith(_VERBATIM):
         return None
     found = _REFERENCE.fullmatch(text)
-    if found is None or (found[2] or "base64") not in _FORMS:
+    form = _FORMS.get(found[2] or "base64") if found else None
+    if found is None or form is None:
         raise NewerFormat(f"{text[:100]!r} is a reference that this holdfast cannot read; upgrade it")
-    form: Form = found[2] or "base64"  # type: ignore[assignment]
     return Reference(found[1], form, unquote(found[3] or ""))
 
 

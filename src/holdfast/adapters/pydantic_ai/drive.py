@@ -193,8 +193,9 @@ class Drive:
     def _is_known(self, message: ModelMessage) -> bool:
         items = self.session.state.transcript_fold.items
         last = items[-1].read() if items else None
-        known = isinstance(last, ForeignMessage) and last.format == FORMAT and last.role != "assistant"
-        return known and essence(dump(message)) == essence(last.data)  # type: ignore[union-attr]
+        if not isinstance(last, ForeignMessage) or last.format != FORMAT or last.role == "assistant":
+            return False
+        return essence(dump(message)) == essence(last.data)
 
     async def _add(self, said: Sequence[ModelMessage]) -> None:
         await add(self.session, said)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 import pytest
 
@@ -23,8 +24,17 @@ def _held_by(holder: str) -> Lease:
     return Lease(holder=HolderId(holder), name=holder, fence=1)
 
 
-def _due(driver: Driver, limit: int = 100, **wanted: object) -> list[str]:
-    found = driver.list_due(DueFilter(**{"until": _LATE, **wanted}), limit)  # type: ignore[arg-type]
+def _due(
+    driver: Driver,
+    limit: int = 100,
+    *,
+    until: datetime = _LATE,
+    holder: HolderId | None = None,
+    agents: Collection[str] | None = None,
+    labels: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    wanted = DueFilter(until=until, holder=holder, agents=agents, labels=labels)
+    found = driver.list_due(wanted, limit)
     assert all(tip.head is not None and tip.head.session == tip.session for tip in found)
     return [tip.session for tip in found]
 
