@@ -30,18 +30,15 @@ IN_LONG = pytest.param("postgresql", marks=pytest.mark.long)
 
 
 @pytest.fixture(params=["memory", "dir", "sqlite", IN_LONG])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Driver]:
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str | Driver:
     """A store of each kind. Opened again by the same test, it is the same store."""
     match request.param:
         case "memory":
-            yield MemoryDriver()
+            return MemoryDriver()
         case "postgresql":
-            request.getfixturevalue("postgres")
-            schema = schema_of(tmp_path)
-            yield server_url(schema)
-            drop([schema])
+            return server_url(request.getfixturevalue("schema"))
         case scheme:
-            yield f"{scheme}:{tmp_path}/store.db"
+            return f"{scheme}:{tmp_path}/store.db"
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------------
@@ -76,6 +73,14 @@ def postgres(postgres_if_any: str | None) -> str:
             pytest.fail(why)
         pytest.skip(why)
     return postgres_if_any
+
+
+@pytest.fixture
+def schema(postgres: str, tmp_path: Path) -> Iterator[str]:
+    """A schema that is not there yet."""
+    name = schema_of(tmp_path)
+    yield name
+    drop([name])
 
 
 # -- for processes that are killed -----------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Real worker processes: killed, stopped and drained in the middle of their work."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import pytest
@@ -11,13 +12,14 @@ import pytest
 from holdfast import open_store
 from holdfast.head import Head
 from tests.crash.warm import Child, Warm, poll
-from tests.stores import drop, schema_of, server_url
+from tests.stores import server_url
 
 from .cast import AGENT, work
 from .journals import find_zombie_lines
 from .world import World
 
 STEPS = 6
+Start: TypeAlias = Callable[..., Child]
 
 
 def submit(url: str, *sessions: str) -> None:
@@ -57,20 +59,24 @@ def world(quick_path: Path) -> World:
 
 
 @pytest.fixture
-def url(scheme: str, quick_path: Path) -> Iterator[str]:
-    if scheme != "postgresql":
-        yield f"{scheme}:{quick_path}/store"
-        return
-    schema = schema_of(quick_path)
-    yield server_url(schema)
-    drop([schema])
+def url(request: pytest.FixtureRequest, scheme: str, quick_path: Path) -> str:
+    if scheme == "postgresql":
+        return server_url(request.getfixturevalue("schema"))
+    return f"{scheme}:{quick_path}/store"
 
 
-def start(warm: Warm, url: str, quick_path: Path, **options: Any) -> Child:
-    """A worker that is at it."""
-    child = warm.start(work, url, str(quick_path / "world.db"), steps=STEPS, **options)
-    assert child.hear()[0] == "ready"
-    return child
+@pytest.fixture
+def start(warm: Warm, url: str, quick_path: Path) -> Iterator[Start]:
+    """Starts a worker that is at it when this returns. None is left behind."""
+    with ExitStack() as ending:
+
+        def start(**options: Any) -> Child:
+            child = warm.start(work, url, str(quick_path / "world.db"), steps=STEPS, **options)
+            ending.callback(child.end)
+            assert child.hear()[0] == "ready"
+            return child
+
+        yield start
 
 
 def hear(child: Child, kind: str) -> str:
@@ -84,51 +90,41 @@ def hear(child: Child, kind: str) -> str:
 WALL = [f"brick {number}" for number in range(STEPS)]
 
 
-def test_a_killed_worker_is_taken_over_at_once(warm: Warm, url: str, quick_path: Path, world: World) -> None:
+def test_a_killed_worker_is_taken_over_at_once(url: str, world: World, start: Start) -> None:
     """By another one on its machine, and nothing happens twice."""
     submit(url, "a", "b")
-    first = start(warm, url, quick_path, lease_s=60, pause_s=0.2)
+    first = start(lease_s=60, pause_s=0.2)
     poll(lambda: len(world.deeds()) >= 3, "some work")
     first.kill()
     first.wait()
-    second = start(warm, url, quick_path, lease_s=60)
-    try:
-        wait_for_the_end(url)
-        assert bricks(world, "a") == bricks(world, "b") == WALL
-    finally:
-        first.end()
-        second.end()
+    start(lease_s=60)
+    wait_for_the_end(url)
+    assert bricks(world, "a") == bricks(world, "b") == WALL
 
 
-def test_a_stopped_worker_is_taken_over_and_can_do_nothing_more(
-    warm: Warm, url: str, quick_path: Path, world: World
-) -> None:
+def test_a_stopped_worker_is_taken_over_and_can_do_nothing_more(url: str, world: World, start: Start) -> None:
     """After its term; when it wakes up, neither the journal nor the world takes anything from it."""
     submit(url, "a")
-    zombie = start(warm, url, quick_path, lease_s=1.0, pause_s=0.2)
+    zombie = start(lease_s=1.0, pause_s=0.2)
     poll(lambda: len(world.deeds()) >= 2, "some work")
     zombie.kill(signal.SIGSTOP)
     zombie.wait_stopped()
-    taker = start(warm, url, quick_path, lease_s=1.0)
-    try:
-        poll(lambda: all(head.status == "completed" for head in heads(url)), "the end", pause_s=0.05)
-        zombie.kill(signal.SIGCONT)
-        assert hear(zombie, "lost") == "a"
-        assert bricks(world, "a") == WALL
-        assert anyio.run(find_zombie_lines, url) == []
-        zombie.kill(signal.SIGTERM)
-        assert zombie.result()["lost"] == 1
-    finally:
-        zombie.end()
-        taker.end()
+    start(lease_s=1.0)
+    wait_for_the_end(url)
+    zombie.kill(signal.SIGCONT)
+    assert hear(zombie, "lost") == "a"
+    assert bricks(world, "a") == WALL
+    assert anyio.run(find_zombie_lines, url) == []
+    zombie.kill(signal.SIGTERM)
+    assert zombie.result()["lost"] == 1
 
 
 def test_a_worker_that_is_asked_to_stop_hands_over_at_the_end_of_a_step(
-    warm: Warm, url: str, quick_path: Path, world: World
+    url: str, world: World, start: Start
 ) -> None:
     """The next one goes on with the same run, as if nobody had changed."""
     submit(url, "a")
-    first = start(warm, url, quick_path, lease_s=60, pause_s=0.1)
+    first = start(lease_s=60, pause_s=0.1)
     poll(lambda: len(world.deeds()) >= 2, "some work")
     first.kill(signal.SIGTERM)
     assert first.result()["handed_over"] == 1
@@ -136,29 +132,19 @@ def test_a_worker_that_is_asked_to_stop_hands_over_at_the_end_of_a_step(
     assert (head.status, head.lease, head.failures) == ("active", None, 0)
     assert head.due is not None
     assert head.step == len(world.deeds())
-    second = start(warm, url, quick_path, lease_s=60)
-    try:
-        wait_for_the_end(url)
-        assert bricks(world, "a") == WALL
-    finally:
-        first.end()
-        second.end()
+    start(lease_s=60)
+    wait_for_the_end(url)
+    assert bricks(world, "a") == WALL
 
 
-def test_what_takes_too_long_is_handed_over_where_it_is(
-    warm: Warm, url: str, quick_path: Path, world: World
-) -> None:
+def test_what_takes_too_long_is_handed_over_where_it_is(url: str, world: World, start: Start) -> None:
     """In the middle of a step, after the time that was given."""
     submit(url, "a")
-    first = start(warm, url, quick_path, lease_s=60, pause_s=1.5, drain_s=0.0)
+    first = start(lease_s=60, pause_s=1.5, drain_s=0.0)
     poll(lambda: len(world.deeds()) >= 1, "some work")
     first.kill(signal.SIGTERM)
     assert first.result()["handed_over"] == 1
     assert heads(url)[0].status == "active"
-    second = start(warm, url, quick_path, lease_s=60)
-    try:
-        wait_for_the_end(url)
-        assert bricks(world, "a") == WALL
-    finally:
-        first.end()
-        second.end()
+    start(lease_s=60)
+    wait_for_the_end(url)
+    assert bricks(world, "a") == WALL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from tests.conftest import IN_LONG
-from tests.stores import drop, schema_of, server_url
+from tests.stores import server_url
 
 on_every_store = pytest.mark.parametrize("url", ["memory", "dir", "sqlite", "postgresql"], indirect=True)
 """In `make test`, too; other tests meet PostgreSQL in `make test-long` only."""
@@ -23,18 +23,15 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(params=["memory", "dir", "sqlite", IN_LONG])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store of each kind."""
     match request.param:
         case "memory":
-            yield "memory:"
+            return "memory:"
         case "postgresql":
-            request.getfixturevalue("postgres")
-            schema = schema_of(tmp_path)
-            yield server_url(schema)
-            drop([schema])
+            return server_url(request.getfixturevalue("schema"))
         case scheme:
-            yield f"{scheme}:{tmp_path}/store"
+            return f"{scheme}:{tmp_path}/store"
 
 
 @pytest.fixture

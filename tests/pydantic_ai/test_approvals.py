@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 from pydantic_ai import (
     Agent,
+    AgentRunResult,
     ApprovalRequired,
     CallDeferred,
     DeferredToolRequests,
@@ -52,6 +56,25 @@ def make_script(how: str) -> Script:
     return Script([call(name, cents=500)], "done")
 
 
+class Waiting(NamedTuple):
+    """A run that waits for a person, and how to run it again."""
+
+    store: holdfast.Store
+    call: str
+    again: Callable[[], Awaitable[AgentRunResult[Any]]]
+
+
+@asynccontextmanager
+async def waiting(how: str, log: list[int]) -> AsyncIterator[Waiting]:
+    """It was asked to charge 500."""
+    async with holdfast.open_store("memory:") as store:
+        agent = make_agent(log, how=how, script=make_script(how))
+        run = partial(agent.run, "a", capabilities=[Durable(store, session=SESSION)])
+        with pytest.raises(RunWaits) as waits:
+            await run()
+        yield Waiting(store, waits.value.waiting[0].call, run)
+
+
 @EVERY
 async def test_approval_comes_from_another_process(how: str) -> None:
     url, script = MemoryDriver(), make_script(how)
@@ -77,14 +100,9 @@ async def test_approval_comes_from_another_process(how: str) -> None:
 @EVERY
 async def test_approval_may_correct_the_arguments(how: str) -> None:
     log: list[int] = []
-    script = make_script(how)
-    async with holdfast.open_store("memory:") as store:
-        durable = Durable(store, session=SESSION)
-        agent = make_agent(log, how=how, script=script)
-        with pytest.raises(RunWaits) as waits:
-            await agent.run("a", capabilities=[durable])
-        await store.approve(SESSION, waits.value.waiting[0].call, by="ann", args={"cents": 50})
-        result = await agent.run("a", capabilities=[durable])
+    async with waiting(how, log) as run:
+        await run.store.approve(SESSION, run.call, by="ann", args={"cents": 50})
+        result = await run.again()
         assert results(result.all_messages()) == ["charged 50"]
     assert log == [50]
 
@@ -92,17 +110,12 @@ async def test_approval_may_correct_the_arguments(how: str) -> None:
 @EVERY
 async def test_a_refusal_is_told_to_the_model(how: str) -> None:
     log: list[int] = []
-    script = make_script(how)
-    async with holdfast.open_store("memory:") as store:
-        durable = Durable(store, session=SESSION)
-        agent = make_agent(log, how=how, script=script)
-        with pytest.raises(RunWaits) as waits:
-            await agent.run("a", capabilities=[durable])
-        await store.refuse(SESSION, waits.value.waiting[0].call, by="ann", reason="too much")
-        result = await agent.run("a", capabilities=[durable])
+    async with waiting(how, log) as run:
+        await run.store.refuse(SESSION, run.call, by="ann", reason="too much")
+        result = await run.again()
         (said,) = results(result.all_messages())
         assert "too much" in said
-        assert (await look(store)).facts.head.status == "completed"
+        assert (await look(run.store)).facts.head.status == "completed"
     assert log == []
 
 

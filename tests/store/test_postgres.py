@@ -21,15 +21,7 @@ from holdfast.store.postgres import PostgresDriver
 from holdfast.store.postgres.schema import migrations
 from holdfast.testing.conformance.author import Author, read_all, say
 from tests.server import PostgresServer
-from tests.stores import connect, drop, rows, schema_of, server_url
-
-
-@pytest.fixture
-def schema(postgres: str, tmp_path: Path) -> Iterator[str]:
-    """A schema that is not there yet."""
-    name = schema_of(tmp_path)
-    yield name
-    drop([name])
+from tests.stores import connect, drop, rows, server_url
 
 
 @pytest.fixture

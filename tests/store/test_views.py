@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 import holdfast
-from tests.stores import drop, rows, schema_of, server_url
+from tests.stores import rows, server_url
 
 
 class Shell(NamedTuple):
@@ -21,16 +21,13 @@ class Shell(NamedTuple):
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
     """Of each driver that has views."""
     if request.param == "sqlite":
         path = tmp_path / "agents.db"
-        yield Shell(f"sqlite:{path}", lambda query: _rows_in_file(path, query))
-        return
-    request.getfixturevalue("postgres")
-    schema = schema_of(tmp_path)
-    yield Shell(server_url(schema), lambda query: rows(schema, query))
-    drop([schema])
+        return Shell(f"sqlite:{path}", lambda query: _rows_in_file(path, query))
+    schema = request.getfixturevalue("schema")
+    return Shell(server_url(schema), lambda query: rows(schema, query))
 
 
 def _rows_in_file(path: Path, query: str) -> list[tuple[Any, ...]]:

@@ -141,18 +141,23 @@ async def test_dependencies_that_cannot_be_made_are_a_failure(store_url: StoreUr
         assert "no route" in failed[-1].error  # type: ignore[attr-defined]
 
 
-async def test_a_session_that_kills_its_workers_is_given_up(store_url: StoreUrl) -> None:
-    """The first death is anybody's; then there are pauses, and then an end."""
+async def kill_workers(url: StoreUrl, deaths: int) -> None:
+    """Session a, in whose run so many processes died."""
 
     async def die(store: Store) -> None:
         session = await store.session("a").__aenter__()
         await session.run(agent="clerk").__aenter__()
         await session.flush()
 
-    async with open_store(store_url) as store:
+    async with open_store(url) as store:
         await store.submit("a", "hello", agent="clerk")
-    for _ in range(3):
-        await abandon(store_url, die)
+    for _ in range(deaths):
+        await abandon(url, die)
+
+
+async def test_a_session_that_kills_its_workers_is_given_up(store_url: StoreUrl) -> None:
+    """The first death is anybody's; then there are pauses, and then an end."""
+    await kill_workers(store_url, 3)
     async with open_store(store_url) as store:
         # Whoever takes it now is the third to find it without a holder.
         assert (await store.head("a")).failures == 2
@@ -162,16 +167,7 @@ async def test_a_session_that_kills_its_workers_is_given_up(store_url: StoreUrl)
 
 async def test_after_the_second_death_there_is_a_pause(store_url: StoreUrl) -> None:
     """Once for each: who comes after it goes on."""
-
-    async def die(store: Store) -> None:
-        session = await store.session("a").__aenter__()
-        await session.run(agent="clerk").__aenter__()
-        await session.flush()
-
-    async with open_store(store_url) as store:
-        await store.submit("a", "hello", agent="clerk")
-    for _ in range(2):
-        await abandon(store_url, die)
+    await kill_workers(store_url, 2)
     async with open_store(store_url) as store:
         log = Log()
         async with working(store, make(["hi"], name="clerk"), tell=log):
