@@ -17,10 +17,11 @@ from holdfast import (
     ScriptedModel,
     Session,
     Store,
+    StoreFailed,
     open_store,
 )
 from tests.agent.stage import World, call, make, texts
-from tests.session.scenes import StoreUrl, abandon, entries, eventually
+from tests.session.scenes import StoreUrl, abandon, entries, eventually, kinds
 from tests.worker.stage import Log, make_worker, until, work, working
 
 SLOW = Retry(attempts=3, backoff_s=3600.0, backoff_max_s=3600.0, jitter=0.0)
@@ -44,6 +45,16 @@ async def test_what_failed_is_tried_again(store_url: StoreUrl) -> None:
         assert head.due is not None
         assert head.due - head.updated_at > timedelta(minutes=59)
         assert await work(store, make(["hi"], name="clerk")) == []
+
+
+async def test_there_is_one_pause_after_each_failure(store_url: StoreUrl) -> None:
+    """A run that failed has said when to try again: nobody takes it for a worker that died."""
+    async with open_store(store_url) as store:
+        log = Log()
+        await store.submit("a", "hello", agent="clerk")
+        async with working(store, make([NEVER, NEVER, "hi"], name="clerk", retry=ONCE), tell=log):
+            await until(store, "a", "completed")
+        assert [event.reason for event in log.events if event.kind == "postponed"] == ["model_error"] * 2
 
 
 async def test_a_message_ends_the_pause(store_url: StoreUrl) -> None:
@@ -91,6 +102,18 @@ async def test_a_reply_is_progress(store_url: StoreUrl) -> None:
     ):
         await store.submit("a", "hello", agent="clerk")
         await until(store, "a", "completed")
+
+
+async def test_a_run_that_ends_well_ends_the_row(store_url: StoreUrl) -> None:
+    """Also one that asked no model."""
+    async with open_store(store_url) as store, store.session("a") as session:
+        for failures in (1, 2):
+            async with session.run() as run:
+                run.fail("error", "out of paper")
+            assert session.state.facts.head.failures == failures
+        async with session.run():
+            pass
+        assert session.state.facts.head.failures == 0
 
 
 async def test_a_spent_budget_is_no_reason_to_try_again(store_url: StoreUrl) -> None:
@@ -211,3 +234,19 @@ async def test_a_failure_is_told_with_its_cause(store_url: StoreUrl) -> None:
         assert "out of paper" in log.events[-1].error
         assert await texts(store, "a") == ["user: hello"]
         assert World().done == []
+
+
+async def test_a_store_that_fails_is_no_failure_of_the_session(store_url: StoreUrl) -> None:
+    """Its run has no end, so whoever comes next goes on with it."""
+    away = [StoreFailed("the disk is full")]
+
+    def compact(session: Session) -> None:
+        if away:
+            raise away.pop()
+
+    async with open_store(store_url) as store:
+        await store.submit("a", "hello", agent="clerk")
+        agent = Agent(ScriptedModel(["hi"]), name="clerk", compact=compact)
+        assert await work(store, agent) == [("a", "taken"), ("a", "lost"), ("a", "taken"), ("a", "completed")]
+        ends = [kind for kind in await kinds(store, "a") if kind.startswith("run.") and kind != "run.started"]
+        assert ends == ["run.completed"]

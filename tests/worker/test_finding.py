@@ -144,6 +144,22 @@ async def test_a_message_that_comes_when_the_run_has_ended_is_work(store_url: St
         assert (await store.head("a")).due is None
 
 
+@pytest.mark.parametrize("end", ["completed", "cancelled", "failed"])
+async def test_a_message_that_a_run_took_in_and_did_not_answer_is_work(store_url: StoreUrl, end: str) -> None:
+    """However the run ended."""
+    async with open_store(store_url) as store:
+        async with store.session("a") as session, session.run(agent="clerk") as run:
+            await store.submit("a", "one more thing")
+            assert await session.take_in() == 1
+            if end == "cancelled":
+                run.cancel("enough")
+            elif end == "failed":
+                run.fail("budget_spent", "no more")
+        assert (await store.head("a")).status == end
+        assert await work(store, make(["hi"], name="clerk")) == [("a", "taken"), ("a", "completed")]
+        assert await texts(store, "a") == ["user: one more thing", "assistant: hi"]
+
+
 async def test_a_worker_says_what_it_cannot_do(store_url: StoreUrl) -> None:
     """Before it does anything."""
     async with open_store(store_url) as store:
