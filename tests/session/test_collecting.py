@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -13,13 +13,16 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from holdfast import BadInput, Corrupt, Media, Message, NewerFormat, Store, open_store
+from holdfast import BadInput, Corrupt, Media, Message, NewerFormat, Store, StoreFailed, open_store
+from holdfast.clock import boot_s
 from holdfast.codec import seal
 from holdfast.content.lazy import BlobMedia
 from holdfast.entries import AdapterBody
+from holdfast.limits import BLOB_KNOWN_S
 from holdfast.session.collect import References
 from holdfast.session.collect import collect as collect_now
 from holdfast.store.blobs.driver import DriverHome
+from holdfast.store.blobs.home import BlobContext, ListedBlob
 from holdfast.store.memory import MemoryDriver
 from tests.session.scenes import StoreUrl, collect
 
@@ -113,6 +116,61 @@ async def test_what_was_put_within_the_grace_stays(store_url: StoreUrl) -> None:
         engine.now = lambda: later
         assert len((await store.collect_blobs(grace_s=4 * 86400)).orphans) == 0
         assert len((await store.collect_blobs(grace_s=2 * 86400)).orphans) == 1
+
+
+async def test_what_is_put_between_the_look_and_the_removal_stays(
+    store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home looks at the time once more, when it removes."""
+    async with open_store(store_url) as store:
+        await store.put_blob(image(1))
+        home, owner = store._engine.home, store._engine.driver.store_id()
+        look = home.list_blobs
+        (digest,) = digests(1)
+
+        def look_and_put(after: str | None, limit: int) -> Sequence[ListedBlob]:
+            found = look(after, limit)
+            home.put(digest, [image(1)], BlobContext(), owner=owner)
+            return found
+
+        monkeypatch.setattr(home, "list_blobs", look_and_put)
+        found = await store.collect_blobs(grace_s=0, dry_run=False, alone=True)
+        assert (found.orphans, found.recent) == ((), 1)
+
+
+async def test_what_a_process_put_long_ago_it_puts_again(
+    store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last put counts when blobs are collected, so nobody relies on an old one."""
+    async with open_store(store_url) as store:
+        now_s = boot_s()
+        monkeypatch.setattr("holdfast.store.content.boot_s", lambda: now_s)
+        put_at: list[datetime] = []
+        for later_s in (0.0, 0.0, BLOB_KNOWN_S):
+            now_s += later_s
+            await store.put_blob(image(1))
+            put_at += [blob.put_at async for blob in store.blobs() if blob.put_at is not None]
+        first, again, last = put_at
+        assert first == again
+        assert first < last
+
+
+async def test_what_could_not_be_put_is_not_taken_for_put(
+    store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever tries again stores it, and only then is there an entry that refers to it."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreFailed("the disk is full")
+
+    async with open_store(store_url) as store, store.session("s") as session:
+        with monkeypatch.context() as patch:
+            patch.setattr(store._engine.home, "put", fail)
+            with pytest.raises(StoreFailed, match="the disk is full"):
+                await session.add(showing(1))
+        await session.add(showing(1))
+        assert {blob.digest async for blob in store.blobs()} == digests(1)
+        assert len(session.transcript) == 1
 
 
 async def test_a_short_grace_is_for_who_is_alone(store_url: StoreUrl) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -153,4 +155,27 @@ async def test_what_is_made_again_after_a_restart_has_its_intent_first(store_url
         die(store)
     async with opened(store_url) as (store, session):
         await Registry([double]).dispatch_step(session)
+        assert (await kinds(store, session))[-2:] == ["tool.issued", "tool.completed"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"side_effects": {"mutate"}, "scope": "call"},
+        {"side_effects": {"read"}, "scope": "session"},
+        {"side_effects": {"read"}, "timeout_s": 60.0},
+    ],
+    ids=str,
+)
+async def test_what_somebody_would_miss_has_its_intent_first(store_url: Url, options: dict[str, Any]) -> None:
+    """What changes the world, what is done once a session, and what may be cut off, wait or not."""
+
+    @tool(**options)
+    async def act() -> str:
+        return "done"
+
+    async with opened(store_url) as (store, session):
+        result = await Registry([act]).dispatch("act", {}, session=session)
+        assert result.value == "done"
+        await session.flush()
         assert (await kinds(store, session))[-2:] == ["tool.issued", "tool.completed"]
