@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 import holdfast
 from holdfast import BadInput, BadUrl, HoldfastError, NewerFormat, NotFound, StoreFailed, StoreUnreachable
 from holdfast.ids import HolderId, SessionId
+from holdfast.limits import BLOB_PART_BYTES
 from holdfast.store.driver import ClaimChange, Done
 from holdfast.store.postgres import PostgresDriver
 from holdfast.store.postgres.schema import migrations
@@ -356,6 +357,41 @@ def test_the_age_of_a_heartbeat_is_told_by_the_server(driver: PostgresDriver, sc
     beat = driver.find_beat(holder)
     assert beat is not None
     assert beat.age_s == 0, "a clock that was set back makes nobody younger than now"
+
+
+# -- blobs ----------------------------------------------------------------------------------------------
+
+
+def test_a_part_that_comes_while_its_upload_is_swept_away_does_not_stay(
+    driver: PostgresDriver, schema: str
+) -> None:
+    """Nobody would ever find it."""
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%blob_parts%'"
+    landed = threading.Event()
+
+    def end_sweep() -> None:
+        with connect() as looking:
+            while not landed.wait(0.01) and not looking.execute(waits).fetchall():
+                pass
+        sweeping.commit()
+
+    def parts() -> Iterator[bytes]:
+        yield bytes(BLOB_PART_BYTES)
+        sweeping.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
+        sweeping.execute("SELECT 1 FROM uploads FOR UPDATE")
+        sweeping.execute("DELETE FROM blob_parts")
+        sweeping.execute("DELETE FROM uploads")
+        ended.append(threads.submit(end_sweep))
+        yield bytes(BLOB_PART_BYTES)
+        landed.set()
+
+    ended: list[Future[None]] = []
+    with connect() as sweeping, ThreadPoolExecutor(1) as threads:
+        sweeping.autocommit = False
+        with pytest.raises(StoreFailed, match="swept away"):
+            driver.put_blob("0" * 64, parts(), b"{}")
+        ended[0].result()
+    assert rows(schema, "SELECT upload, part FROM blob_parts") == []
 
 
 # -- hints ----------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ _BEGIN: Final = """
     INSERT INTO $schema.uploads (upload, begun_at) VALUES (%s, clock_timestamp())
     ON CONFLICT DO NOTHING RETURNING $durable
 """
-# Nothing, if somebody took this upload for dead.
+# Nothing, if somebody took this upload for dead. Locked: a part that came while it is cleared away would stay.
 _PART: Final = """
     INSERT INTO $schema.blob_parts (upload, part, data)
-    SELECT upload, %(part)s, %(data)s FROM $schema.uploads WHERE upload = %(upload)s
+    SELECT upload, %(part)s, %(data)s FROM $schema.uploads WHERE upload = %(upload)s FOR KEY SHARE
     ON CONFLICT DO NOTHING RETURNING $durable
 """
 _FINISH: Final = """
