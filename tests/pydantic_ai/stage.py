@@ -86,10 +86,10 @@ async def look(store: Store, session: str = SESSION) -> SessionState:
     return await store.load(session)
 
 
-async def killed(url: Any, drive: Callable[[Store], Any]) -> None:
+async def killed(url: Any, drive: Callable[[Store], Any], **options: Any) -> None:
     """Drive an agent in a process that dies of it."""
     try:
-        async with holdfast.open_store(url) as store:
+        async with holdfast.open_store(url, **options) as store:
             try:
                 await drive(store)
             except Killed:

@@ -22,7 +22,7 @@ from ..limits import BLOB_KNOWN_S
 from ..messages import AnyMessage
 from .blobs.context import encode_context
 from .blobs.home import BlobContext, BlobHome, StoredBlob
-from .blobs.urls import PublicUrls, find_url
+from .blobs.urls import PublicUrls, find_url, has_urls
 
 log = logging.getLogger("holdfast")
 T = TypeVar("T", Packed, PackedResult)
@@ -132,6 +132,14 @@ class Blobs:
         if found is None:
             raise NotFound(f"there is no blob {digest} in {self.home.name}")
         return found
+
+    def check_links(self) -> None:
+        """Refuse a home whose blobs can have no URLs."""
+        if not has_urls(self._urls, self.home):
+            raise BadInput(
+                f"blobs in {self.home.name} have no URLs: open the store with blob_urls=… (a function, or "
+                "the address of a directory that a server publishes), or with its blobs in an object store"
+            )
 
     async def link(self, digest: str) -> str | None:
         """A URL for it, where the home has such."""

@@ -11,7 +11,6 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import SkipModelRequest, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import Model, ModelRequestContext
-from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import DeferredToolRequests
 
@@ -38,7 +37,9 @@ from .history import (
     overlap,
 )
 from .leaving import go_back
+from .links import Links
 from .recorded import Recorded, Reply, adopt, reply_of
+from .told import Told
 from .waiting import RunWaits
 
 log = logging.getLogger("holdfast")
@@ -123,19 +124,24 @@ async def _leave_behind(session: Session, before: RunInfo | None) -> None:
 class Drive:
     """Stands between an agent's run and its session."""
 
-    def __init__(self, session: Session, run: Run, tools: Tools, recorded: Recorded) -> None:
+    def __init__(
+        self, session: Session, run: Run, tools: Tools, recorded: Recorded, links: Links | None
+    ) -> None:
         self.session, self.run, self.tools = session, run, tools
-        self._recorded = recorded
+        self._recorded, self._links = recorded, links
         self._replies = 0
         """How many replies this run was given so far."""
         self._last = self._recorded.before
         self._asking: Asking | None = None
 
     @classmethod
-    async def begin(cls, session: Session, run: Run, tools: Tools, beginning: Beginning) -> Drive:
-        """Read what is on record; blobs may have to be fetched for it."""
+    async def begin(
+        cls, session: Session, run: Run, tools: Tools, beginning: Beginning, links: Links | None = None
+    ) -> Drive:
+        """Read what is on record; blobs may have to be fetched for it. `links`: the model is sent those."""
         items = list(session.state.transcript_fold.items)
-        return cls(session, run, tools, await session.engine.call(Recorded, items, beginning.since))
+        recorded = await session.engine.call(Recorded, items, beginning.since)
+        return cls(session, run, tools, recorded, links)
 
     # -- asking the model ----------------------------------------------------------------------------
 
@@ -177,7 +183,7 @@ class Drive:
 
     def wrap(self, model: Model) -> Model:
         """A model that tells us when it is really asked, and with what."""
-        return model if self._asking is None else _Told(model, self._asking)
+        return model if self._asking is None else Told(model, self._asking.begin, self._links)
 
     async def note(self, ctx: RunContext[Any]) -> None:
         """Record what is to be sent and was not recorded yet."""
@@ -308,19 +314,6 @@ class Asking:
         """No reply came back."""
         if self._request is not None:
             await self._request.__aexit__(type(error), error, error.__traceback__)
-
-
-class _Told(WrapperModel):
-    """The model, which is entered once everything that is sent to it is known."""
-
-    def __init__(self, wrapped: Model, asking: Asking) -> None:
-        super().__init__(wrapped)
-        self._asking = asking
-
-    async def __aenter__(self) -> _Told:
-        await self._asking.begin()
-        await super().__aenter__()
-        return self
 
 
 def _after_last_response(messages: Sequence[ModelMessage]) -> list[ModelMessage]:

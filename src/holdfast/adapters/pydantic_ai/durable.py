@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ from pydantic_ai.tools import (
 
 from ...agent.loop import find_waiting
 from ...entries import ApprovalAsked, CallRef
+from ...errors import BadInput, Closed
 from ...limits import CRASHES_MAX, REPEATS_MAX, TOOL_TIMEOUT_S
 from ...session.cadence import Cadence
 from ...session.store import Store, open_store
@@ -38,6 +39,7 @@ from .calls import Tools, canonical
 from .declaring import Declarations
 from .drive import Drive, begin
 from .identity import RunIds, opening_for
+from .links import Links
 from .recorded import Answer
 from .waiting import RunWaits
 
@@ -59,6 +61,9 @@ class Durable(AbstractCapability[Any]):
     happened waits for a person (`wait`: the run raises `RunWaits`), or the model is told (`tell`).
     `policy`, `max_repeats` and `max_crashes` are those of `holdfast.Registry`, and `timeout_s` is what a tool
     with side effects gets if it does not say.
+
+    With `media_urls`, the model is sent links to files that are in blobs, in the place of their bytes. The
+    store must have been opened with a home or with `blob_urls` that give such.
     """
 
     store: Store | str | Path
@@ -72,6 +77,7 @@ class Durable(AbstractCapability[Any]):
     timeout_s: float = TOOL_TIMEOUT_S
     wait_s: float = 0.0
     cadence: Cadence = "step"
+    media_urls: bool = False
     id: str | None = field(default=_ID, kw_only=True)
     _agent: AbstractAgent[Any, Any] | None = field(default=None, init=False, repr=False)
     _declared: Declarations = field(init=False, repr=False)
@@ -81,6 +87,17 @@ class Durable(AbstractCapability[Any]):
         self._declared = Declarations(self.effects, self.timeout_s)
         # Options that make no sense are refused here, and not in the middle of a run.
         Tools.check(in_doubt=self.in_doubt, max_repeats=self.max_repeats, max_crashes=self.max_crashes)
+        if self.media_urls:
+            self._check_links()
+
+    def _check_links(self) -> None:
+        if not isinstance(self.store, Store):
+            raise BadInput(
+                "media_urls=True needs a store of which is said where its blobs have URLs: "
+                "Durable(open_store(…, blobs=…, blob_urls=…), …)"
+            )
+        with suppress(Closed):  # One that is opened later is looked at when a run begins.
+            self.store.engine.blobs.check_links()
 
     def get_ordering(self) -> CapabilityOrdering:
         """Closest to the model and the tools: what others change is recorded as it was changed."""
@@ -144,6 +161,7 @@ class DurableRun(AbstractCapability[Any]):
     async def _driving(self, ctx: RunContext[Any]) -> AsyncIterator[None]:
         durable, agent = self.durable, None if ctx.agent is None else ctx.agent.name
         async with _opened(durable.store) as store:
+            links = Links(store.engine) if durable.media_urls else None
             opening = opening_for(store, durable.session, ctx, wait_s=durable.wait_s, cadence=durable.cadence)
             async with opening as session:
                 # What a delegate was asked to do is done once: the call that asked may be made again.
@@ -163,7 +181,7 @@ class DurableRun(AbstractCapability[Any]):
                         max_repeats=durable.max_repeats,
                         max_crashes=durable.max_crashes,
                     )
-                    self._drive = await Drive.begin(session, run, tools, begun)
+                    self._drive = await Drive.begin(session, run, tools, begun, links)
                     yield
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ...errors import BadInput
 from ...limits import BLOB_URL_S
+from .driver import DriverHome
 from .home import BlobContext, BlobHome
 
 UrlFunction: TypeAlias = Callable[[str, BlobContext], str | Awaitable[str | None] | None]
@@ -38,6 +39,15 @@ def check_urls(urls: PublicUrls) -> PublicUrls:
     if not isinstance(urls, str | PresignedUrls) and not callable(urls):
         raise BadInput(f"blob_urls={urls!r} is neither a URL, nor PresignedUrls(…), nor a function")
     return urls
+
+
+def has_urls(urls: PublicUrls, home: BlobHome) -> bool:
+    """Whether blobs of this home can have URLs at all, as far as can be told before there is one."""
+    from .directory import DirectoryHome  # Not for those who have none.
+
+    if isinstance(urls, str):
+        return not isinstance(home, DriverHome)
+    return not (isinstance(urls, PresignedUrls) and isinstance(home, DriverHome | DirectoryHome))
 
 
 async def find_url(urls: PublicUrls, home: BlobHome, digest: str) -> str | None:
