@@ -63,8 +63,12 @@ class Blobs:
 
     def _put_all(self, packed: T) -> T:
         for piece in packed.pieces:
-            self.put(piece.digest, piece.parts, _context(piece))
+            self.keep(piece)
         return packed
+
+    def keep(self, piece: Piece) -> None:
+        """Keep a piece of somebody's content. Durable on return."""
+        self.put(piece.digest, piece.parts, _context(piece))
 
     def put(self, digest: str, parts: Callable[[], Iterable[bytes]], context: BlobContext) -> None:
         """Keep a blob, unless this process has just done so. Durable on return."""

@@ -8,6 +8,9 @@ As JSON, a part is text, a number, a truth value or null, or one of
 
     ["r", n]                      element n
     ["b", form, base64]           bytes of the serializer
+    ["c", form, parts]            the same with large content cut out: base64, ["b", reference] for bytes,
+                                  ["t", reference] for a text
+    ["u", reference]              a text of large binary content
     ["i", hex]                    an integer of more than 64 bits
     ["l", parts], ["l", parts, n] a list; with n, a part ["k", a, b] is items a to b of the list in element n;
                                   a part ["x", node] is all items of a list of numbers
@@ -35,8 +38,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Raw
 
+from ...content.swapping import Piece, Swap
 from ...limits import STATE_DEPTH_MAX
 from ...tools.outcome import describe_value
+from .cutting import MARKS, cut_bytes, cut_text
 from .kept import CONTAINERS, Kept, mark_of
 from .reading import ElementReader
 from .serde import NOT_ENCODABLE, CheckedSerializer, UnknownValue
@@ -57,10 +62,16 @@ _NUMBERS_MIN = 16
 
 
 class Elements(ElementReader):
-    """The elements of one session: those that are there, and how to write more."""
+    """The elements of one session: those that are there, and how to write more.
 
-    def __init__(self, serde: SerializerProtocol, *, trust_objects: bool) -> None:
+    Binary content of `inline_bytes` or more is cut out, and belongs into blobs; None cuts out nothing.
+    """
+
+    def __init__(
+        self, serde: SerializerProtocol, *, trust_objects: bool, inline_bytes: int | None = None
+    ) -> None:
         super().__init__(serde)
+        self._swap = Swap(inline_bytes)
         self._trust_objects = trust_objects
         self.next = 0
         self.bytes = 0
@@ -72,12 +83,14 @@ class Elements(ElementReader):
         self.raw.clear()
         self._numbers.clear()
         self.bytes = 0
+        self.has_blobs = False
 
     def add(self, found: Iterable[tuple[int, Raw]]) -> None:
         """Elements that were read, with their numbers."""
         for number, raw in found:
             self.raw[number] = raw
             self.bytes += len(memoryview(raw))
+            self.has_blobs = self.has_blobs or bytes(memoryview(raw)[:4]) in MARKS
             self._numbers[_digest(raw)] = number
             self.next = max(self.next, number + 1)
 
@@ -87,6 +100,11 @@ class Elements(ElementReader):
         """What has to be written for the nodes that were made since: the first number, and the elements."""
         fresh, self._fresh = self._fresh, []
         return self.next - len(fresh), fresh
+
+    def take_pieces(self) -> tuple[Piece, ...]:
+        """The blobs that must be there before these elements are written."""
+        pieces, self._swap.pieces = tuple(self._swap.pieces.values()), {}
+        return pieces
 
     def write(self, value: Any, kept: Kept | None = None, depth: int = 0) -> tuple[bytes, Kept | None]:
         """The value as JSON, and how it was written; `kept` is how it was the last time."""
@@ -112,7 +130,11 @@ class Elements(ElementReader):
                 return b'["j",' + text + b"]", kept
         except (TypeError, ValueError):
             pass  # Something in it is not.
-        return self.write(value, kept)
+        swap, self._swap = self._swap, Swap(None)  # It is read without looking for blobs.
+        try:
+            return self.write(value, kept)
+        finally:
+            self._swap = swap
 
     def write_map(self, nodes: Mapping[str, bytes], kept: Kept | None) -> tuple[bytes, Kept]:
         """A dict of what was written before."""
@@ -242,15 +264,27 @@ class Elements(ElementReader):
             if cls is float and math.isfinite(value):
                 return _encode(value)
             if cls is str:
+                cut = cut_text(value, self._swap)
+                if cut is not None:
+                    return self._refer(cut)
                 try:
                     return self._place(_encode(value))
                 except UnicodeEncodeError:
                     pass  # The serializer knows what to do with it.
-        return self._place(self._serialize(value))
+        form, data = self._dump(value)
+        cut = cut_bytes(form, data, self._swap)
+        return self._refer(cut) if cut is not None else self._place(_inline(form, data))
+
+    def _refer(self, cut: bytes) -> bytes:
+        self.has_blobs = True
+        return b'["r",%d]' % self._number(cut)
 
     def _serialize(self, value: Any) -> bytes:
+        return _inline(*self._dump(value))
+
+    def _dump(self, value: Any) -> tuple[str, bytes]:
         try:
-            form, data = self.serde.dumps_typed(value)
+            return self.serde.dumps_typed(value)
         except Exception as error:
             cls = value.__class__
             if cls not in _warned:
@@ -258,10 +292,7 @@ class Elements(ElementReader):
                 name = f"{cls.__module__}.{cls.__qualname__}"
                 log.warning("a %s in the state cannot be written, and comes back as unknown: %s", name, error)
             said = describe_value(value).encode()
-            form, data = self.serde.dumps_typed(
-                UnknownValue(cls.__module__, cls.__qualname__, NOT_ENCODABLE, said)
-            )
-        return b'["b",' + _encode(form) + b',"' + b64encode(data) + b'"]'
+            return self.serde.dumps_typed(UnknownValue(cls.__module__, cls.__qualname__, NOT_ENCODABLE, said))
 
     def _place(self, node: bytes) -> bytes:
         """The node itself if it is short, else a reference to it."""
@@ -282,6 +313,10 @@ class Elements(ElementReader):
 def is_snapshot(node: bytes) -> bool:
     """Whether it is a snapshot of a delta channel."""
     return node.startswith(b'["s",')
+
+
+def _inline(form: str, data: bytes) -> bytes:
+    return b'["b",' + _encode(form) + b',"' + b64encode(data) + b'"]'
 
 
 def _digest(node: bytes | Raw) -> bytes:

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ...codec import GENESIS, Chain, Sealed, open_line, parse
 from ...codec import erase as erase_line
+from ...content.lazy import Place as BlobPlace
+from ...content.lazy import Shared
+from ...content.swapping import Piece
 from ...entries import AdapterBody, Entry, SessionOpened
 from ...errors import Corrupt, Fenced, LeaseHeld, NotFound, Overtaken, ReadOnly
 from ...fold import SessionState
+from ...head import Head
 from ...ids import SessionId, fresh_uid
 from ...limits import ADAPTER_CACHE_BYTES, ADAPTER_SEEN_MAX, PAGE_ROWS
 from ...session.fork import fork_end
@@ -41,6 +46,14 @@ class Stranger(NamedTuple):
     name: str
 
 
+class Parcel(Struct, frozen=True, eq=False):
+    """Lines of one commit that wait for the blobs that they refer to."""
+
+    sealed: Sequence[Sealed]
+    head: Head
+    pieces: tuple[Piece, ...]
+
+
 class Desk:
     """An open journal: the fold over it, and where to hand over lines. Guarded by its lock."""
 
@@ -50,6 +63,8 @@ class Desk:
         self.state = SessionState(place.session)
         self.channel = Channel(place.session, None)
         self.stranger: Stranger | None = None
+        self.unsent: list[Parcel] = []
+        """Folded in already, and not handed over yet: the first of them waits for blobs."""
         self.ended = False
 
     @property
@@ -133,6 +148,8 @@ class Desks:
 
     async def _is_current(self, desk: Desk) -> bool:
         """Whether nothing is behind the desk's last line; else it is read on, or given up."""
+        if not await self._send(desk):
+            return False
         try:
             await self.engine.committer.barrier(desk.channel)
         except Fenced:
@@ -145,13 +162,13 @@ class Desks:
         seq, head = desk.seq, desk.state.facts.head
         if tip is None:
             # Somebody deleted it, unless it was never there.
-            desk.ended = not desk.is_new
+            desk.ended = desk.ended or not desk.is_new
             return desk.is_new
         if tip.sum == head.sum:
             return True
         if tip.seq <= seq or desk.is_new:
             # Either our own line came in between, or this is another session by the same name.
-            desk.ended = desk.channel.durable_seq == desk.seq
+            desk.ended = desk.ended or desk.channel.durable_seq == desk.seq
             return False
         lines = list(Journal(self.engine.driver, desk.place.session).lines(seq))
         with desk.lock:
@@ -220,6 +237,8 @@ class Desks:
                 if draft is not None:
                     self._offer(desk, draft)
                 channel = desk.channel
+            if desk.unsent and not await self._send_mine(desk):
+                continue
             try:
                 await self.engine.committer.barrier(channel)
             except Fenced:
@@ -250,7 +269,46 @@ class Desks:
             with self._lock:
                 self._seen[place.session] = desk.state.facts.head.uid, 0
         sealed.append(self._seal(desk, draft))
-        engine.committer.offer(desk.channel, sealed, replace(desk.state.facts.head))
+        parcel = Parcel(sealed, replace(desk.state.facts.head), draft.pieces)
+        if draft.pieces or desk.unsent:
+            desk.unsent.append(parcel)  # Lines are handed over in their order.
+        else:
+            engine.committer.offer(desk.channel, parcel.sealed, parcel.head)
+
+    async def _send_mine(self, desk: Desk) -> bool:
+        """Send what was written here; False if it must be written anew."""
+        try:
+            return await self._send(desk)
+        except BaseException:
+            desk.ended = True  # What was folded in will not be in the journal.
+            raise
+
+    async def _send(self, desk: Desk) -> bool:
+        """Hand over what waits for blobs, once they are durable; False if the desk has ended before.
+
+        Everybody sees to the blobs of all who were there before them: those are kept once, and whoever comes
+        second waits until they are.
+        """
+        with desk.lock:
+            waiting = tuple(desk.unsent)
+        if not waiting:
+            return True
+        await self.engine.call_home(self._keep_blobs, waiting)
+        with desk.lock:
+            while not desk.ended and desk.unsent and desk.unsent[0] in waiting:
+                parcel = desk.unsent.pop(0)
+                self.engine.committer.offer(desk.channel, parcel.sealed, parcel.head)
+            return not any(parcel in desk.unsent for parcel in waiting)
+
+    def _keep_blobs(self, parcels: Iterable[Parcel]) -> None:
+        for parcel in parcels:
+            for piece in parcel.pieces:
+                self.engine.blobs.keep(piece)
+
+    async def fetch(self, place: Place, digests: Iterable[str]) -> dict[str, Shared]:
+        """The bytes of these blobs; `LostBlob` if one of them cannot be had."""
+        source = BlobPlace(place.session, self.engine.blobs, where=str(place))
+        return await self.engine.call_home(lambda: {digest: source.share(digest) for digest in digests})
 
     def _seal(self, desk: Desk, draft: Draft) -> Sealed:
         said = {"by": self.me, "at": self.engine.presence.name, **draft.body}

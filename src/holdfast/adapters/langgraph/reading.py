@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Raw
 
+from ...content.lazy import Shared
 from ...errors import Corrupt
+from .cutting import iter_digests, join_bytes, join_text
 from .kept import CONTAINERS, Kept, mark_of
 
 _encode = msgspec.json.Encoder().encode
@@ -25,6 +27,10 @@ class ElementReader:
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
         self.raw: dict[int, Raw] = {}
+        self.has_blobs = False
+        """Whether any of them refers to a blob."""
+        self._blobs: Mapping[str, Shared] = {}
+        self._wanted: set[str] | None = None
 
     @contextmanager
     def by(self, serde: SerializerProtocol) -> Iterator[None]:
@@ -34,6 +40,27 @@ class ElementReader:
             yield
         finally:
             self.serde = before
+
+    def find_blobs(self, read: Callable[[], object]) -> set[str]:
+        """The blobs that reading needs. Nothing is made by it meanwhile."""
+        if not self.has_blobs:
+            return set()
+        wanted: set[str] = set()
+        self._wanted = wanted
+        try:
+            read()
+        finally:
+            self._wanted = None
+        return wanted
+
+    @contextmanager
+    def with_blobs(self, blobs: Mapping[str, Shared]) -> Iterator[None]:
+        """Read with the bytes of these blobs."""
+        self._blobs = blobs
+        try:
+            yield
+        finally:
+            self._blobs = {}
 
     def read(self, node: Raw | bytes, *, keep: bool = False) -> tuple[Any, Kept | None]:
         """The value of a node. With `keep`, also how it was written, for the next time it is."""
@@ -56,8 +83,8 @@ class ElementReader:
             if part.__class__ is not list:
                 return part, None
             tag = part[0]
-        if tag == "b":
-            return self.serde.loads_typed((part[1], b64decode(part[2]))), None
+        if tag in ("b", "c", "u"):
+            return self._make(part), None
         if tag == "l":
             return self._read_list(part, number, keep)
         if tag == "d":
@@ -72,6 +99,19 @@ class ElementReader:
         if tag == "i":
             return int(part[1], 16), None
         raise Corrupt("a thread of LangGraph's", f"there is no part {tag!r}")
+
+    def _make(self, part: list[Any]) -> Any:
+        """What the serializer wrote, or a text that was cut out."""
+        if self._wanted is not None:
+            self._wanted.update(iter_digests(part))
+            return None
+        if part[0] == "u":
+            return join_text(part[1], self._read_blob)
+        data = b64decode(part[2]) if part[0] == "b" else join_bytes(part[2], self._read_blob)
+        return self.serde.loads_typed((part[1], data))
+
+    def _read_blob(self, digest: str) -> bytes:
+        return self._blobs[digest].data
 
     def reach(self, nodes: Iterable[Raw]) -> dict[int, Raw]:
         """All elements that these nodes need."""
@@ -117,7 +157,7 @@ class ElementReader:
                 if item.__class__ is list and item[0] == "k":
                     grown.extend(parts[item[1] : item[2]])
                 elif item.__class__ is list and item[0] == "x":
-                    grown.extend(self._value(item[1])[0])
+                    grown.extend(self._value(item[1])[0] or ())
                 else:
                     grown.append(item)
             parts = grown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ... import blocking
+from ...content.lazy import Shared
 from ...errors import BadInput, NotFound
 from ...session.store import Store, open_store
 from .copying import batches, find_one, iter_all, putting, writing
@@ -69,8 +70,13 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._waiting = Waiting(None if isinstance(store, Store) else store.loop)
         trust_objects = check == "objects"
         # LangGraph makes shallow copies of a saver: what is in here is theirs, too.
-        serializer = self.serde
-        self._desks = Desks(self._store.engine, lambda: Thread(serializer, trust_objects=trust_objects))
+        serializer, engine = self.serde, self._store.engine
+        self._desks = Desks(
+            engine,
+            lambda: Thread(
+                serializer, trust_objects=trust_objects, inline_bytes=engine.blobs.sizes.inline_bytes
+            ),
+        )
 
     @classmethod
     def from_url(
@@ -93,7 +99,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         desk = await self._desks.look(place)
         with desk.lock:
             id = get_checkpoint_id(config) or desk.thread.latest()
-            return None if id is None else self._tuple(desk, id, keep=True)
+        return None if id is None else await self._find_tuple(desk, id, {}, keep=True)
 
     async def alist(
         self,
@@ -116,6 +122,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 if wanted in (None, id) and (bound is None or id < bound)
             ]
         left = len(found) if limit is None else limit
+        blobs: dict[str, Shared] = {}
         for id, place in sorted(found, key=lambda one: one[0], reverse=True):
             if left <= 0:
                 return
@@ -123,7 +130,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             with desk.lock:
                 if id not in desk.thread.records or not _fits(desk.thread.metadata(id), filter):
                     continue
-                tuple_ = self._tuple(desk, id, keep=False)
+            tuple_ = await self._find_tuple(desk, id, blobs, keep=False)
             if tuple_ is not None:
                 left -= 1
                 yield tuple_
@@ -226,9 +233,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if not channels:
             return {}
         desk = await self._desks.look(_place(config))
-        with desk.lock, desk.thread.values.by(self.serde):
+        with desk.lock:
             id = get_checkpoint_id(config) or desk.thread.latest() or ""
-            return desk.thread.delta_history(id, channels)
+        return await self._read(desk, {}, lambda keep: desk.thread.delta_history(id, channels))
 
     async def acopy_from(self, other: BaseCheckpointSaver[Any]) -> int:
         """Bring over all threads of another saver; how many checkpoints. Those that are here already stay.
@@ -332,19 +339,38 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{random.random():016}"
 
+    async def _read(self, desk: Desk, blobs: dict[str, Shared], read: Callable[[bool], T]) -> T:
+        """What `read` finds in the thread, after the blobs that it needs were fetched; `blobs` has those that
+        are there, and then those that were needed. `read` is told whether what it finds is what counts."""
+        values = desk.thread.values
+        while True:
+            with desk.lock, values.by(self.serde):
+                wanted = values.find_blobs(lambda: read(False))
+                missing = wanted - blobs.keys()
+                if not missing:
+                    for digest in blobs.keys() - wanted:
+                        del blobs[digest]
+                    with values.with_blobs(blobs):
+                        return read(True)
+            blobs.update(await self._desks.fetch(desk.place, missing))
+
+    async def _find_tuple(
+        self, desk: Desk, id: str, blobs: dict[str, Shared], *, keep: bool
+    ) -> CheckpointTuple | None:
+        return await self._read(desk, blobs, lambda counts: self._tuple(desk, id, keep=keep and counts))
+
     def _tuple(self, desk: Desk, id: str, *, keep: bool) -> CheckpointTuple | None:
         thread, place = desk.thread, desk.place
         record = thread.records.get(id)
         if record is None:
             return None
-        with thread.values.by(self.serde):
-            return CheckpointTuple(
-                config=_config(place, id),
-                checkpoint=thread.checkpoint(id, keep=keep),
-                metadata=thread.metadata(id),
-                parent_config=_config(place, record.parent) if record.parent else None,
-                pending_writes=thread.pending(id),
-            )
+        return CheckpointTuple(
+            config=_config(place, id),
+            checkpoint=thread.checkpoint(id, keep=keep),
+            metadata=thread.metadata(id),
+            parent_config=_config(place, record.parent) if record.parent else None,
+            pending_writes=thread.pending(id),
+        )
 
     async def _find_places(self, config: RunnableConfig | None) -> Sequence[Place]:
         if config is None:

@@ -29,6 +29,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from msgspec import Raw, Struct
 
+from ...content.swapping import Piece
 from ...entries import ADAPTER_PREFIX, AdapterBody, Entry
 from .elements import Elements, is_snapshot
 from .kept import Kept
@@ -44,6 +45,8 @@ class Draft(NamedTuple):
     kind: str
     body: dict[str, Any]
     content: bytes
+    pieces: tuple[Piece, ...] = ()
+    """The blobs that must be there before it is written."""
 
 
 class Write(NamedTuple):
@@ -101,10 +104,10 @@ class _Last(NamedTuple):
 class Thread:
     """What is known of one namespace of a thread."""
 
-    def __init__(self, serde: SerializerProtocol, *, trust_objects: bool) -> None:
+    def __init__(self, serde: SerializerProtocol, *, trust_objects: bool, inline_bytes: int | None) -> None:
         self.records: dict[str, Record] = {}
         self.writes: dict[str, dict[tuple[str, int], Write]] = {}
-        self.values = Elements(serde, trust_objects=trust_objects)
+        self.values = Elements(serde, trust_objects=trust_objects, inline_bytes=inline_bytes)
         self._kept: dict[str, Kept | None] = {}
         self._doc: Kept | None = None
         self._meta: Kept | None = None
@@ -176,7 +179,7 @@ class Thread:
         content = b'{"elements":[%b],"doc":%b,"meta":%b,"channels":%b}' % (
             b",".join(fresh), written, meta, channels,
         )  # fmt: skip
-        return Draft(PUT, _body(first, id=id, parent=parent), content)
+        return Draft(PUT, _body(first, id=id, parent=parent), content, self.values.take_pieces())
 
     def changed(self, checkpoint: Checkpoint, parent: str | None) -> ChannelVersions:
         """The versions that a checkpoint from elsewhere has, and its parent here has not."""
@@ -244,7 +247,8 @@ class Thread:
         first, fresh = self.values.take_fresh()
         listed = _encode([(one.place, one.channel, one.value) for one in found])
         content = b'{"elements":[%b],"writes":%b}' % (b",".join(fresh), listed)
-        return Draft(WRITES, _body(first, id=id, task=task, path=path), content)
+        body = _body(first, id=id, task=task, path=path)
+        return Draft(WRITES, body, content, self.values.take_pieces())
 
     def keep(self, ids: Iterable[str]) -> Draft:
         """The line that keeps these checkpoints, and nothing else; not folded in."""
