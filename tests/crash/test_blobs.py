@@ -16,67 +16,56 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast import Media, Message, open_store
+from holdfast import open_store
 
 from ..stores import on_files
 from . import faults
+from .galleries import GALLERIES, image
 from .warm import Line, Warm
 
-IMAGES = 6
-SIZE = 150_000
-
-
-def image(number: int) -> bytes:
-    """Each one is another; every third comes again."""
-    return bytes([number % 4]) * SIZE
-
-
-def showing(number: int) -> Message:
-    return Message(role="user", blocks=(Media(media_type="image/png", data=image(number)),))
+in_every_gallery = pytest.mark.parametrize("gallery", list(GALLERIES))
 
 
 # -- in children --------------------------------------------------------------------------------------
 
 
-def show_images(line: Line, url: str, acks: str, number: int = 0, when: faults.When = "before") -> int:
+def show_images(
+    line: Line, url: str, acks: str, gallery: str, number: int = 0, when: faults.When = "before"
+) -> int:
     """Show what is left to show, or die the death that was chosen; the changes on the disk."""
     disk = faults.install()
     if number:
         disk.kill_at(number, when)
-    anyio.run(_show, url, Path(acks))
+    anyio.run(_show, url, Path(acks), gallery)
     return len(disk.events)
 
 
-async def _show(url: str, acks: Path) -> None:
+async def _show(url: str, acks: Path, gallery: str) -> None:
+    def acknowledge() -> None:
+        with acks.open("ab") as file:
+            file.write(b".")
+
     # One that died before its lock was there counts as alive for a term.
-    async with open_store(url, lease_s=2) as store, store.session("s", wait_s=30) as session:
-        for number in range(len(session.transcript), IMAGES):
-            await session.add(showing(number))
-            await session.set("last", image(number))
-            await session.flush()
-            with acks.open("ab") as file:
-                file.write(b".")
+    async with open_store(url, lease_s=2) as store:
+        await GALLERIES[gallery].fill(store, acknowledge)
 
 
-def look(line: Line, url: str, acks: str, finish: bool) -> list[str]:
+def look(line: Line, url: str, acks: str, gallery: str, finish: bool) -> list[str]:
     """What is wrong: before anybody collects, and after."""
     if finish:
-        show_images(line, url, acks)
-    return anyio.run(_look, url, len(Path(acks).read_text()) if Path(acks).exists() else 0)
+        show_images(line, url, acks, gallery)
+    return anyio.run(_look, url, gallery, len(Path(acks).read_text()) if Path(acks).exists() else 0)
 
 
-async def _look(url: str, acknowledged: int) -> list[str]:
+async def _look(url: str, gallery: str, acknowledged: int) -> list[str]:
     problems: list[str] = []
     async with open_store(url) as store:
         if not [head async for head in store.sessions()]:
             return [] if not acknowledged else ["the session is gone"]
         for when in ("at first", "after collecting"):
-            state = await store.load("s")
-            shown = [message.blocks[0].data for message in state.transcript]  # type: ignore[union-attr]
+            shown = await GALLERIES[gallery].look(store)
             if shown != [image(number) for number in range(len(shown))] or len(shown) < acknowledged:
                 problems.append(f"{when}: {len(shown)} images, {acknowledged} acknowledged")
-            if "last" in state.facts.values and state.get("last") not in shown:
-                problems.append(f"{when}: the last image is another one")
             await store.collect_blobs(grace_s=0, dry_run=False, alone=True)
         left = {blob.digest: blob.sessions async for blob in store.blobs(sessions=True)}
         problems += [f"orphan {digest} was not collected" for digest, who in left.items() if not who]
@@ -86,11 +75,13 @@ async def _look(url: str, acknowledged: int) -> list[str]:
 # -- campaigns ----------------------------------------------------------------------------------------
 
 
-def _run(warm: Warm, scheme: str, folder: Path, deaths: Iterable[tuple[int, faults.When]]) -> int:
+def _run(
+    warm: Warm, scheme: str, gallery: str, folder: Path, deaths: Iterable[tuple[int, faults.When]]
+) -> int:
     def attempt(number: int, when: faults.When) -> int:
         here = folder / f"{number}-{when}"
         here.mkdir()
-        names = f"{scheme}:{here}/store", str(here / "acks")
+        names = f"{scheme}:{here}/store", str(here / "acks"), gallery
         with warm.child(show_images, *names, number, when) as child:
             died = child.outcome() is None
         for finish in (False, True):
@@ -103,31 +94,34 @@ def _run(warm: Warm, scheme: str, folder: Path, deaths: Iterable[tuple[int, faul
         return sum(lanes.map(lambda death: attempt(*death), deaths))
 
 
-def _count(warm: Warm, scheme: str, folder: Path) -> int:
-    changes: int = warm.call(show_images, f"{scheme}:{folder}/all", f"{folder}/all-acks")
+def _count(warm: Warm, scheme: str, gallery: str, folder: Path) -> int:
+    changes: int = warm.call(show_images, f"{scheme}:{folder}/all", f"{folder}/all-acks", gallery)
     return changes
 
 
 @on_files
+@in_every_gallery
 def test_a_kill_between_blob_and_entry_leaves_no_entry_without_its_blob(
-    warm: Warm, scheme: str, quick_path: Path, seed: int
+    warm: Warm, scheme: str, gallery: str, quick_path: Path, seed: int
 ) -> None:
     """At some of the writes, others each time."""
-    changes = _count(warm, scheme, quick_path)
+    trials = 8 if gallery == "session" else 4
+    changes = _count(warm, scheme, gallery, quick_path)
     choose = random.Random(seed)
-    deaths = [(choose.randint(1, changes), choose.choice(("before", "half"))) for _ in range(8)]
-    killed = _run(warm, scheme, quick_path, sorted(set(deaths)))  # type: ignore[arg-type]
+    deaths = [(choose.randint(1, changes), choose.choice(("before", "half"))) for _ in range(trials)]
+    killed = _run(warm, scheme, gallery, quick_path, sorted(set(deaths)))  # type: ignore[arg-type]
     assert killed > len(set(deaths)) // 2
 
 
 @on_files
+@in_every_gallery
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_kill_at_any_write_leaves_no_entry_without_its_blob(
-    warm: Warm, scheme: str, quick_path: Path
+    warm: Warm, scheme: str, gallery: str, quick_path: Path
 ) -> None:
     """At every single one, and in the middle of every fourth."""
-    changes = _count(warm, scheme, quick_path)
+    changes = _count(warm, scheme, gallery, quick_path)
     deaths: list[tuple[int, faults.When]] = [(number, "before") for number in range(1, changes + 1)]
     deaths += [(number, "half") for number in range(1, changes + 1, 4)]
-    assert _run(warm, scheme, quick_path, deaths) > 0.9 * changes
+    assert _run(warm, scheme, gallery, quick_path, deaths) > 0.9 * changes

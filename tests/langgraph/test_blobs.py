@@ -127,10 +127,10 @@ async def test_pictures_of_a_conversation_are_not_stored_again_at_each_step(stor
     fresh = chat(HoldfastSaver(store))
     history = [state async for state in fresh.aget_state_history(thread())]
     pictures = [
-        one.content[1]["base64"]  # type: ignore[index]
+        one.content[1]["base64"]
         for state in history
         for one in state.values.get("messages", [])
-        if isinstance(one, HumanMessage)
+        if one.type == "human"
     ]
     assert len(pictures) > 10
     assert set(pictures) == {TEXT}

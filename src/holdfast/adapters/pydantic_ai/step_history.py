@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from hashlib import blake2b
 from typing import Any, Final
 
 from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
+from ...content.swapping import Piece, Swap
 from .step_fold import Snapshot, Steps
+from .step_media import pack
 
 _BASES: Final = 8
 """How many runs of a conversation the first snapshot of another one is compared with."""
@@ -25,19 +28,23 @@ class _Kept(Struct, frozen=True):
     fields: dict[str, Any]
     usage: dict[str, Any] | None
     data: bytes
-    blind: bool
-    """Equality does not see all of it."""
+    """What stands in the journal."""
+    digest: bytes | None
+    """Of its JSON, if equality does not see all of it."""
 
     @classmethod
-    def of(cls, message: ModelMessage) -> _Kept:
-        data, fields = dump(message), deepcopy(message).__dict__
+    def of(cls, message: ModelMessage, swap: Swap) -> _Kept:
+        plain, fields = dump(message), deepcopy(message).__dict__
         usage = fields["usage"].__dict__ if fields.get("usage") is not None else None
-        return cls(fields, usage, data, any(mark in data for mark in _UNEQUAL))
+        blind = any(mark in plain for mark in _UNEQUAL)
+        return cls(fields, usage, pack(plain, swap), _digest(plain) if blind else None)
 
     def is_same(self, given: ModelMessage) -> bool:
         """Field by field, as they compare messages themselves (`kind` tells them apart); where that leaves
         something out, as JSON."""
-        return self.fields == given.__dict__ and (not self.blind or dump(given) == self.data)
+        if self.fields != given.__dict__:
+            return False
+        return self.digest is None or _digest(dump(given)) == self.digest
 
     def share_usage(self, given: dict[str, Any]) -> None:
         """Their comparison of usages takes longer than all the rest: spare it for those that are equal."""
@@ -52,13 +59,15 @@ class Delta(Struct, frozen=True):
     base: Snapshot | None
     keep: int
     own: Sequence[bytes]
+    pieces: tuple[Piece, ...]
+    """The blobs that `own` refers to."""
 
 
 class Histories:
     """The last history of each run, to compare the next one with."""
 
-    def __init__(self, steps: Steps) -> None:
-        self._steps = steps
+    def __init__(self, steps: Steps, inline_bytes: int | None) -> None:
+        self._steps, self._inline_bytes = steps, inline_bytes
         self._last: dict[str, tuple[int, list[_Kept]]] = {}
         """By run: as which of its snapshots it was stored, and the messages."""
 
@@ -67,17 +76,18 @@ class Histories:
         run = self._steps.find(run_id)
         stored = [] if run is None else run.snapshots
         place, kept = self._last.get(run_id, (0, []))
+        swap = Swap(self._inline_bytes)
         if stored and place == len(stored) and not stored[-1].erased:
             base: Snapshot | None = stored[-1]
             keep = _count_same(kept, messages)
-            fresh = [_Kept.of(message) for message in messages[keep:]]
+            fresh = [_Kept.of(message, swap) for message in messages[keep:]]
         else:
             # Stored by another process, or by another run of the conversation.
-            fresh = [_Kept.of(message) for message in messages]
+            fresh = [_Kept.of(message, swap) for message in messages]
             base, keep = self._find_base([one.data for one in fresh])
             kept, fresh = fresh, fresh[keep:]
         self._last[run_id] = len(stored) + 1, [*kept[:keep], *fresh]
-        return Delta(base, keep, [one.data for one in fresh])
+        return Delta(base, keep, [one.data for one in fresh], tuple(swap.pieces.values()))
 
     def _find_base(self, messages: Sequence[bytes]) -> tuple[Snapshot | None, int]:
         """The stored history that has most of these at its beginning, and how many."""
@@ -99,7 +109,7 @@ def _count_same(kept: Sequence[_Kept], messages: Sequence[ModelMessage]) -> int:
     for one, fields in zip(kept, given, strict=False):
         one.share_usage(fields)
     # All at once first: nearly always, nothing has changed, and this is done for every step.
-    if [one.fields for one in kept[: len(given)]] == given and not any(one.blind for one in kept):
+    if [one.fields for one in kept[: len(given)]] == given and all(one.digest is None for one in kept):
         return len(given)
     same = 0
     for one, message in zip(kept, messages, strict=False):
@@ -107,6 +117,10 @@ def _count_same(kept: Sequence[_Kept], messages: Sequence[ModelMessage]) -> int:
             break
         same += 1
     return same
+
+
+def _digest(plain: bytes) -> bytes:
+    return blake2b(plain, digest_size=16).digest()
 
 
 def dump(message: ModelMessage) -> bytes:

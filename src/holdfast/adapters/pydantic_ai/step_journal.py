@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...codec import GENESIS, Chain, Sealed, open_line
+from ...content.swapping import Piece
 from ...entries import AdapterBody, Body, SessionOpened
 from ...errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ...fold import SessionState
@@ -46,6 +47,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     kind: str = ""
     data: Record = {}
     content: bytes | None = None
+    pieces: tuple[Piece, ...] = ()
+    """The blobs that must be there before it is written."""
 
 
 Decide: TypeAlias = "Callable[[Desk], Sequence[Draft]]"
@@ -63,7 +66,7 @@ class Desk:
         self.lock = anyio.Lock()
         self.state = SessionState(session)
         self.steps = Steps(f"session {session!r}")
-        self.histories = Histories(self.steps)
+        self.histories = Histories(self.steps, engine.blobs.sizes.inline_bytes)
         self.channel = Channel(session, None)
         self._held: dict[str, list[Record]] = {}
         """Events that stand in no line yet, by run."""
@@ -235,12 +238,19 @@ class Desks:
             try:
                 async with desk.lock:
                     drafts = decide(desk)
+                    pieces = [piece for draft in drafts for piece in draft.pieces]
+                    if pieces:
+                        await self.engine.call_home(self._keep_blobs, pieces)
                     if drafts:
                         desk.record(drafts)
                 await self.engine.committer.barrier(desk.channel)
                 return
             except Fenced:
                 self._forget(desk)
+
+    def _keep_blobs(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            self.engine.blobs.keep(piece)
 
     async def write_claimed(self, session: SessionId, drafts: Sequence[Draft], claim: ClaimChange) -> bool:
         """Write together with a claim; False if somebody was quicker. Durable on return."""

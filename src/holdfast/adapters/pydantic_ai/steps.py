@@ -6,10 +6,13 @@ the whole store in the commit that registers it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pydantic import TypeAdapter
 
+from ...content.lazy import Place
+from ...content.references import MARK
 from ...entries import Body, Parent, RunCompleted, RunFailed, RunStarted
 from ...errors import MissingExtra, RunExists
 from ...ids import SessionId, fit_session_id
@@ -30,6 +33,7 @@ except ImportError as missing:
 
 from .step_fold import CONFIG, EFFECT, EVENTS, SNAPSHOT, RunSteps, Snapshot, join
 from .step_journal import Desk, Desks, Draft
+from .step_media import Unpacking
 from .step_records import Record
 
 _RUN: Final = TypeAdapter(RunRecord)
@@ -43,7 +47,8 @@ class HoldfastStepStore:
 
     Runs, their ends, histories and tool effects are durable when a call returns; other events follow within
     a tenth of a second, or with the next of those. A history is stored as what it adds to the one before, and
-    every byte that is read is checked. Several processes may write to one conversation.
+    every byte that is read is checked. Large files in it are kept as blobs, once for equal bytes. Several
+    processes may write to one conversation.
     """
 
     def __init__(self, store: Store) -> None:
@@ -133,7 +138,10 @@ class HoldfastStepStore:
                 "new": len(delta.own),
             }
             content = join(delta.own) if delta.own else None
-            return [Draft(run_id=snapshot.run_id, kind=SNAPSHOT, data=data, content=content)]
+            draft = Draft(
+                run_id=snapshot.run_id, kind=SNAPSHOT, data=data, content=content, pieces=delta.pieces
+            )
+            return [draft]
 
         await self._open.write(await self._place(snapshot.run_id), decide)
 
@@ -143,7 +151,7 @@ class HoldfastStepStore:
         """The newest history to go on from."""
         known = await self._find(run_id)
         found = None if known is None else known.find_latest(include_interrupted=include_interrupted)
-        return None if found is None else _read(found)
+        return None if found is None else (await self._read(run_id, [found]))[0]
 
     async def list_snapshots(
         self, *, run_id: str, include_interrupted: bool = False
@@ -152,7 +160,17 @@ class HoldfastStepStore:
         known = await self._find(run_id)
         if known is None:
             return []
-        return [_read(one) for one in known.list_snapshots(include_interrupted=include_interrupted)]
+        return await self._read(run_id, known.list_snapshots(include_interrupted=include_interrupted))
+
+    async def _read(self, run_id: str, snapshots: Sequence[Snapshot]) -> list[ContinuableSnapshot]:
+        """Histories as they were given; the files in them may have to be fetched."""
+        found = [(one, one.list_messages()) for one in snapshots]
+        if any(MARK in message for _, messages in found for message in messages):
+            engine = self._store.engine
+            place = Place(await self._place(run_id), engine.blobs, where=f"run {run_id!r}")
+            unpacking = Unpacking(place)
+            found = [(one, await engine.call_home(unpacking.unpack, messages)) for one, messages in found]
+        return [_restore(one, messages) for one, messages in found]
 
     # -- tool effects --------------------------------------------------------------------------------
 
@@ -245,7 +263,7 @@ def _end_of(event: StepEvent) -> Body | None:
     return RunFailed(reason="error", error=event.error or "") if event.kind == "run_failed" else None
 
 
-def _read(snapshot: Snapshot) -> ContinuableSnapshot:
+def _restore(snapshot: Snapshot, messages: Sequence[bytes]) -> ContinuableSnapshot:
     found = _SNAPSHOT.validate_python({**snapshot.fields, "messages": []})
-    found.messages = ModelMessagesTypeAdapter.validate_json(join(snapshot.list_messages()))
+    found.messages = ModelMessagesTypeAdapter.validate_json(join(messages))
     return found
