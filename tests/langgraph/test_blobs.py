@@ -289,6 +289,17 @@ class Gate(DriverHome):
         self.before()
         super().put(digest, parts, context, owner=owner)
 
+    def stop(self) -> tuple[threading.Event, threading.Event]:
+        """Have the next put wait: what tells that it has begun, and what lets it go on."""
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            begun.set()
+            assert go_on.wait(30)
+
+        self.before = wait
+        return begun, go_on
+
 
 @pytest.fixture
 def gated() -> tuple[MemoryDriver, Gate]:
@@ -321,16 +332,10 @@ async def test_a_blob_that_cannot_be_kept_leaves_nothing_behind(gated: tuple[Mem
 async def test_an_upload_keeps_nobody_else_waiting(gated: tuple[MemoryDriver, Gate]) -> None:
     """What is written to the same thread meanwhile comes after it; other threads go on."""
     driver, home = gated
-    begun, go_on = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        begun.set()
-        assert go_on.wait(30)
-
     async with holdfast.open_store(driver, blobs=home) as store:
         saver = HoldfastSaver(store)
         config = await Writer(saver).put(note="one")
-        home.before = wait
+        begun, go_on = home.stop()
         order: list[str] = []
 
         async def write(task: str, value: Any) -> None:
@@ -356,16 +361,10 @@ async def test_a_writer_that_is_cut_off_does_not_take_others_with_it(
 ) -> None:
     """Cancelled during its upload, it has written nothing; who came after it has."""
     driver, home = gated
-    begun, go_on = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        begun.set()
-        assert go_on.wait(30)
-
     async with holdfast.open_store(driver, blobs=home) as store:
         saver = HoldfastSaver(store)
         config = await Writer(saver).put(note="one")
-        home.before = wait
+        begun, go_on = home.stop()
         large = asyncio.create_task(saver.aput_writes(config, [("raw", IMAGE)], "large"))
         await anyio.to_thread.run_sync(begun.wait)
         small = asyncio.create_task(saver.aput_writes(config, [("raw", 1)], "small"))
@@ -378,6 +377,27 @@ async def test_a_writer_that_is_cut_off_does_not_take_others_with_it(
         found = await HoldfastSaver(store).aget_tuple(config)
         assert found is not None
         assert found.pending_writes == [("small", "raw", 1)]
+
+
+async def test_who_is_overtaken_during_an_upload_has_written_nothing(
+    gated: tuple[MemoryDriver, Gate],
+) -> None:
+    """As without blobs: the error names the other, and the thread is theirs."""
+    driver, home = gated
+    async with holdfast.open_store(driver, blobs=home) as store:
+        here, there = Writer(HoldfastSaver(store)), Writer(HoldfastSaver(store))
+        there.config = await here.put(note="one")
+        await values_at(there.saver, there.config)
+        begun, go_on = home.stop()
+        large = asyncio.create_task(here.put(raw=IMAGE))
+        await anyio.to_thread.run_sync(begun.wait)
+        await there.put(note="two")
+        go_on.set()
+        with pytest.raises(holdfast.Overtaken):
+            await large
+        assert await values_at(HoldfastSaver(store), thread()) == {"note": "two"}
+        assert len([one async for one in here.saver.alist(thread())]) == 2
+        assert await collect(store) == []
 
 
 # -- cutting ----------------------------------------------------------------------------------------------

@@ -176,6 +176,22 @@ async def test_a_file_that_cannot_be_kept_leaves_nothing_behind() -> None:
         assert await kept(HoldfastStepStore(store)) == written(history(1), showing())
 
 
+async def test_a_history_that_was_not_kept_is_not_gone_on_from() -> None:
+    """Neither by who failed, nor when somebody else has written one in its place."""
+    driver = MemoryDriver()
+    home = Failing(driver)
+    theirs, ours = history(2), [*showing(), *history(1)]
+    async with holdfast.open_store(driver, blobs=home) as store:
+        steps = HoldfastStepStore(store)
+        with pytest.raises(StoreFailed, match="on fire"):
+            await steps.save_snapshot(snapshot("r1", showing()))
+        home.fails = False
+        await HoldfastStepStore(store).save_snapshot(snapshot("r1", theirs))
+        assert await kept(steps) == written(theirs)
+        await steps.save_snapshot(snapshot("r1", ours))
+        assert await kept(HoldfastStepStore(store)) == written(theirs, ours)
+
+
 async def test_an_agent_with_step_persistence_goes_on_with_its_files(store_url: Url) -> None:
     """Of a real one, through their own continue_run."""
     async with holdfast.open_store(store_url) as store:

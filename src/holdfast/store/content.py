@@ -62,13 +62,13 @@ class Blobs:
             return pack_result(given, self.sizes, homeless=True)
 
     def _put_all(self, packed: T) -> T:
-        for piece in packed.pieces:
-            self.keep(piece)
+        self.keep(packed.pieces)
         return packed
 
-    def keep(self, piece: Piece) -> None:
-        """Keep a piece of somebody's content. Durable on return."""
-        self.put(piece.digest, piece.parts, _context(piece))
+    def keep(self, pieces: Iterable[Piece]) -> None:
+        """Keep what was taken out of a content. Durable on return."""
+        for piece in pieces:
+            self.put(piece.digest, piece.parts, _context(piece))
 
     def put(self, digest: str, parts: Callable[[], Iterable[bytes]], context: BlobContext) -> None:
         """Keep a blob, unless this process has just done so. Durable on return."""

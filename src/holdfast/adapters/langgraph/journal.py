@@ -293,17 +293,17 @@ class Desks:
             waiting = tuple(desk.unsent)
         if not waiting:
             return True
-        await self.engine.call_home(self._keep_blobs, waiting)
+        pieces = [piece for parcel in waiting for piece in parcel.pieces]
+        await self.engine.call_home(self.engine.blobs.keep, pieces)
         with desk.lock:
-            while not desk.ended and desk.unsent and desk.unsent[0] in waiting:
-                parcel = desk.unsent.pop(0)
-                self.engine.committer.offer(desk.channel, parcel.sealed, parcel.head)
+            try:
+                while not desk.ended and desk.unsent and desk.unsent[0] in waiting:
+                    parcel = desk.unsent[0]
+                    self.engine.committer.offer(desk.channel, parcel.sealed, parcel.head)
+                    del desk.unsent[0]
+            except Fenced:
+                desk.ended = True  # Somebody else was quicker.
             return not any(parcel in desk.unsent for parcel in waiting)
-
-    def _keep_blobs(self, parcels: Iterable[Parcel]) -> None:
-        for parcel in parcels:
-            for piece in parcel.pieces:
-                self.engine.blobs.keep(piece)
 
     async def fetch(self, place: Place, digests: Iterable[str]) -> dict[str, Shared]:
         """The bytes of these blobs; `LostBlob` if one of them cannot be had."""

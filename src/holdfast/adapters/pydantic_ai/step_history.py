@@ -89,6 +89,10 @@ class Histories:
         self._last[run_id] = len(stored) + 1, [*kept[:keep], *fresh]
         return Delta(base, keep, [one.data for one in fresh], tuple(swap.pieces.values()))
 
+    def forget(self, run_id: str) -> None:
+        """The last one was not stored after all."""
+        self._last.pop(run_id, None)
+
     def _find_base(self, messages: Sequence[bytes]) -> tuple[Snapshot | None, int]:
         """The stored history that has most of these at its beginning, and how many."""
         best, most = None, 0

@@ -238,9 +238,7 @@ class Desks:
             try:
                 async with desk.lock:
                     drafts = decide(desk)
-                    pieces = [piece for draft in drafts for piece in draft.pieces]
-                    if pieces:
-                        await self.engine.call_home(self._keep_blobs, pieces)
+                    await self._keep_blobs(desk, drafts)
                     if drafts:
                         desk.record(drafts)
                 await self.engine.committer.barrier(desk.channel)
@@ -248,9 +246,17 @@ class Desks:
             except Fenced:
                 self._forget(desk)
 
-    def _keep_blobs(self, pieces: Iterable[Piece]) -> None:
-        for piece in pieces:
-            self.engine.blobs.keep(piece)
+    async def _keep_blobs(self, desk: Desk, drafts: Sequence[Draft]) -> None:
+        """Make the blobs durable that the drafts refer to."""
+        pieces = [piece for draft in drafts for piece in draft.pieces]
+        if not pieces:
+            return
+        try:
+            await self.engine.call_home(self.engine.blobs.keep, pieces)
+        except BaseException:
+            for draft in drafts:
+                desk.histories.forget(draft.run_id)  # They count on what is not written now.
+            raise
 
     async def write_claimed(self, session: SessionId, drafts: Sequence[Draft], claim: ClaimChange) -> bool:
         """Write together with a claim; False if somebody was quicker. Durable on return."""

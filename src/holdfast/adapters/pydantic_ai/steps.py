@@ -164,13 +164,17 @@ class HoldfastStepStore:
 
     async def _read(self, run_id: str, snapshots: Sequence[Snapshot]) -> list[ContinuableSnapshot]:
         """Histories as they were given; the files in them may have to be fetched."""
-        found = [(one, one.list_messages()) for one in snapshots]
-        if any(MARK in message for _, messages in found for message in messages):
-            engine = self._store.engine
-            place = Place(await self._place(run_id), engine.blobs, where=f"run {run_id!r}")
-            unpacking = Unpacking(place)
-            found = [(one, await engine.call_home(unpacking.unpack, messages)) for one, messages in found]
-        return [_restore(one, messages) for one, messages in found]
+        engine, unpacking = self._store.engine, None
+        found: list[ContinuableSnapshot] = []
+        for one in snapshots:
+            messages = one.list_messages()
+            if any(MARK in message for message in messages):
+                if unpacking is None:
+                    place = Place(await self._place(run_id), engine.blobs, where=f"run {run_id!r}")
+                    unpacking = Unpacking(place)
+                messages = await engine.call_home(unpacking.unpack, messages)
+            found.append(_restore(one, messages))
+        return found
 
     # -- tool effects --------------------------------------------------------------------------------
 
