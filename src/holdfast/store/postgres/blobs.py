@@ -19,7 +19,7 @@ _BEGIN: Final = """
     INSERT INTO $schema.uploads (upload, begun_at) VALUES (%s, clock_timestamp())
     ON CONFLICT DO NOTHING RETURNING $durable
 """
-# Nothing, if somebody took this upload for dead. Locked: a part that came while it is cleared away would stay.
+# Nothing, if somebody took this upload for dead. Locked, or a part could come behind their back, and stay.
 _PART: Final = """
     INSERT INTO $schema.blob_parts (upload, part, data)
     SELECT upload, %(part)s, %(data)s FROM $schema.uploads WHERE upload = %(upload)s FOR KEY SHARE
