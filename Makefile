@@ -34,7 +34,7 @@ check: $(DEV) ## format, lint, types and tidiness
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/pytest tests/tidy -q
 
-bench: $(DEV) ## measure growth, concurrency, dispatch, blobs and adapters
+bench: $(DEV) ## measure growth, concurrency, dispatch, blobs, adapters, and what a crash does twice
 	@$(VENV)/bin/python bench/growth.py
 	@$(VENV)/bin/python bench/concurrency.py
 	@$(VENV)/bin/python bench/dispatch.py
@@ -42,9 +42,8 @@ bench: $(DEV) ## measure growth, concurrency, dispatch, blobs and adapters
 	@$(VENV)/bin/python bench/fleet.py
 	@$(VENV)/bin/python bench/steps.py
 	@$(VENV)/bin/python bench/pydantic_agents.py
-	@$(VENV)/bin/python bench/compare_pydantic_ai.py
 	@$(VENV)/bin/python bench/graphs.py
-	@$(VENV)/bin/python bench/graph_kills.py
+	@$(VENV)/bin/python bench/crashes.py
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs

@@ -156,6 +156,15 @@ class PostgresServer:
             )
 
 
+def start_on_disk(directory: Path) -> PostgresServer:
+    """One with all its syncs, on a disk whose plug is pulled; or the one that was there before, again."""
+    # It does not run as root, and must get there.
+    directory.parent.chmod(0o755)
+    # No server outlives a power cut; here, its number may be somebody else's by now.
+    (directory / "server" / "data" / "postmaster.pid").unlink(missing_ok=True)
+    return PostgresServer(directory / "server", sync=True, settings={"max_wal_size": "64MB"})
+
+
 def _die_with_parent() -> None:
     # At once and without tidying up; and not by Ctrl-C, which is for the tests.
     os.setpgid(0, 0)

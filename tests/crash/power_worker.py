@@ -25,7 +25,7 @@ import holdfast.session.session
 from holdfast import Session, Store, open_store
 from holdfast.store.driver import Driver, HeadFilter
 from holdfast.store.journal import Journal
-from tests.server import PostgresServer
+from tests.server import PostgresServer, start_on_disk
 from tests.stores import POSTGRES, open_driver
 
 from .check import find_damage, find_problems
@@ -197,11 +197,7 @@ def main(scheme: str, directory: str, verifying: bool) -> None:
     url = f"{scheme}:{directory}/store"
     server: PostgresServer | None = None
     if scheme == "postgresql":
-        # On the disk whose plug is pulled, with all its syncs. It does not run as root, and must get there.
-        Path(directory).parent.chmod(0o755)
-        # No server outlives a power cut; here, its number may be somebody else's by now.
-        (Path(directory) / "server" / "data" / "postmaster.pid").unlink(missing_ok=True)
-        server = PostgresServer(Path(directory) / "server", sync=True, settings={"max_wal_size": "64MB"})
+        server = start_on_disk(Path(directory))
         os.environ[POSTGRES] = server.url
     if verifying:
         print(verify(url))

@@ -1,9 +1,6 @@
 """The plug is pulled: nothing that was acknowledged is lost."""
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,33 +9,19 @@ import pytest
 
 from tests.stores import on_every_driver
 
-from .warm import ROOT
-
-
-def _find_tool() -> Path:
-    shared = Path(os.environ.get("HOLDFAST_SHARED") or ROOT.parent / "shared")
-    tool = shared / "tools" / "power_cut.py"
-    if not tool.exists():
-        pytest.skip(f"{tool} is missing; HOLDFAST_SHARED names the folder that has tools/power_cut.py")
-    return tool
+from .power import ToolMissing, Unavailable, pull_the_plug
 
 
 def _pull_the_plug(scheme: str, temporary: Path, *, trials: int, seconds: float) -> None:
-    command = [sys.executable, str(_find_tool()), "--trials", str(trials), "--seconds", str(seconds)]
-    worker = [sys.executable, "-m", "tests.crash.power_worker", scheme]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)}
-    done = subprocess.run(
-        [*command, "--", *worker], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
-    )
-    print(done.stdout, done.stderr)
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode == 2:
-        why = results[-1]["unavailable"] if results else done.stderr
-        if os.environ.get("CI") == "true" and os.geteuid() == 0:
-            pytest.fail(f"power cuts must be possible in CI: {why}")
-        pytest.skip(f"power cuts cannot be made here: {why}")
-    assert done.returncode == 0, f"{results}\n{done.stderr}"
-    assert [result["lost"] for result in results] == [0] * trials
+    worker = "tests.crash.power_worker"
+    try:
+        results = pull_the_plug(worker, [scheme], temporary, trials=trials, seconds=seconds)
+    except Unavailable as error:
+        if not isinstance(error, ToolMissing) and os.environ.get("CI") == "true" and os.geteuid() == 0:
+            pytest.fail(f"power cuts must be possible in CI: {error}")
+        pytest.skip(f"power cuts cannot be made here: {error}")
+    print(results)
+    assert [result["lost"] for result in results] == [0] * trials, results
     assert min(result["acknowledged"] for result in results) > 3, "too little was done to show anything"
 
 

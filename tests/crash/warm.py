@@ -4,7 +4,7 @@ Children are forked from it in a few milliseconds, so thousands of them can be k
 through `Warm`, and to each child through a `Child`; the child's side is a `Line`. Whoever is still running
 when the tests end is killed: children die with the warm parent, and that dies with the tests.
 
-    python -m tests.crash.warm FD       the warm parent; FD is its end of a socket to the tests
+    python -m tests.crash.warm FD [MODULE …]    the warm parent; FD is its end of a socket to the tests
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -179,9 +179,12 @@ def poll(
 
 
 class Warm:
-    """The tests' side of the warm parent. Used by several threads at once."""
+    """The tests' side of the warm parent. Used by several threads at once.
 
-    def __init__(self, folder: Path) -> None:
+    Modules of the functions that are called are imported there, and `imports` before all others.
+    """
+
+    def __init__(self, folder: Path, imports: Sequence[str] = ()) -> None:
         self._lock = threading.Lock()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.log = folder / "warm.log"
@@ -189,7 +192,7 @@ class Warm:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
         with theirs, open(self.log, "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.warm", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.crash.warm", str(theirs.fileno()), *imports],
                 cwd=ROOT,
                 env=environment,
                 pass_fds=[theirs.fileno()],
@@ -237,7 +240,9 @@ def die_with_parent() -> None:
 # -- the warm parent's side ---------------------------------------------------------------------------
 
 
-def _serve(requests: socket.socket) -> None:
+def _serve(requests: socket.socket, imports: Sequence[str]) -> None:
+    for module in imports:
+        importlib.import_module(module)
     # Nobody waits for children or orphans here: each is gone as soon as it has ended.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -281,4 +286,4 @@ def _run(order: dict[str, Json], end: socket.socket) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

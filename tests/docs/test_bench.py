@@ -45,7 +45,11 @@ long = partial(pytest.param, marks=pytest.mark.long)
             ["no persistence", "Durable, a tool that mutates", "their step persistence"],
         ),
         long("graphs.py", ["--steps", "20"], ["AsyncSqliteSaver", "HoldfastSaver", "times smaller on disk"]),
-        long("graph_kills.py", ["--quick"], ["pay a 2 times", "everything once"]),
+        long(
+            "crashes.py",
+            ["--quick", "--only", "langgraph-sqlite", "step-persistence"],
+            ["charge twice", "mail twice", "neither refused"],
+        ),
     ],
 )
 def test_a_benchmark_prints_its_table(

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import BaseTool
 from langchain_core.tools import tool as langchain_tool
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import Command
 
 from holdfast import Landed, NotLanded, ToolContext, open_store
 from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
@@ -85,16 +84,13 @@ def _reply(turn: int) -> AIMessage:
     return AIMessage("", id=f"reply {turn}", tool_calls=calls)
 
 
-def make_tools(world: World, ours: bool) -> list[BaseTool]:
+def make_tools(world: World) -> list[BaseTool]:
     """The tools as LangChain has them."""
-
-    def key() -> str:
-        return current_call().key if ours else "-"
 
     @langchain_tool
     async def pay(order: str) -> str:
         """Pay."""
-        world.note(f"pay {order} {key()}")
+        world.note(f"pay {order} {current_call().key}")
         world.die("in a tool, after its effect")
         return f"paid {order}"
 
@@ -108,17 +104,15 @@ def make_tools(world: World, ours: bool) -> list[BaseTool]:
         """Post."""
         if world.kill == "in a batch, one done and one under way":
             await world.recorded.wait()
-        world.note(f"post {order} {key()}")
+        world.note(f"post {order} {current_call().key}")
         world.die("in a batch, one done and one under way")
         return f"posted {order}"
 
     @langchain_tool
     def refund(order: str) -> str:
         """Refund, if a person agrees."""
-        if not ours:
-            interrupt("agree?")
         world.die("after a person agreed")
-        world.note(f"refund {order} {key()}")
+        world.note(f"refund {order} {current_call().key}")
         return f"refunded {order}"
 
     return [pay, look, post, refund]
@@ -194,28 +188,10 @@ def _watch_commits(world: World) -> None:
 
 @asynccontextmanager
 async def _open(world: World, who: str) -> AsyncIterator[Any]:
-    tools = make_tools(world, who != "stock")
-    if who == "stock":
-        async with AsyncSqliteSaver.from_conn_string(str(world.folder / "stock.db")) as saver:
-            put_writes = saver.aput_writes
-
-            async def aput_writes(config: Any, writes: Any, *more: Any) -> None:
-                if any(channel == "messages" and _is_paid(value) for channel, value in writes):
-                    world.die("between a tool and its record")
-                await put_writes(config, writes, *more)
-
-            setattr(saver, "aput_writes", aput_writes)  # noqa: B010
-            world.recorded.set()
-            yield build(world, tools, saver)
-        return
     async with open_store(open_driver(f"{who}:{world.folder / 'store'}")) as store:
         _watch_commits(world)
-        made = durable_tools(_declare(world, tools), store=store)
+        made = durable_tools(_declare(world, make_tools(world)), store=store)
         yield build(world, made, HoldfastSaver(store))
-
-
-def _is_paid(value: Any) -> bool:
-    return any(isinstance(one, ToolMessage) and one.content == "paid a" for one in value)
 
 
 async def _play(folder: str, who: str, kill: str | None) -> dict[str, Any]:
