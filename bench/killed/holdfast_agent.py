@@ -6,7 +6,19 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import holdfast
-from holdfast import Agent, Landed, Message, NotLanded, Prompt, Reply, Text, ToolCall, ToolResult, open_store
+from holdfast import (
+    Agent,
+    Block,
+    Landed,
+    Message,
+    NotLanded,
+    Prompt,
+    Reply,
+    Text,
+    ToolCall,
+    ToolResult,
+    open_store,
+)
 
 from .stage import ASKED, EFFECTS, FINISHED, PROMPT, SESSION, STEPS_MAX, TOOLS, Stage, number_of
 

@@ -19,9 +19,13 @@ from .subjects import Subject
 LIMIT_S: Final = 45.0
 """For one process. Most take a second; the longest wait is for a lease of two seconds."""
 _TAKE_OVER_S: Final = 30.0
+_PATIENCE_S: Final = 5.0
+"""For a second process that waits for the first: after that, the first goes on."""
 _CUT_AFTER_S: Final = 1.0
-_MEETING: Final = "reply 1"
-"""Where two meet: the card is charged, and the model is asked for the next reply."""
+_AT_WORK: Final = "before charge"
+"""Where a second process meets the first: it is in an effect, which has not landed yet."""
+_ASLEEP: Final = "reply 1"
+"""Where the first falls asleep: nothing is under way in the world, and the model is asked what to do next."""
 
 
 class Cell(NamedTuple):
@@ -89,30 +93,32 @@ def kill(trial: Trial, point: str) -> Cell:
 def meet(trial: Trial) -> Cell:
     """A second process resumes what a first one is still doing."""
     place = trial.begin()
-    with place.someone(waits=_MEETING) as first:
+    with place.someone(waits=_AT_WORK) as first:
         first.hear(LIMIT_S)
         with place.someone() as second:
-            outcome = second.outcome(LIMIT_S)
-        first.say("go on")
-        return _judge_both(place.world, first, outcome, "first", "second")
+            second.has_ended(_PATIENCE_S)
+            first.say("go on")
+            return _judge_both(place.world, first, second, "first", "second")
 
 
 def sleep(trial: Trial) -> Cell:
     """The first one is stopped, a second takes over and finishes, and the first wakes up."""
     place = trial.begin()
-    with place.someone(waits=_MEETING) as zombie:
+    with place.someone(waits=_ASLEEP) as zombie:
         zombie.hear(LIMIT_S)
         zombie.kill(signal.SIGSTOP)
         zombie.wait_stopped()
         with place.someone(wait_s=_TAKE_OVER_S) as taker:
-            outcome = taker.outcome(LIMIT_S)
-        zombie.say("go on")
-        zombie.kill(signal.SIGCONT)
-        return _judge_both(place.world, zombie, outcome, "zombie", "taker")
+            assert taker.has_ended(LIMIT_S), f"{trial.subject.name} did not take over within {LIMIT_S} s"
+            zombie.say("go on")
+            zombie.kill(signal.SIGCONT)
+            return _judge_both(place.world, zombie, taker, "zombie", "taker")
 
 
 def cut(trial: Trial, *, cuts: int) -> Cell:
     """The power fails while it takes steps; raises `Unavailable` where that cannot be done."""
+    if trial.subject.variant:  # Of the row above: another way to resume from the same records.
+        return Cell("as above", right=True)
     place = trial.begin().folder
     place.chmod(0o755)
     worker = "bench.killed.power"
@@ -152,16 +158,12 @@ def judge(world: Counter[str], outcome: Any, *, unavoidable: bool) -> Cell:
     return Cell("; ".join(wrong) or "once", right=not wrong)
 
 
-def _judge_both(world: Callable[[], Counter[str]], first: Child, second: Any, one: str, other: str) -> Cell:
-    """After two of them had the same session; the second has ended, and the first may go on."""
-    outcome = first.outcome(LIMIT_S)
-    refused = [
-        f"{who} refused: {what.kind}"
-        for who, what in ((one, outcome), (other, second))
-        if isinstance(what, Failure)
-    ]
+def _judge_both(world: Callable[[], Counter[str]], first: Child, second: Child, one: str, other: str) -> Cell:
+    """After two of them had the same session."""
+    outcomes = {who: child.outcome(LIMIT_S) for who, child in ((one, first), (other, second))}
+    refused = [f"{who} refused: {what.kind}" for who, what in outcomes.items() if isinstance(what, Failure)]
     wrong = _wrong_effects(world())
-    return Cell("; ".join([*(refused or ["neither refused"]), *(wrong or ["once"])]), right=not wrong)
+    return Cell("; ".join([*(refused or ["both ended"]), *(wrong or ["once"])]), right=not wrong)
 
 
 def _wrong_effects(world: Counter[str]) -> list[str]:

@@ -15,6 +15,7 @@ class Subject(NamedTuple):
     name: str
     module: str
     how: str
+    documented: str
     packages: tuple[str, ...] = ()
     """Distributions beyond holdfast's own needs, as pip knows them; the first one gives its version."""
     on_server: bool = False
@@ -44,16 +45,28 @@ def _is_installed(package: str) -> bool:
     return True
 
 
+_LANGGRAPH: Final = "https://docs.langchain.com/oss/python/langgraph/durable-execution"
 _GRAPH: Final = 'a task per tool call (Send), durability="sync", resumed with ainvoke(None)'
-_DBOS: Final = "replies and tools are steps of one workflow, recovered by launch()"
+_DBOS: Final = (
+    "replies and tools are steps of one workflow, recovered by launch()",
+    "https://docs.dbos.dev/python/tutorials/workflow-tutorial",
+    ("dbos",),
+)
 
 SUBJECTS: Final = (
-    Subject("holdfast", "holdfast", "holdfast_agent", "Agent on SQLite, tools with a verify hook, resume()"),
+    Subject(
+        "holdfast",
+        "holdfast",
+        "holdfast_agent",
+        "Agent on SQLite, tools with a verify hook, resume()",
+        "docs/agents.md",
+    ),
     Subject(
         "holdfast-no-verify",
         "holdfast, no verify",
         "holdfast_agent",
         "the same, where nobody can ask the world whether it happened",
+        "docs/tools.md",
         variant="no verify",
     ),
     Subject(
@@ -61,6 +74,7 @@ SUBJECTS: Final = (
         "holdfast, PostgreSQL",
         "holdfast_agent",
         "the first, on PostgreSQL",
+        "docs/postgres.md",
         on_server=True,
     ),
     Subject(
@@ -68,6 +82,7 @@ SUBJECTS: Final = (
         "holdfast under pydantic-ai",
         "holdfast_pydantic_ai",
         "Durable on SQLite, tools with a verify hook, the same agent.run() again",
+        "docs/pydantic-ai.md",
         ("pydantic-ai-slim",),
     ),
     Subject(
@@ -75,6 +90,7 @@ SUBJECTS: Final = (
         "holdfast under LangGraph",
         "holdfast_langgraph",
         f"HoldfastSaver and durable_tools on SQLite, tools with a verify hook; {_GRAPH}",
+        "docs/langgraph.md",
         ("langgraph",),
     ),
     Subject(
@@ -82,6 +98,7 @@ SUBJECTS: Final = (
         "LangGraph, SQLite saver",
         "langgraph_sqlite",
         f"AsyncSqliteSaver; {_GRAPH}",
+        _LANGGRAPH,
         ("langgraph", "langgraph-checkpoint-sqlite"),
     ),
     Subject(
@@ -89,6 +106,7 @@ SUBJECTS: Final = (
         "LangGraph, Postgres saver",
         "langgraph_postgres",
         f"AsyncPostgresSaver; {_GRAPH}",
+        _LANGGRAPH,
         ("langgraph", "langgraph-checkpoint-postgres"),
         on_server=True,
     ),
@@ -98,6 +116,7 @@ SUBJECTS: Final = (
         "harness",
         "SqliteStepStore; continue_run(include_interrupted=True) from the latest snapshot, without a prompt. "
         "Its ledger names the calls that were under way, and leaves it to the program to look",
+        "pydantic_ai_harness/step_persistence/README.md",
         ("pydantic-ai-harness",),
     ),
     Subject(
@@ -105,6 +124,7 @@ SUBJECTS: Final = (
         "OpenAI Agents, SQLiteSession",
         "openai_agents",
         "Runner.run again with the same session and a new prompt",
+        "https://openai.github.io/openai-agents-python/sessions/",
         ("openai-agents",),
     ),
     Subject(
@@ -112,6 +132,7 @@ SUBJECTS: Final = (
         "strands, FileSessionManager",
         "strands_files",
         "an agent made with the same session id, and a new prompt",
+        "https://strandsagents.com/docs/user-guide/concepts/agents/session-management/",
         ("strands-agents",),
     ),
     Subject(
@@ -119,11 +140,12 @@ SUBJECTS: Final = (
         "strands, no new prompt",
         "strands_files",
         "the same agent, invoked without a prompt, which runs the calls that were under way",
+        "the docstring of Agent.invoke_async",
         ("strands-agents",),
         variant="no prompt",
     ),
-    Subject("dbos-sqlite", "DBOS, SQLite", "dbos_workflow", _DBOS, ("dbos",)),
-    Subject("dbos-postgres", "DBOS, PostgreSQL", "dbos_workflow", _DBOS, ("dbos",), on_server=True),
+    Subject("dbos-sqlite", "DBOS, SQLite", "dbos_workflow", *_DBOS),
+    Subject("dbos-postgres", "DBOS, PostgreSQL", "dbos_workflow", *_DBOS, on_server=True),
 )
 
 
@@ -141,5 +163,6 @@ def sort_out(subjects: Iterable[Subject]) -> tuple[list[Subject], list[str]]:
             notes.append(f"{subject.name}: left out, because {', '.join(missing)} is not installed")
         else:
             there.append(subject)
-            notes.append(f"{subject.name}: {subject.how}{f' [{subject.version}]' if subject.version else ''}")
+            about = "; ".join(filter(None, [subject.version, f"as in {subject.documented}"]))
+            notes.append(f"{subject.name}: {subject.how} ({about})")
     return there, notes

@@ -140,13 +140,16 @@ class Child:
 
     def wait(self, timeout_s: float = DEADLINE_S) -> None:
         """Wait for its end."""
-        ready, _, _ = select.select([self._pidfd], [], [], timeout_s)
-        assert ready, f"child {self.pid} did not end within {timeout_s} s"
+        assert self.has_ended(timeout_s), f"child {self.pid} did not end within {timeout_s} s"
 
     @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
-        return not select.select([self._pidfd], [], [], 0)[0]
+        return not self.has_ended(0)
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Whether it has, or does so within that time."""
+        return bool(select.select([self._pidfd], [], [], timeout_s)[0])
 
     def wait_stopped(self) -> None:
         """Wait until every thread of it has stopped."""

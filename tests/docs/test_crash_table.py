@@ -60,7 +60,7 @@ def test_nor_do_its_adapters(quick_path: Path) -> None:
 
 def test_whoever_is_not_installed_is_named() -> None:
     """Never left out in silence."""
-    absent = Subject("absent", "Absent", "absent", "nohow", packages=("no-such-package",))
+    absent = Subject("absent", "Absent", "absent", "nohow", "nowhere", packages=("no-such-package",))
     assert sort_out([absent]) == ([], ["Absent: left out, because no-such-package is not installed"])
 
 
