@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.serde.types import ERROR
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -57,6 +58,20 @@ async def test_whoever_has_only_looked_is_no_writer(store: holdfast.Store) -> No
             await writer.put(value=2)
     await writer.put(value=2)
     assert (await values_at(saver, thread()))["value"] == 2
+
+
+async def test_whoever_only_failed_overtakes_nobody(store: holdfast.Store) -> None:
+    """A process that finds a tool in use notes its error; the one that uses the tool goes on."""
+    one, other = HoldfastSaver(store), HoldfastSaver(store)
+    first = Writer(one)
+    config = await first.put(value=1)
+    await other.aput_writes(config, [(ERROR, "it is in use")], "task")
+    await one.aput_writes(config, [("value", 2)], "task")
+    found = await other.aget_tuple(config)
+    assert found is not None
+    assert found.pending_writes == [("task", ERROR, "it is in use"), ("task", "value", 2)]
+    await first.put(value=2)
+    assert (await values_at(other, thread()))["value"] == 2
 
 
 async def test_of_two_graphs_at_once_one_goes_on(store: holdfast.Store) -> None:

@@ -33,7 +33,7 @@ from ...store.driver import Done, HeadFilter
 from ...store.engine import Engine
 from ...store.journal import Journal
 from .naming import Place, fit_labels, thread_prefix
-from .thread import KEPT, NAMED, PREFIX, Draft, Thread
+from .thread import KEPT, NAMED, PREFIX, Draft, Thread, notes_failure
 
 LABELS: Mapping[str, str] = {"adapter": "langgraph"}
 
@@ -94,7 +94,7 @@ class Desk:
     def _note_stranger(self, entry: Entry, me: str) -> None:
         if entry.kind.startswith(PREFIX) and entry.kind != NAMED and isinstance(entry.body, AdapterBody):
             said: Any = entry.body.data
-            if said.get("by") != me:
+            if said.get("by") != me and not notes_failure(entry):
                 self.stranger = Stranger(entry.seq, said.get("by", "?"), said.get("at", "?"))
 
 

@@ -27,6 +27,7 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import ERROR
 from msgspec import Raw, Struct
 
 from ...content.swapping import Piece
@@ -99,6 +100,13 @@ class _Last(NamedTuple):
     id: str
     versions: ChannelVersions
     nodes: dict[str, bytes]
+
+
+def notes_failure(entry: Entry) -> bool:
+    """Whether the line says that a task has failed, and nothing else: whoever does it all the same may go on."""
+    if entry.kind != WRITES or entry.content is None:
+        return False
+    return all(channel == ERROR for _, channel, _ in _read_writes(entry.content).writes)
 
 
 class Thread:
