@@ -103,7 +103,7 @@ class _Last(NamedTuple):
 
 
 def notes_failure(entry: Entry) -> bool:
-    """Whether the line says that a task has failed, and nothing else: whoever does it all the same may go on."""
+    """Whether the line says that a task has failed, and nothing else: somebody else may still do it."""
     if entry.kind != WRITES or entry.content is None:
         return False
     return all(channel == ERROR for _, channel, _ in _read_writes(entry.content).writes)
