@@ -89,6 +89,16 @@ def schema(postgres: str, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory, postgres_if_any: str | None) -> Iterator[Warm]:
     """The process that children are forked from."""
+    yield from _start_warm(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def loaded_warm(tmp_path_factory: pytest.TempPathFactory, postgres_if_any: str | None) -> Iterator[Warm]:
+    """Another one, for children that import frameworks: the larger it is, the longer a fork takes."""
+    yield from _start_warm(tmp_path_factory)
+
+
+def _start_warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     if not hasattr(os, "pidfd_open"):
         pytest.skip("children are steered through process descriptors, which only Linux has")
     parent = Warm(tmp_path_factory.mktemp("warm"))

@@ -26,6 +26,12 @@ from .warm import Line, Warm
 in_every_gallery = pytest.mark.parametrize("gallery", list(GALLERIES))
 
 
+@pytest.fixture(scope="session")
+def warm(loaded_warm: Warm) -> Warm:
+    """Children here import frameworks."""
+    return loaded_warm
+
+
 # -- in children --------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,16 @@
 
 import pytest
 
+from tests.crash.warm import Warm
+
 
 @pytest.fixture
 def anyio_backend() -> str:
     """The only one there is for it."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def warm(loaded_warm: Warm) -> Warm:
+    """Children here import frameworks."""
+    return loaded_warm
