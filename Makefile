@@ -9,6 +9,7 @@ MADE := $(VENV)/.made
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 LOWEST := $(VENV)/lowest
+PEERS := $(VENV)/peers
 AZURITE := $(VENV)/azurite/.made
 
 .PHONY: help demo test test-long test-lowest check bench docs azurite lock clean
@@ -34,16 +35,8 @@ check: $(DEV) ## format, lint, types and tidiness
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/pytest tests/tidy -q
 
-bench: $(DEV) ## measure growth, concurrency, dispatch, blobs, adapters, and what a crash does twice
-	@$(VENV)/bin/python bench/growth.py
-	@$(VENV)/bin/python bench/concurrency.py
-	@$(VENV)/bin/python bench/dispatch.py
-	@$(VENV)/bin/python bench/blobs.py
-	@$(VENV)/bin/python bench/fleet.py
-	@$(VENV)/bin/python bench/steps.py
-	@$(VENV)/bin/python bench/pydantic_agents.py
-	@$(VENV)/bin/python bench/graphs.py
-	@$(VENV)/bin/python bench/crashes.py
+bench: $(PEERS)/.made ## measure holdfast, its peers and the raw floor side by side: bench/results.md (QUICK=1: five minutes)
+	@$(PEERS)/bin/python -m bench $(if $(QUICK),--quick)
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs
@@ -93,4 +86,12 @@ $(LOWEST)/.made: requirements/langgraph-lowest.lock $(DEV)
 	@echo "installing the lowest versions of frameworks into $(LOWEST)"
 	@rm -rf $(LOWEST)
 	@$(PIP) install --no-deps --require-hashes --target $(LOWEST) -r requirements/langgraph-lowest.lock
+	@touch $@
+
+# An interpreter of its own: what peers need never meets what holdfast needs, but here.
+$(PEERS)/.made: requirements/peers.lock pyproject.toml $(MADE)
+	@echo "installing the peers into $(PEERS)"
+	@$(VENV)/bin/python -m venv --clear --without-pip $(PEERS)
+	@$(PIP) --python $(PEERS) install --require-hashes -r requirements/peers.lock
+	@$(PIP) --python $(PEERS) install --no-deps --no-build-isolation -e .
 	@touch $@

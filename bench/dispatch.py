@@ -1,6 +1,6 @@
 """What a dispatch costs beyond the tool itself.
 
-    python bench/dispatch.py [--quick] [--rounds N] [--directory DIR]
+    python bench/dispatch.py [--quick] [--rounds N] [--directory DIR] [--json FILE]
 
 Bodies that do nothing, on SQLite. Pure and read tools are measured against calling the function bare and
 against pydantic's validation of the same arguments; a mutating tool against the two raw commits it needs; a
@@ -11,6 +11,7 @@ sync body against one bare hop into a thread. Rounds are interleaved, so that no
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 import time
@@ -102,13 +103,12 @@ async def measure(work: Work, first: int, count: int) -> tuple[list[float], floa
     return passed, (time.process_time() - worked) / count * 1e6
 
 
-async def bench(directory: Path, rounds: int, count: int) -> dict[str, Figures]:
-    """Each kind of call, in turns."""
+async def bench(directory: Path, rounds: int, count: int) -> dict[str, list[Figures]]:
+    """Each kind of call, in turns; the figures of each round."""
     registry = holdfast.Registry()
     for tool in (pure, read, read_in_thread, mutate, mutate_in_thread):
         registry.add(tool)
-    passed: dict[str, list[float]] = {}
-    worked: dict[str, list[float]] = {}
+    found: dict[str, list[Figures]] = {}
     async with holdfast.open_store(directory / "agents.db") as store, store.session("bench") as session:
 
         async def call_bare(number: int) -> object:
@@ -140,9 +140,13 @@ async def bench(directory: Path, rounds: int, count: int) -> dict[str, Figures]:
             for name, (work, times) in works.items():
                 await session.flush()
                 took, busy = await measure(work, turn * times, times)
-                passed.setdefault(name, []).extend(took)
-                worked.setdefault(name, []).append(busy)
-    return {name: Figures(statistics.median(passed[name]), statistics.median(worked[name])) for name in works}
+                found.setdefault(name, []).append(Figures(statistics.median(took), busy))
+    return found
+
+
+def summarise(rounds: list[Figures]) -> Figures:
+    """The medians of all rounds."""
+    return Figures(*(statistics.median(column) for column in zip(*rounds, strict=True)))
 
 
 def print_table(console: Console, found: dict[str, Figures]) -> None:
@@ -188,10 +192,15 @@ def main() -> None:
     parser.add_argument(
         "--directory", type=Path, help="where to write (a new directory in the temporary one)"
     )
+    parser.add_argument("--json", type=Path, help="write the time of each round there, too")
     options = parser.parse_args()
     rounds, count = (3, 200) if options.quick else (9, 1000)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.directory) as directory:
-        found = anyio.run(bench, Path(directory), options.rounds or rounds, count)
+        measured = anyio.run(bench, Path(directory), options.rounds or rounds, count)
+    if options.json:
+        passed = {name: [one.passed for one in turns] for name, turns in measured.items()}
+        options.json.write_text(json.dumps(passed))
+    found = {name: summarise(turns) for name, turns in measured.items()}
     console = Console()
     print_table(console, found)
     print_verdicts(console, found)

@@ -1,6 +1,6 @@
 """How long submitted work waits for a worker, and how long the work of a killed one waits for another.
 
-    python bench/fleet.py [--store URL] [--quick] [--directory DIR]
+    python bench/fleet.py [--store URL] [--quick] [--directory DIR] [--json FILE]
 
 Pick-up: a worker in a process of its own has nothing to do; a message is submitted; measured is from the
 moment at which `submit` returns to the first line of the worker's run, by the clock of this machine.
@@ -131,14 +131,14 @@ def add_row(table: Table, name: str, figures: Sequence[float]) -> None:
 async def main(options: argparse.Namespace, directory: Path) -> None:
     """Measure, and print the table."""
     url = options.store or f"sqlite:{directory}/fleet.db"
-    times = 20 if options.quick else 300
+    times = 40 if options.quick else 300
     table = Table(title="milliseconds until somebody works on it")
     for column in ("what", "times", "p50", "p99", "max"):
         table.add_column(column, justify="left" if column == "what" else "right")
     results: dict[str, list[float]] = {}
     async with holdfast.open_store(url) as store:
         results["pick-up"] = await measure_pick_up(store, url, times)
-        few = 2 if options.quick else 10
+        few = 1 if options.quick else 5
         results["take-over, same machine"] = await measure_take_over(store, url, few, elsewhere=False)
         results[f"take-over, another machine, term of {_LEASE_S:.0f} s"] = await measure_take_over(
             store, url, few, elsewhere=True

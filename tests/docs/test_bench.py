@@ -16,17 +16,6 @@ long = partial(pytest.param, marks=pytest.mark.long)
 @pytest.mark.parametrize(
     ("script", "options", "expected"),
     [
-        ("growth.py", ["--steps", "20", "--repeat", "1"], ["memory", "dir", "sqlite"]),
-        (
-            "concurrency.py",
-            ["--quick", "--seconds", "0.1", "--sessions", "1", "100", "--processes", "2"],
-            ["raw SQLite", "sqlite", "dir", "sqlite, 100 sessions / one"],
-        ),
-        (
-            "postgres.py",
-            ["--quick", "--seconds", "0.2", "--sessions", "1", "100", "--flat", "20"],
-            ["raw INSERT", "100 sessions / one", "by tenths"],
-        ),
         (
             "dispatch.py",
             ["--quick", "--rounds", "1"],
@@ -38,13 +27,6 @@ long = partial(pytest.param, marks=pytest.mark.long)
             ["dir", "sqlite", "s3", "peak", "beyond the bytes stored once"],
         ),
         long("fleet.py", ["--quick"], ["pick-up", "take-over, same machine", "expected below 20"]),
-        long("steps.py", ["--steps", "10"], ["SqliteStepStore", "holdfast", "times faster", "times smaller"]),
-        long(
-            "pydantic_agents.py",
-            ["--steps", "3", "--theirs"],
-            ["no persistence", "Durable, a tool that mutates", "their step persistence"],
-        ),
-        long("graphs.py", ["--steps", "20"], ["AsyncSqliteSaver", "HoldfastSaver", "times smaller on disk"]),
         long(
             "crashes.py",
             ["--quick", "--only", "langgraph-sqlite", "step-persistence"],

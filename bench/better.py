@@ -1,0 +1,69 @@
+"""Where somebody else is better than holdfast. Found by comparing every figure, not by remembering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from bench.subjects.catalogue import SUBJECTS, Subject
+from bench.verdicts import spoken
+from bench.view import View, counterpart
+
+MARGIN: Final = 1.05
+"""Less than this is noise."""
+
+_GROWTH: Final = {
+    "total_s": "takes {} times less time for {:,} steps",
+    "disk_bytes": "takes {} times fewer bytes after {:,} steps",
+    "load_ms": "loads the latest {} times faster after {:,} steps",
+}
+
+
+def list_better(view: View) -> list[str]:
+    """A line each, with what has to be known to judge it."""
+    lines = []
+    for peer in SUBJECTS:
+        ours = counterpart(peer)
+        if peer.role != "peer" or ours is None:
+            continue
+        found = [
+            *_in_growth(view, peer, ours),
+            *_in_throughput(view, peer, ours),
+            *_in_memory(view, peer, ours),
+        ]
+        if found:
+            lines.append(f"**{peer.name}** ({peer.durability}), against {ours.name}: {'; '.join(found)}.")
+    started = view.started("import holdfast, open_store, Agent")
+    for one in view.results.startup:
+        other = view.started(one.what)
+        if not (started and other and one.what.startswith("import")) or "holdfast" in one.what:
+            continue
+        ratio = started.median / other.median
+        if ratio > MARGIN:
+            lines.append(
+                f"**{one.what}** is {spoken(ratio)} times as fast as importing what a holdfast agent needs."
+            )
+    return lines
+
+
+def _in_growth(view: View, peer: Subject, ours: Subject) -> Iterator[str]:
+    steps = view.common(ours.name, peer.name)
+    for figure, words in _GROWTH.items():
+        ratio = view.ratio(ours.name, peer.name, figure)
+        if ratio is not None and ratio > MARGIN:
+            yield words.format(spoken(ratio), steps)
+
+
+def _in_throughput(view: View, peer: Subject, ours: Subject) -> Iterator[str]:
+    for sessions in view.sessions():
+        mine, theirs = view.rate(ours.name, sessions), view.rate(peer.name, sessions)
+        ratio = theirs.median / mine.median if mine and theirs else 0.0
+        if ratio > MARGIN:
+            at_once = "one session" if sessions == 1 else f"{sessions:,} sessions at once"
+            yield f"does {spoken(ratio)} times the steps with {at_once}"
+
+
+def _in_memory(view: View, peer: Subject, ours: Subject) -> Iterator[str]:
+    mine, theirs = view.memory(ours.name), view.memory(peer.name)
+    if mine and theirs is not None and mine > MARGIN * max(theirs, 1.0):
+        yield f"takes {spoken(mine / max(theirs, 1.0))} times less memory for an open session"

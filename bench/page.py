@@ -1,0 +1,134 @@
+"""The page: tables and plots, and what they come to. All of it is written from the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.better import list_better
+from bench.figures import Results
+from bench.headlines import list_headlines
+from bench.tables import (
+    dispatch_table,
+    fleet_table,
+    growth_tables,
+    long_tables,
+    markdown,
+    memory_table,
+    startup_table,
+    throughput_table,
+)
+from bench.verdicts import Verdict, judge, spoken
+from bench.view import View
+
+MEASURED = """\
+- A step is two messages of 1,000 characters (slices of Python source), the same for everybody.
+- Each measurement has a process of its own and a place of its own. Rows are measured in turns, all of them
+  once before any of them again. Figures are medians of the runs, with the lowest and the highest behind them;
+  a figure without them was measured once.
+- Everybody syncs fully where it can: that is everybody's default, but for those who never sync and have no
+  setting for it. The column *durability* names them. Syncs are counted by strace in runs of their own; on
+  PostgreSQL, those of the server's processes for the subject.
+- A growing session is one run that is looked at as it passes its marks. After the first limit no further mark
+  is begun, after the second no further step is taken; further rounds have a shorter limit.
+- Bytes are those of the files, or of the database without those of an empty one. SQLite's write-ahead log is
+  first copied into the database, as its next checkpoint would do, and is then not counted; nor is the
+  server's.
+- *Load* reads and decodes what the next process needs to go on, from the open store.
+- *Exponents*, of the total time and of the bytes, are fitted by least squares on logarithms: 1 is in
+  proportion to the steps, 2 to their square.
+- PostgreSQL is started by the benchmark on the same machine, with all its syncs, and reached by its socket.
+"""
+
+
+def write_page(results: Results, folder: Path) -> None:
+    """`results.md`, and the plots beside it, if they can be drawn."""
+    plots: list[str] = []
+    trouble = ""
+    try:
+        from bench.plots import draw_all
+
+        plots = draw_all(View(results), folder / "results")
+    except ImportError as error:
+        trouble = f"The plots were not drawn: {error}."
+    (folder / "results.md").write_text("\n".join(page_lines(results, plots, trouble)) + "\n")
+
+
+def page_lines(results: Results, plots: Sequence[str], trouble: str = "") -> Iterator[str]:
+    """Line by line."""
+    view = View(results)
+    yield from ("# Results", "", *_about(results), "")
+    yield from ("## In short", "", *list_headlines(view), "")
+    yield from _problems(results, trouble)
+    yield from _plot(plots, "overview", "Time per step and bytes on disk as a session grows")
+    yield from ("## Aims", "", *_aims(judge(view)), "")
+    yield from ("## Where somebody else is better", "", *_better(view), "")
+    yield from ("## How it was measured", "", MEASURED)
+    yield from ("## Growth", "")
+    yield from _plot(plots, "time", "Time per step as a session grows, by kind of subject")
+    yield from _plot(plots, "bytes", "Bytes on disk as a session grows, by kind of subject")
+    yield from growth_tables(view)
+    yield from ("## Throughput", "")
+    yield from _plot(plots, "throughput", "Durable steps a second, by sessions at once")
+    yield from throughput_table(view)
+    yield from _crashes(results)
+    for title, lines in (
+        ("Dispatch", dispatch_table(view)),
+        ("Long sessions and opening them", long_tables(view)),
+        ("Start-up", startup_table(view)),
+        ("Memory", memory_table(view)),
+        ("Fleet", fleet_table(view)),
+    ):
+        yield from (f"## {title}", "", *lines)
+
+
+def _about(results: Results) -> Iterator[str]:
+    yield from markdown(["", ""], [[name, what] for name, what in results.about.items()])
+    yield ""
+    yield "Versions: " + ", ".join(f"{name} {version}" for name, version in results.versions.items()) + "."
+    if results.quick:
+        yield ""
+        yield "**The quick form**: short and once. For figures to rely on, run it in full."
+
+
+def _problems(results: Results, trouble: str) -> Iterator[str]:
+    failed = [f"{section.name}: {problem}" for section in results.sections for problem in section.problems]
+    failed += [trouble] if trouble else []
+    if failed:
+        yield from ("## What failed", "", *(f"- {line}" for line in failed), "")
+
+
+def _aims(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    words = {True: "met", False: "**not met**", None: "not measured"}
+    rows = [
+        [
+            words[one.met],
+            one.aim,
+            "–" if one.figure is None else f"{spoken(one.figure)} {one.unit}",
+            f"at {'least' if one.at_least else 'most'} {one.limit:g}",
+        ]
+        for one in verdicts
+    ]
+    yield from markdown(["", "aim", "measured", "expected"], rows)
+
+
+def _better(view: View) -> Iterator[str]:
+    lines = list_better(view)
+    yield from (f"- {line}" for line in lines)
+    if not lines:
+        yield "Nowhere, in what was measured."
+
+
+def _crashes(results: Results) -> Iterator[str]:
+    yield from ("## Crashes", "")
+    table = results.crashes
+    if table is None:
+        yield from ("Not in this run.", "")
+        return
+    yield from (f"{table.title}.", "", *markdown(table.columns, table.rows), "")
+    yield from (*(f"- {note}" for note in table.notes), "")
+
+
+def _plot(plots: Sequence[str], name: str, words: str) -> Iterator[str]:
+    if name in plots:
+        yield from (f"![{words}](results/{name}.svg)", "")

@@ -1,0 +1,156 @@
+"""Starts measurements, each in a process of its own, and hears what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final, TypeAlias
+
+import msgspec
+
+from bench.figures import Mark, Rate, Ready, Size, Stop
+from bench.plan import Plan
+from bench.server import Server
+from bench.subjects.catalogue import Subject
+from bench.subjects.contract import Place
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+Said: TypeAlias = Mark | Rate | Ready | Size | Stop
+_DECODER: Final = msgspec.json.Decoder(Said)
+
+
+class Failed(Exception):
+    """A measurement ended otherwise than it should. Says why, in one line."""
+
+
+def last_line(errors: bytes) -> str:
+    """What a process complained of in the end. Where things are on this machine is left out."""
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return re.sub(r"(/[\w.@-]+){2,}/", "…/", lines[-1])[:200] if lines else ""
+
+
+class Child:
+    """A running `bench.child`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], limit_s: float) -> None:
+        self._process, self._errors = process, errors
+        self._limit_s, self._over = limit_s, False
+        self._timer = threading.Timer(limit_s, self._end_late)
+        self._timer.start()
+
+    def end(self) -> None:
+        """With all it started."""
+        self._timer.cancel()
+        self._kill()
+        self._process.communicate()
+
+    def _end_late(self) -> None:
+        self._over = True
+        self._kill()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def hear(self) -> Said:
+        """The next line it says."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise Failed(self._reason())
+        said: Said = _DECODER.decode(line)
+        return said
+
+    def hear_all(self) -> Iterator[Said]:
+        """Every line, until it ends well."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            yield _DECODER.decode(line)
+        self.expect_end()
+
+    def tell(self) -> None:
+        """The word to go on."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(b"\n")
+            self._process.stdin.flush()
+
+    def expect_end(self) -> None:
+        """It ends by itself, and well."""
+        if self._process.wait() != 0:
+            raise Failed(self._reason())
+
+    def _reason(self) -> str:
+        status = self._process.wait()
+        if self._over:
+            return f"ended after {self._limit_s:g} s"
+        self._errors.seek(0)
+        return last_line(self._errors.read()) or f"ended with status {status}"
+
+
+@contextmanager
+def run_child(arguments: Sequence[str], limit_s: float, *, under: Sequence[str] = ()) -> Iterator[Child]:
+    """A measurement, ended when the block is left or its time is up."""
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [*under, sys.executable, "-m", "bench.child", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        child = Child(process, errors, limit_s)
+        try:
+            yield child
+        finally:
+            child.end()
+
+
+class Runner(msgspec.Struct, frozen=True):
+    """What every section needs."""
+
+    plan: Plan
+    directory: Path
+    """Where everything is written."""
+    server: Server | None
+    """None where none could be started."""
+    subjects: tuple[Subject, ...]
+
+    @contextmanager
+    def place(self, subject: Subject) -> Iterator[Place]:
+        """An empty one, removed afterwards."""
+        with ExitStack() as opened:
+            folder = Path(tempfile.mkdtemp(prefix="subject-", dir=self.directory))
+            opened.callback(shutil.rmtree, folder, ignore_errors=True)
+            url = ""
+            if subject.store == "PostgreSQL":
+                if self.server is None:
+                    raise Failed("no PostgreSQL")
+                url = opened.enter_context(self.server.database())
+            yield Place(folder, url)
+
+
+def arguments(what: str, subject: Subject, place: Place, **options: object) -> list[str]:
+    """The command line of a child."""
+    named = [what, subject.name, "--directory", str(place.directory), "--postgres", place.postgres]
+    for name, value in options.items():
+        match value:
+            case False:
+                continue
+            case True:
+                named += [f"--{name}"]
+            case list() | tuple():
+                named += [f"--{name}", *map(str, value)]
+            case _:
+                named += [f"--{name}", str(value)]
+    return named

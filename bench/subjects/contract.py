@@ -1,0 +1,39 @@
+"""What a subject of the benchmarks does: all that is asked of holdfast, of a peer and of the raw floor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+
+class Place(NamedTuple):
+    """Where a subject keeps what it is given."""
+
+    directory: Path
+    """Empty, and the subject's own."""
+    postgres: str
+    """An empty database of the subject's own; "" for those that need none."""
+
+
+class Recorder(Protocol):
+    """Keeps two messages a step, in one session or in many."""
+
+    async def open(self, place: Place, sessions: int) -> None:
+        """Be ready for so many sessions, numbered from 0."""
+
+    async def step(self, session: int, first: str, second: str) -> None:
+        """Keep both messages: on return as durably as the subject can."""
+
+    async def load(self, session: int) -> int:
+        """Read what the next process would read to go on, and decode it; how many messages that were."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+
+class Batches(Recorder, Protocol):
+    """Can keep one step of many sessions in one transaction: the limit for those that share commits."""
+
+    async def step_all(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """One step of each session."""

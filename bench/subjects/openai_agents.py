@@ -1,0 +1,59 @@
+"""Sessions of OpenAI's Agents SDK: `add_items` with both messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents import SQLiteSession
+from agents.extensions.memory import SQLAlchemySession
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from bench.subjects.contract import Place
+
+
+class Sqlite:
+    """`SQLiteSession`, a connection for each thread."""
+
+    _sessions: list[Any]
+
+    async def open(self, place: Place, sessions: int) -> None:
+        self._sessions = [
+            SQLiteSession(f"s{number}", place.directory / "agents.db") for number in range(sessions)
+        ]
+
+    async def step(self, session: int, first: str, second: str) -> None:
+        await self._sessions[session].add_items(
+            [{"role": "user", "content": first}, {"role": "assistant", "content": second}]
+        )
+
+    async def load(self, session: int) -> int:
+        return len(await self._sessions[session].get_items())
+
+    async def close(self) -> None:
+        for session in self._sessions:
+            session.close()
+
+
+class SqlAlchemySqlite(Sqlite):
+    """`SQLAlchemySession` on aiosqlite."""
+
+    def _url(self, place: Place) -> str:
+        return f"sqlite+aiosqlite:///{place.directory}/agents.db"
+
+    async def open(self, place: Place, sessions: int) -> None:
+        self._engine = create_async_engine(self._url(place))
+        self._sessions = [
+            SQLAlchemySession(f"s{number}", engine=self._engine, create_tables=True)
+            for number in range(sessions)
+        ]
+        await self._sessions[0].get_items()
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+class SqlAlchemyPostgres(SqlAlchemySqlite):
+    """`SQLAlchemySession` on psycopg."""
+
+    def _url(self, place: Place) -> str:
+        return place.postgres.replace("postgresql://", "postgresql+psycopg://")

@@ -1,0 +1,76 @@
+"""Figures that nobody measured, with which pages are written in tests."""
+
+from bench.figures import Growth, Mark, Results, Section, Stop, Table, Throughput
+
+MARKS = (100, 300, 1000, 3000)
+
+
+def grown(
+    subject: str, step_ms: float, step_bytes: float, power: float = 1.0, *, until: int = 3000, rounds: int = 3
+) -> list[Growth]:
+    """Rounds of a subject whose total time and bytes grow by a power of the steps."""
+    found = []
+    for turn in range(rounds):
+        noise = 1 + 0.1 * turn
+        marks = [
+            Mark(
+                steps=steps,
+                first_ms=step_ms * noise,
+                last_ms=step_ms * noise * power * (steps / 100) ** (power - 1),
+                median_ms=step_ms * noise * (steps / 100) ** (power - 1),
+                total_s=step_ms / 1000 * noise * 100 * (steps / 100) ** power,
+                load_ms=0.02 * steps,
+                disk_bytes=int(step_bytes * 100 * (steps / 100) ** power),
+            )
+            for steps in MARKS
+            if steps <= until
+        ]
+        stop = Stop(until + 234, "50 s were over") if until < MARKS[-1] else None
+        found.append(Growth(subject, marks, stop))
+    return found
+
+
+def make_results() -> Results:
+    """A run in which ours are ahead in most, and not in all."""
+    return Results(
+        about={"date": "2026-11-16", "command": "make bench", "processors": "2 × abacus"},
+        versions={"holdfast": "0.1.0", "dbos": "3.3.0"},
+        sections=[
+            Section("growth", 60.0, ["DBOS PostgreSQL: no PostgreSQL"]),
+            Section("fleet", 1.0, ["OSError: the worker did not start"]),
+        ],
+        growth=[
+            *grown("raw append", 0.2, 2000),
+            *grown("raw SQLite", 0.3, 2100),
+            *grown("holdfast dir", 0.4, 2800),
+            *grown("holdfast SQLite", 0.4, 4000),
+            *grown("OpenAI SQLiteSession", 0.6, 2800),
+            *grown("OpenAI SQLAlchemySession", 2.3, 2850),
+            *grown("strands FileSessionManager", 0.25, 2700, 1.2),
+            *grown("DBOS SQLite", 2.5, 2100),
+            *grown("HoldfastSaver SQLite", 0.6, 5000),
+            *grown("AsyncSqliteSaver", 1.2, 100_000, 2.0, rounds=1),
+            *grown("HoldfastStepStore", 1.5, 6000),
+            *grown("SqliteStepStore", 20, 20_000, 1.9, until=1000),
+            *grown("FileStepStore", 10, 40_000, 2.8, until=300),
+            *grown("agent, nothing kept", 8, 0, 1.9, until=1000),
+            *grown("agent, Durable", 9, 3000, 1.85, until=1000),
+        ],
+        throughput=[
+            Throughput(subject, sessions, 1, False, rate * gain)
+            for subject, rate in (
+                ("raw SQLite", 4000.0),
+                ("holdfast SQLite", 2500.0),
+                ("OpenAI SQLiteSession", 1500.0),
+                ("AsyncSqliteSaver", 900.0),
+                ("HoldfastSaver SQLite", 700.0),
+            )
+            for sessions, gain in (
+                (1, 1.0),
+                (10, 3.0 if "SQLite" in subject[-6:] else 1.0),
+                (100, 9.0 if "SQLite" in subject[-6:] else 1.0),
+                (1000, 10.0 if "SQLite" in subject[-6:] else 0.9),
+            )
+        ],
+        crashes=Table("Killed, and resumed", ["killed", "holdfast"], [["in the effect", "once"]], ["a note"]),
+    )
