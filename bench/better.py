@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from bench.subjects.catalogue import SUBJECTS, Subject
+from bench.subjects.catalogue import Subject
 from bench.verdicts import spoken
-from bench.view import View, counterpart
+from bench.view import View, rivals
 
 MARGIN: Final = 1.05
 """Less than this is noise."""
@@ -22,10 +22,7 @@ _GROWTH: Final = {
 def list_better(view: View) -> list[str]:
     """A line each, with what has to be known to judge it."""
     lines = []
-    for peer in SUBJECTS:
-        ours = counterpart(peer)
-        if peer.role != "peer" or ours is None:
-            continue
+    for peer, ours in rivals():
         found = [
             *_in_growth(view, peer, ours),
             *_in_throughput(view, peer, ours),

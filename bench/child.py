@@ -45,12 +45,17 @@ async def wait_for_word() -> None:
 
 
 async def grow(recorder: Recorder, place: Place, marks: Sequence[int], limits: tuple[float, float]) -> None:
-    """One session, as far as the limits allow: no mark is begun after the first, no step after the second."""
+    """One session, as far as the limits allow: no mark after the first, no step after the second, and
+    no mark that could not be reached even if steps became no slower."""
     soft_s, hard_s = limits
     source, times, spent = pairs(), list[float](), 0.0
     for mark in marks:
         if spent > soft_s:
             say(Stop(len(times), f"{soft_s:g} s were over"))
+            return
+        recent = times[-share_of(times) :]
+        if recent and spent + statistics.median(recent) * (mark - len(times)) > hard_s:
+            say(Stop(len(times), f"{mark:,} steps would take more than {hard_s:g} s"))
             return
         while len(times) < mark:
             first, second = next(source)
@@ -64,9 +69,14 @@ async def grow(recorder: Recorder, place: Place, marks: Sequence[int], limits: t
         say(await look(recorder, place, times))
 
 
+def share_of(times: Sequence[float]) -> int:
+    """5 %."""
+    return max(1, len(times) // 20)
+
+
 async def look(recorder: Recorder, place: Place, times: Sequence[float]) -> Mark:
     """The figures of the session so far."""
-    share = max(1, len(times) // 20)
+    share = share_of(times)
     loads: list[float] = []
     for _ in range(LOADS):
         gc.collect()

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.subjects.catalogue import SUBJECTS
 from bench.tables import markdown
 from bench.verdicts import spoken
-from bench.view import View, counterpart
+from bench.view import View, rivals
 
 
 def list_headlines(view: View) -> Iterator[str]:
     """Each peer against ours: more than 1 is to holdfast's advantage, less to the peer's."""
     rows = []
-    for peer in SUBJECTS:
-        ours = counterpart(peer)
-        if peer.role != "peer" or ours is None:
-            continue
+    for peer, ours in rivals():
         steps = view.common(ours.name, peer.name)
         if not steps:
             continue

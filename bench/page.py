@@ -29,8 +29,9 @@ MEASURED = """\
 - Everybody syncs fully where it can: that is everybody's default, but for those who never sync and have no
   setting for it. The column *durability* names them. Syncs are counted by strace in runs of their own; on
   PostgreSQL, those of the server's processes for the subject.
-- A growing session is one run that is looked at as it passes its marks. After the first limit no further mark
-  is begun, after the second no further step is taken; further rounds have a shorter limit.
+- A growing session is one run that is looked at as it passes its marks. It stops when its time is over, or
+  when the next mark could not be reached in time even if steps became no slower; further rounds have less
+  time.
 - Bytes are those of the files, or of the database without those of an empty one. SQLite's write-ahead log is
   first copied into the database, as its next checkpoint would do, and is then not counted; nor is the
   server's.

@@ -26,7 +26,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """So long each row of the throughput is measured."""
     peer_rounds: int
-    """Of the throughput, for what is not holdfast."""
+    """Of the throughput, for peers."""
+    peer_sessions: tuple[int, ...]
+    """At once, for peers."""
     processes: int
     """That share one SQLite file."""
     syncs_s: float
@@ -43,30 +45,32 @@ FULL: Final = Plan(
     quick=False,
     rounds=3,
     marks=(100, 300, 1000, 3000),
-    soft_s=50,
-    hard_s=150,
-    later_s=8,
+    soft_s=40,
+    hard_s=140,
+    later_s=5,
     sessions=(1, 10, 100, 1000),
-    seconds=1.5,
+    seconds=1.0,
     peer_rounds=2,
+    peer_sessions=(1, 10, 100, 1000),
     processes=8,
     syncs_s=1.0,
     long_steps=(100, 1000, 10_000),
-    long_rounds=3,
+    long_rounds=2,
     held=1000,
-    starts=9,
+    starts=5,
 )
 
 QUICK: Final = Plan(
     quick=True,
     rounds=1,
     marks=(30, 100, 300),
-    soft_s=3,
-    hard_s=4,
-    later_s=2,
+    soft_s=1.5,
+    hard_s=2.5,
+    later_s=1,
     sessions=(1, 100),
     seconds=0.4,
     peer_rounds=1,
+    peer_sessions=(100,),
     processes=4,
     syncs_s=0.1,
     long_steps=(100, 1000),

@@ -129,3 +129,11 @@ def counterpart(peer: Subject) -> Subject | None:
     ours = [one for one in SUBJECTS if one.role == "holdfast" and one.group == peer.group]
     named = _INSTEAD.get(peer.name)
     return next((one for one in ours if one.store == peer.store or one.name == named), None)
+
+
+def rivals() -> Iterator[tuple[Subject, Subject]]:
+    """Every peer, with its counterpart."""
+    for peer in SUBJECTS:
+        ours = counterpart(peer)
+        if peer.role == "peer" and ours is not None:
+            yield peer, ours

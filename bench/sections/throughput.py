@@ -52,7 +52,8 @@ def choose_cases(runner: Runner) -> list[Case]:
         if not subject.many:
             continue
         floor = subject.role == "floor"
-        sizes = [size for size in plan.sessions if subject.store != "files" or size <= FILES_MAX]
+        sizes = plan.peer_sessions if subject.role == "peer" else plan.sessions
+        sizes = tuple(size for size in sizes if subject.store != "files" or size <= FILES_MAX)
         cases += [Case(subject, size, batch=floor and size > 1) for size in sizes]
         if subject.name == "holdfast SQLite":
             cases.append(Case(subject, plan.processes, plan.processes))

@@ -18,7 +18,7 @@ class Subject(msgspec.Struct, frozen=True):
     name: str
     group: str
     where: str
-    """Module and class in `bench.subjects`."""
+    """Module and class in `bench.subjects`, and what it is made with."""
     package: str
     """Whose version is on the page."""
     store: str
@@ -31,8 +31,8 @@ class Subject(msgspec.Struct, frozen=True):
 
     def recorder(self) -> Recorder:
         """A new one, not yet opened."""
-        module, _, name = self.where.partition(":")
-        made: Recorder = getattr(importlib.import_module(f"bench.subjects.{module}"), name)()
+        module, name, *given = self.where.split(":")
+        made: Recorder = getattr(importlib.import_module(f"bench.subjects.{module}"), name)(*given)
         return made
 
 
@@ -56,10 +56,19 @@ SUBJECTS: Final = (
     Subject("raw append", MESSAGES, "raw:Append", "python", "files", "fdatasync after each", "floor"),
     Subject("raw SQLite", MESSAGES, "raw:Sqlite", "apsw", "SQLite", "WAL, synchronous=FULL", "floor", True),
     Subject("raw PostgreSQL", MESSAGES, "raw:Postgres", "psycopg", "PostgreSQL", FULL, "floor", True),
-    Subject("holdfast dir", MESSAGES, "sessions:Directory", "holdfast", "files", FULL, "holdfast", True),
-    Subject("holdfast SQLite", MESSAGES, "sessions:Sqlite", "holdfast", "SQLite", FULL, "holdfast", True),
+    Subject("holdfast dir", MESSAGES, "sessions:Sessions:dir", "holdfast", "files", FULL, "holdfast", True),
     Subject(
-        "holdfast PostgreSQL", MESSAGES, "sessions:Postgres", "holdfast", "PostgreSQL", FULL, "holdfast", True
+        "holdfast SQLite", MESSAGES, "sessions:Sessions:sqlite", "holdfast", "SQLite", FULL, "holdfast", True
+    ),
+    Subject(
+        "holdfast PostgreSQL",
+        MESSAGES,
+        "sessions:Sessions:postgresql",
+        "holdfast",
+        "PostgreSQL",
+        FULL,
+        "holdfast",
+        True,
     ),
     Subject(
         "OpenAI SQLiteSession", MESSAGES, "openai_agents:Sqlite", "openai-agents", "SQLite", FULL, many=True
@@ -67,7 +76,7 @@ SUBJECTS: Final = (
     Subject(
         "OpenAI SQLAlchemySession",
         MESSAGES,
-        "openai_agents:SqlAlchemySqlite",
+        "openai_agents:SqlAlchemy:sqlite",
         "openai-agents",
         "SQLite",
         FULL,
@@ -76,7 +85,7 @@ SUBJECTS: Final = (
     Subject(
         "OpenAI SQLAlchemySession PostgreSQL",
         MESSAGES,
-        "openai_agents:SqlAlchemyPostgres",
+        "openai_agents:SqlAlchemy:postgresql",
         "openai-agents",
         "PostgreSQL",
         FULL,
@@ -93,17 +102,25 @@ SUBJECTS: Final = (
     Subject(
         "DBOS SQLite",
         MESSAGES,
-        "dbos_workflows:Sqlite",
+        "dbos_workflows:Workflows:sqlite",
         "dbos",
         "SQLite",
         "full sync by default, in journal mode `delete`",
         many=True,
     ),
-    Subject("DBOS PostgreSQL", MESSAGES, "dbos_workflows:Postgres", "dbos", "PostgreSQL", FULL, many=True),
+    Subject(
+        "DBOS PostgreSQL",
+        MESSAGES,
+        "dbos_workflows:Workflows:postgresql",
+        "dbos",
+        "PostgreSQL",
+        FULL,
+        many=True,
+    ),
     Subject(
         "HoldfastSaver SQLite",
         PUTS,
-        "checkpointers:HoldfastSqlite",
+        "checkpointers:Puts:holdfast_sqlite",
         "holdfast",
         "SQLite",
         FULL,
@@ -113,7 +130,7 @@ SUBJECTS: Final = (
     Subject(
         "HoldfastSaver PostgreSQL",
         PUTS,
-        "checkpointers:HoldfastPostgres",
+        "checkpointers:Puts:holdfast_postgresql",
         "holdfast",
         "PostgreSQL",
         FULL,
@@ -123,7 +140,7 @@ SUBJECTS: Final = (
     Subject(
         "AsyncSqliteSaver",
         PUTS,
-        "checkpointers:StockSqlite",
+        "checkpointers:Puts:stock_sqlite",
         f"{_CHECKPOINT}-sqlite",
         "SQLite",
         FULL,
@@ -132,29 +149,42 @@ SUBJECTS: Final = (
     Subject(
         "AsyncPostgresSaver",
         PUTS,
-        "checkpointers:StockPostgres",
+        "checkpointers:Puts:stock_postgresql",
         f"{_CHECKPOINT}-postgres",
         "PostgreSQL",
         FULL,
         many=True,
     ),
     Subject(
-        "graph, HoldfastSaver SQLite", GRAPHS, "graphs:HoldfastSqlite", "holdfast", "SQLite", FULL, "holdfast"
+        "graph, HoldfastSaver SQLite",
+        GRAPHS,
+        "graphs:Graph:holdfast_sqlite:add_messages",
+        "holdfast",
+        "SQLite",
+        FULL,
+        "holdfast",
     ),
     Subject(
         "graph, HoldfastSaver PostgreSQL",
         GRAPHS,
-        "graphs:HoldfastPostgres",
+        "graphs:Graph:holdfast_postgresql:add_messages",
         "holdfast",
         "PostgreSQL",
         FULL,
         "holdfast",
     ),
-    Subject("graph, AsyncSqliteSaver", GRAPHS, "graphs:StockSqlite", f"{_CHECKPOINT}-sqlite", "SQLite", FULL),
+    Subject(
+        "graph, AsyncSqliteSaver",
+        GRAPHS,
+        "graphs:Graph:stock_sqlite:add_messages",
+        f"{_CHECKPOINT}-sqlite",
+        "SQLite",
+        FULL,
+    ),
     Subject(
         "graph, AsyncSqliteSaver, DeltaChannel",
         GRAPHS,
-        "graphs:DeltaSqlite",
+        "graphs:Graph:stock_sqlite:delta",
         f"{_CHECKPOINT}-sqlite",
         "SQLite",
         FULL,
@@ -162,7 +192,7 @@ SUBJECTS: Final = (
     Subject(
         "graph, AsyncPostgresSaver, DeltaChannel",
         GRAPHS,
-        "graphs:DeltaPostgres",
+        "graphs:Graph:stock_postgresql:delta",
         f"{_CHECKPOINT}-postgres",
         "PostgreSQL",
         FULL,

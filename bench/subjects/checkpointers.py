@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
@@ -10,8 +10,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.base.id import uuid6
 
-from bench.subjects import savers
 from bench.subjects.contract import Place
+from bench.subjects.savers import OPENERS
 
 
 class Thread:
@@ -48,8 +48,8 @@ class Thread:
 class Puts:
     """Direct puts into one saver."""
 
-    def _open_saver(self, place: Place) -> AbstractAsyncContextManager[BaseCheckpointSaver[Any]]:
-        raise NotImplementedError
+    def __init__(self, saver: str) -> None:
+        self._open_saver = OPENERS[saver]
 
     async def open(self, place: Place, sessions: int) -> None:
         self._opened = AsyncExitStack()
@@ -66,27 +66,3 @@ class Puts:
 
     async def close(self) -> None:
         await self._opened.aclose()
-
-
-class HoldfastSqlite(Puts):
-    """Ours, on SQLite."""
-
-    _open_saver = staticmethod(savers.holdfast_sqlite)
-
-
-class HoldfastPostgres(Puts):
-    """Ours, on PostgreSQL."""
-
-    _open_saver = staticmethod(savers.holdfast_postgres)
-
-
-class StockSqlite(Puts):
-    """LangGraph's, on SQLite."""
-
-    _open_saver = staticmethod(savers.stock_sqlite)
-
-
-class StockPostgres(Puts):
-    """LangGraph's, on PostgreSQL."""
-
-    _open_saver = staticmethod(savers.stock_postgres)

@@ -13,8 +13,12 @@ from bench.subjects.contract import Place
 class Workflows:
     """Workflows that wait for what to keep."""
 
+    def __init__(self, store: str) -> None:
+        self._store = store
+
     def _url(self, place: Place) -> str:
-        raise NotImplementedError
+        """SQLite is the default."""
+        return place.postgres if self._store == "postgresql" else f"sqlite:///{place.directory}/dbos.sqlite"
 
     async def open(self, place: Place, sessions: int) -> None:
         self._inboxes: list[asyncio.Queue[Any]] = [asyncio.Queue() for _ in range(sessions)]
@@ -52,17 +56,3 @@ class Workflows:
         for handle in self._running:
             await handle.get_result()
         DBOS.destroy()
-
-
-class Sqlite(Workflows):
-    """In a SQLite file, the default."""
-
-    def _url(self, place: Place) -> str:
-        return f"sqlite:///{place.directory}/dbos.sqlite"
-
-
-class Postgres(Workflows):
-    """In PostgreSQL."""
-
-    def _url(self, place: Place) -> str:
-        return place.postgres

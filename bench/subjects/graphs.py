@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Annotated, Any, ClassVar, TypedDict
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, add_messages
 
-from bench.subjects import savers
 from bench.subjects.contract import Place
+from bench.subjects.savers import OPENERS
 
 
 class Whole(TypedDict):
@@ -29,12 +28,11 @@ class Delta(TypedDict):
 
 
 class Graph:
-    """The graph on one saver."""
+    """The graph on one saver, with one kind of channel."""
 
-    _state: ClassVar[type[Any]] = Whole
-
-    def _open_saver(self, place: Place) -> AbstractAsyncContextManager[BaseCheckpointSaver[Any]]:
-        raise NotImplementedError
+    def __init__(self, saver: str, channel: str) -> None:
+        self._open_saver = OPENERS[saver]
+        self._state: type[Any] = {"add_messages": Whole, "delta": Delta}[channel]
 
     async def open(self, place: Place, sessions: int) -> None:
         self._opened = AsyncExitStack()
@@ -64,39 +62,3 @@ class Graph:
 
     async def close(self) -> None:
         await self._opened.aclose()
-
-
-class HoldfastSqlite(Graph):
-    """Ours, on SQLite."""
-
-    _open_saver = staticmethod(savers.holdfast_sqlite)
-
-
-class HoldfastPostgres(Graph):
-    """Ours, on PostgreSQL."""
-
-    _open_saver = staticmethod(savers.holdfast_postgres)
-
-
-class StockSqlite(Graph):
-    """LangGraph's, on SQLite."""
-
-    _open_saver = staticmethod(savers.stock_sqlite)
-
-
-class StockPostgres(Graph):
-    """LangGraph's, on PostgreSQL."""
-
-    _open_saver = staticmethod(savers.stock_postgres)
-
-
-class DeltaSqlite(StockSqlite):
-    """LangGraph's on SQLite, and the channel that is made for growth."""
-
-    _state = Delta
-
-
-class DeltaPostgres(StockPostgres):
-    """LangGraph's on PostgreSQL, and the channel that is made for growth."""
-
-    _state = Delta

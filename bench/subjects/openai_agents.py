@@ -34,10 +34,15 @@ class Sqlite:
             session.close()
 
 
-class SqlAlchemySqlite(Sqlite):
-    """`SQLAlchemySession` on aiosqlite."""
+class SqlAlchemy(Sqlite):
+    """`SQLAlchemySession`, on aiosqlite or on psycopg."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
 
     def _url(self, place: Place) -> str:
+        if self._store == "postgresql":
+            return place.postgres.replace("postgresql://", "postgresql+psycopg://")
         return f"sqlite+aiosqlite:///{place.directory}/agents.db"
 
     async def open(self, place: Place, sessions: int) -> None:
@@ -50,10 +55,3 @@ class SqlAlchemySqlite(Sqlite):
 
     async def close(self) -> None:
         await self._engine.dispose()
-
-
-class SqlAlchemyPostgres(SqlAlchemySqlite):
-    """`SQLAlchemySession` on psycopg."""
-
-    def _url(self, place: Place) -> str:
-        return place.postgres.replace("postgresql://", "postgresql+psycopg://")

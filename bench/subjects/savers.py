@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
@@ -17,35 +17,33 @@ POOL = 10
 
 
 @asynccontextmanager
-async def holdfast_sqlite(place: Place) -> AsyncIterator[BaseCheckpointSaver[Any]]:
-    """Ours, on SQLite."""
-    async with HoldfastSaver.from_url(f"sqlite:{place.directory}/graphs.db") as saver:
+async def _holdfast(url: str) -> AsyncIterator[BaseCheckpointSaver[Any]]:
+    async with HoldfastSaver.from_url(url) as saver:
         yield saver
 
 
 @asynccontextmanager
-async def holdfast_postgres(place: Place) -> AsyncIterator[BaseCheckpointSaver[Any]]:
-    """Ours, on PostgreSQL."""
-    async with HoldfastSaver.from_url(place.postgres) as saver:
-        yield saver
-
-
-@asynccontextmanager
-async def stock_sqlite(place: Place) -> AsyncIterator[BaseCheckpointSaver[Any]]:
-    """LangGraph's, on SQLite."""
+async def _stock_sqlite(place: Place) -> AsyncIterator[BaseCheckpointSaver[Any]]:
     async with AsyncSqliteSaver.from_conn_string(f"{place.directory}/graphs.db") as saver:
         yield saver
 
 
 @asynccontextmanager
-async def stock_postgres(place: Place) -> AsyncIterator[BaseCheckpointSaver[Any]]:
-    """LangGraph's, on PostgreSQL, with a pool."""
+async def _stock_postgres(place: Place) -> AsyncIterator[BaseCheckpointSaver[Any]]:
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
     from psycopg.rows import dict_row
     from psycopg_pool import AsyncConnectionPool
 
     options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
     async with AsyncConnectionPool(place.postgres, kwargs=options, max_size=POOL, open=False) as pool:
-        saver: BaseCheckpointSaver[Any] = AsyncPostgresSaver(pool)
-        await AsyncPostgresSaver(pool).setup()
+        saver: Any = AsyncPostgresSaver(pool)
+        await saver.setup()
         yield saver
+
+
+OPENERS: Final[dict[str, Callable[[Place], AbstractAsyncContextManager[BaseCheckpointSaver[Any]]]]] = {
+    "holdfast_sqlite": lambda place: _holdfast(f"sqlite:{place.directory}/graphs.db"),
+    "holdfast_postgresql": lambda place: _holdfast(place.postgres),
+    "stock_sqlite": _stock_sqlite,
+    "stock_postgresql": _stock_postgres,
+}

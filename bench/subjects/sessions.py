@@ -10,10 +10,13 @@ from bench.subjects.contract import Place
 
 
 class Sessions:
-    """On whichever driver the address names."""
+    """On one of the drivers."""
+
+    def __init__(self, driver: str) -> None:
+        self._driver = driver
 
     def _url(self, place: Place) -> str:
-        raise NotImplementedError
+        return place.postgres if self._driver == "postgresql" else f"{self._driver}:{place.directory}/agents"
 
     async def open(self, place: Place, sessions: int) -> None:
         self._opened = AsyncExitStack()
@@ -36,24 +39,3 @@ class Sessions:
 
     async def close(self) -> None:
         await self._opened.aclose()
-
-
-class Directory(Sessions):
-    """In a directory."""
-
-    def _url(self, place: Place) -> str:
-        return f"dir:{place.directory}/agents"
-
-
-class Sqlite(Sessions):
-    """In a SQLite file."""
-
-    def _url(self, place: Place) -> str:
-        return f"sqlite:{place.directory}/agents.db"
-
-
-class Postgres(Sessions):
-    """In PostgreSQL."""
-
-    def _url(self, place: Place) -> str:
-        return place.postgres
