@@ -29,6 +29,7 @@ from bench.sections.long_sessions import measure_long_sessions
 from bench.sections.scripts import kill_and_count, measure_dispatch, measure_fleet
 from bench.sections.standing_costs import measure_memory, measure_startup
 from bench.sections.throughput import measure_throughput
+from bench.sections.turns import measure_turns
 from bench.server import Server, serve
 from bench.subjects.catalogue import SUBJECTS, Subject
 
@@ -37,6 +38,7 @@ Measure: TypeAlias = Callable[[Runner, Results, Callable[[str], None]], None]
 SECTIONS: Final[dict[str, Measure]] = {
     "startup": measure_startup,
     "dispatch": measure_dispatch,
+    "turns": measure_turns,
     "growth": measure_growth,
     "syncs": count_syncs,
     "throughput": measure_throughput,

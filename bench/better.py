@@ -44,6 +44,9 @@ def list_better(view: View) -> list[str]:
 
 
 def _in_growth(view: View, peer: Subject, ours: Subject) -> Iterator[str]:
+    turns = view.in_turns(ours.name, peer.name)
+    if turns is not None and turns.median > MARGIN:
+        yield f"takes a step {spoken(turns.median)} times faster, when both take them in turns"
     steps = view.common(ours.name, peer.name)
     for figure, words in _GROWTH.items():
         ratio = view.ratio(ours.name, peer.name, figure)

@@ -89,7 +89,6 @@ async def look(recorder: Recorder, place: Place, times: Sequence[float]) -> Mark
         steps=len(times),
         first_ms=statistics.median(times[:share]) * 1000,
         last_ms=statistics.median(times[-share:]) * 1000,
-        median_ms=statistics.median(times) * 1000,
         total_s=sum(times),
         load_ms=statistics.median(loads) * 1000,
         disk_bytes=measure_disk(place),

@@ -16,8 +16,6 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, tag="mark"):
     steps: int
     first_ms: float
     last_ms: float
-    median_ms: float
-    """Of all steps."""
     total_s: float
     load_ms: float
     disk_bytes: int
@@ -62,6 +60,12 @@ class Syncs(msgspec.Struct, frozen=True):
     subject: str
     steps: int
     syncs: int
+
+
+class Turns(msgspec.Struct, frozen=True):
+    """Subjects that took steps in turns, in one process."""
+
+    medians_ms: dict[str, float]
 
 
 class Throughput(msgspec.Struct, frozen=True):
@@ -138,6 +142,7 @@ class Results(msgspec.Struct):
     sections: list[Section] = []
     growth: list[Growth] = []
     syncs: list[Syncs] = []
+    turns: list[Turns] = []
     throughput: list[Throughput] = []
     memory: list[Memory] = []
     startup: list[Timed] = []

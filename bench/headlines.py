@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.tables import markdown
+from bench.tables import markdown, shown
 from bench.verdicts import spoken
 from bench.view import View, rivals
 
@@ -22,7 +22,7 @@ def list_headlines(view: View) -> Iterator[str]:
         ]
         rows.append([ours.name, peer.name, f"{steps:,}", *growth, _throughput(view, ours.name, peer.name)])
     if not rows:
-        yield "Nothing was compared."
+        yield from ("Nothing was compared with a peer.", "", *_floors(view))
         return
     yield (
         "How many times faster, smaller, faster to load, and how many times the steps a second with many "
@@ -36,18 +36,21 @@ def list_headlines(view: View) -> Iterator[str]:
 
 
 def _floors(view: View) -> Iterator[str]:
-    """Against the same bytes with nothing around them."""
-    found = []
-    for ours, floor in (
+    """Against the same bytes with nothing around them, and against the plainest append of a peer."""
+    rows = []
+    for ours, other in (
         ("holdfast dir", "raw append"),
         ("holdfast SQLite", "raw SQLite"),
+        ("holdfast SQLite", "OpenAI SQLiteSession"),
         ("holdfast PostgreSQL", "raw PostgreSQL"),
     ):
-        ratio = view.ratio(ours, floor, "median_ms")
-        if ratio is not None:
-            found.append(f"{ours} {spoken(ratio)} times {floor}")
-    if found:
-        yield f"A durable step against the same bytes written raw: {', '.join(found)}."
+        found = view.in_turns(ours, other)
+        if found is not None:
+            rows.append([ours, other, shown(found)])
+    if rows:
+        yield "How many times as long a durable step takes, when both take steps in turns:"
+        yield ""
+        yield from markdown(["holdfast", "beside", "times as long"], rows)
 
 
 def _throughput(view: View, ours: str, peer: str) -> str:

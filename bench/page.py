@@ -32,6 +32,7 @@ MEASURED = """\
 - A growing session is one run that is looked at as it passes its marks. It stops when its time is over, or
   when the next mark could not be reached in time even if steps became no slower; further rounds have less
   time.
+- For the floor, subjects take steps in turns in one process, so that whatever else the machine does hits all.
 - Bytes are those of the files, or of the database without those of an empty one. SQLite's write-ahead log is
   first copied into the database, as its next checkpoint would do, and is then not counted; nor is the
   server's.

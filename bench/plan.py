@@ -21,6 +21,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """… and takes no further step after so long."""
     later_s: float
     """Both, from the second round on: what is slow is measured again as far as this allows."""
+    turn_rounds: int
+    turn_steps: int
+    """Of subjects that take steps in turns."""
     sessions: tuple[int, ...]
     """At once."""
     seconds: float
@@ -48,6 +51,8 @@ FULL: Final = Plan(
     soft_s=40,
     hard_s=140,
     later_s=5,
+    turn_rounds=5,
+    turn_steps=1000,
     sessions=(1, 10, 100, 1000),
     seconds=1.0,
     peer_rounds=2,
@@ -67,6 +72,8 @@ QUICK: Final = Plan(
     soft_s=1.5,
     hard_s=2.5,
     later_s=1,
+    turn_rounds=1,
+    turn_steps=150,
     sessions=(1, 100),
     seconds=0.4,
     peer_rounds=1,

@@ -35,7 +35,8 @@ def judge(view: View) -> list[Verdict]:
 
 def _steps(view: View) -> Iterator[Verdict]:
     def cost(ours: str, other: str) -> float | None:
-        return view.ratio(ours, other, "median_ms")
+        found = view.in_turns(ours, other)
+        return found.median if found else None
 
     yield Verdict("a step on SQLite / a raw transaction", cost("holdfast SQLite", "raw SQLite"), 1.5)
     yield Verdict(

@@ -77,6 +77,11 @@ class View:
         found = next((one for one in self.results.syncs if one.subject == subject and one.steps), None)
         return found.syncs / found.steps if found else None
 
+    def in_turns(self, subject: str, other: str) -> Spread | None:
+        """A step of the subject / one of the other at the same moment."""
+        found = [one.medians_ms for one in self.results.turns if {subject, other} <= one.medians_ms.keys()]
+        return Spread.of(one[subject] / one[other] for one in found) if found else None
+
     # -- throughput ------------------------------------------------------------------------------------
 
     def rate(self, subject: str, sessions: int, *, processes: int = 1) -> Spread | None:

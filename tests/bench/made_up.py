@@ -1,6 +1,6 @@
 """Figures that nobody measured, with which pages are written in tests."""
 
-from bench.figures import Growth, Mark, Results, Section, Stop, Table, Throughput
+from bench.figures import Growth, Mark, Results, Section, Stop, Table, Throughput, Turns
 
 MARKS = (100, 300, 1000, 3000)
 
@@ -17,7 +17,6 @@ def grown(
                 steps=steps,
                 first_ms=step_ms * noise,
                 last_ms=step_ms * noise * power * (steps / 100) ** (power - 1),
-                median_ms=step_ms * noise * (steps / 100) ** (power - 1),
                 total_s=step_ms / 1000 * noise * 100 * (steps / 100) ** power,
                 load_ms=0.02 * steps,
                 disk_bytes=int(step_bytes * 100 * (steps / 100) ** power),
@@ -55,6 +54,10 @@ def make_results() -> Results:
             *grown("FileStepStore", 10, 40_000, 2.8, until=300),
             *grown("agent, nothing kept", 8, 0, 1.9, until=1000),
             *grown("agent, Durable", 9, 3000, 1.85, until=1000),
+        ],
+        turns=[
+            Turns({"raw SQLite": 0.3, "holdfast SQLite": took, "OpenAI SQLiteSession": 0.6})
+            for took in (0.39, 0.42, 0.36)
         ],
         throughput=[
             Throughput(subject, sessions, 1, False, rate * gain)

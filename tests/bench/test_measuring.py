@@ -10,11 +10,14 @@ from bench.plan import QUICK
 from bench.runner import Failed, Runner, arguments, run_child
 from bench.sections.growth import measure_growth
 from bench.sections.throughput import measure_throughput
+from bench.sections.turns import measure_turns
 from bench.subjects.catalogue import GROUPS, SUBJECTS, get_subject
 from bench.subjects.contract import Place
 from bench.view import counterpart
 
-SMALL = msgspec.structs.replace(QUICK, marks=(2, 4), sessions=(1, 3), seconds=0.05, processes=2)
+SMALL = msgspec.structs.replace(
+    QUICK, marks=(2, 4), sessions=(1, 3), seconds=0.05, processes=2, turn_rounds=1, turn_steps=3
+)
 
 
 @pytest.fixture
@@ -71,6 +74,15 @@ def test_sessions_take_steps_at_once_in_one_process_and_in_several(runner: Runne
         ("holdfast SQLite", 2, 2, False),
     ]
     assert all(one.rate > 0 for one in results.throughput)
+
+
+def test_subjects_take_steps_in_turns(quick_path: Path) -> None:
+    """Each set of which all are asked for."""
+    chosen = Runner(SMALL, quick_path, None, (get_subject("raw append"), get_subject("holdfast dir")))
+    results, problems = Results(), list[str]()
+    measure_turns(chosen, results, problems.append)
+    assert problems == []
+    assert [set(one.medians_ms) for one in results.turns] == [{"raw append", "holdfast dir"}]
 
 
 def test_every_peer_is_compared_with_one_of_ours() -> None:

@@ -47,6 +47,11 @@ def test_headlines_are_ratios_at_the_most_steps_that_both_reached(page: str) -> 
     assert "SqliteStepStore stopped at step 1,234: 50 s were over." in page
 
 
+def test_a_step_is_compared_with_the_floor_turn_by_turn(page: str) -> None:
+    """Ratios of one moment each, and their median."""
+    assert "| holdfast SQLite | raw SQLite | 1.30 (1.20–1.40) |" in page
+
+
 def test_a_peer_that_is_better_is_named() -> None:
     """With its figure; one that is not, is not."""
     lines = list_better(View(make_results()))
