@@ -65,5 +65,5 @@ def _in_throughput(view: View, peer: Subject, ours: Subject) -> Iterator[str]:
 
 def _in_memory(view: View, peer: Subject, ours: Subject) -> Iterator[str]:
     mine, theirs = view.memory(ours.name), view.memory(peer.name)
-    if mine and theirs is not None and mine > MARGIN * max(theirs, 1.0):
-        yield f"takes {spoken(mine / max(theirs, 1.0))} times less memory for an open session"
+    if mine and theirs and theirs.median > 0 and mine.median / theirs.median > MARGIN:
+        yield f"takes {spoken(mine.median / theirs.median)} times less memory for an open session"

@@ -80,11 +80,10 @@ class Throughput(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What open sessions take."""
+    """What one more open session takes."""
 
     subject: str
-    sessions: int
-    bytes: int
+    bytes: float
 
 
 class Timed(msgspec.Struct, frozen=True):

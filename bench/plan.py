@@ -38,6 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """So long syncs are counted."""
     long_steps: tuple[int, ...]
     long_rounds: int
+    """Of these, and of the memory."""
     held: int
     """Open sessions, of which the memory is measured."""
     starts: int

@@ -243,9 +243,8 @@ def memory_table(view: View) -> Iterator[str]:
     rows = []
     for name in names:
         found = view.memory(name)
-        if found is not None:
-            ratio = found / base if base and name != "holdfast SQLite" else None
-            rows.append([name, f"{found * 1000 / 1e6:.1f}", times(ratio)])
+        ratio = found.median / base.median if found and base and name != "holdfast SQLite" else None
+        rows.append([name, shown(found, 1e-3), times(ratio)])
     if not rows:
         yield from ("Not in this run.", "")
         return

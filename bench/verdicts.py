@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from bench.figures import LongSession
@@ -83,8 +83,7 @@ def _opening_to_decoding(one: LongSession) -> float:
     return statistics.median(one.open_ms) / statistics.median(one.typed_ms)
 
 
-def _middle(found: list[LongSession], figure: object) -> float | None:
-    assert callable(figure)
+def _middle(found: list[LongSession], figure: Callable[[LongSession], float]) -> float | None:
     return statistics.median(figure(one) for one in found) if found else None
 
 

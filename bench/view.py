@@ -99,13 +99,10 @@ class View:
 
     # -- the rest --------------------------------------------------------------------------------------
 
-    def memory(self, subject: str) -> float | None:
-        """Bytes for each open session beyond the first."""
-        found = {one.sessions: one.bytes for one in self.results.memory if one.subject == subject}
-        if len(found) < 2:
-            return None
-        few, many = min(found), max(found)
-        return (found[many] - found[few]) / (many - few)
+    def memory(self, subject: str) -> Spread | None:
+        """Bytes for each open session."""
+        found = [one.bytes for one in self.results.memory if one.subject == subject]
+        return Spread.of(found) if found else None
 
     def started(self, what: str) -> Spread | None:
         """Milliseconds."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from bench.figures import Memory, Results, Size, Timed
 from bench.runner import ROOT, Failed, Runner, arguments, run_child
+from bench.subjects.catalogue import Subject
 
 OPENING_S = 120
 
@@ -71,17 +72,24 @@ def _start(command: Sequence[str]) -> tuple[float, float]:
 
 
 def measure_memory(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
-    """One open session, and many."""
-    for subject in runner.subjects:
-        if subject.name not in (HELD[:4] if runner.plan.quick else HELD):
-            continue
-        for sessions in (1, runner.plan.held):
+    """What many open sessions take beyond one, in turns."""
+    held = HELD[:4] if runner.plan.quick else HELD
+    subjects = [one for one in runner.subjects if one.name in held]
+    for _ in range(runner.plan.long_rounds):
+        for subject in list(subjects):
             try:
-                with runner.place(subject) as place:
-                    with run_child(arguments("hold", subject, place, sessions=sessions), OPENING_S) as child:
-                        said = child.hear()
+                few, many = (_hold(runner, subject, sessions) for sessions in (1, runner.plan.held))
             except Failed as failure:
-                note(f"{subject.name}, {sessions:,} sessions: {failure}")
-                break
-            assert isinstance(said, Size)
-            results.memory.append(Memory(subject.name, sessions, said.bytes))
+                note(f"{subject.name}: {failure}")
+                subjects.remove(subject)
+                continue
+            results.memory.append(Memory(subject.name, (many - few) / (runner.plan.held - 1)))
+
+
+def _hold(runner: Runner, subject: Subject, sessions: int) -> int:
+    """Bytes that the process has more."""
+    with runner.place(subject) as place:
+        with run_child(arguments("hold", subject, place, sessions=sessions), OPENING_S) as child:
+            said = child.hear()
+    assert isinstance(said, Size)
+    return said.bytes
