@@ -108,7 +108,7 @@ def _rates(view: View) -> Callable[[Subject], Line]:
 
 def _draw_overview(path: Path, view: View) -> None:
     chosen = [one for name in OVERVIEW for one in SUBJECTS if one.name == name]
-    figure, axes = pyplot.subplots(1, 2, figsize=(12.5, 5.2))
+    figure, axes = pyplot.subplots(1, 2, figsize=(14, 5.2))
     for axis, name, scale, words in (
         (axes[0], "last_ms", 1.0, "milliseconds per step"),
         (axes[1], "disk_bytes", 1e-6, "megabytes on disk"),
@@ -125,7 +125,7 @@ def _draw_panels(
     filled = {title: [line(one) for one in subjects] for title, subjects in panels.items()}
     filled = {title: lines for title, lines in filled.items() if any(one.points for one in lines)}
     rows = (len(filled) + 1) // 2
-    figure, axes = pyplot.subplots(rows, 2, figsize=(12.5, 4.3 * rows), squeeze=False)
+    figure, axes = pyplot.subplots(rows, 2, figsize=(14, 4.3 * rows), squeeze=False)
     for axis in axes.flat[len(filled) :]:
         axis.set_visible(False)
     for axis, (title, lines) in zip(axes.flat, filled.items(), strict=False):
@@ -141,6 +141,9 @@ def _draw(axis: Any, lines: Sequence[Line]) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     shades, ours = count(), count()
+    # What all have in common is said by the title.
+    beginnings = {line.subject.name.partition(", ")[0] for line in lines}
+    shared = f"{beginnings.pop()}, " if len(beginnings) == 1 else ""
     labels: list[tuple[float, float, str, str]] = []
     for subject, points, end in lines:
         if not points:
@@ -155,7 +158,8 @@ def _draw(axis: Any, lines: Sequence[Line]) -> None:
         x, y = points[-1]
         if end:
             axis.plot([x], [y], marker="x", markersize=10, markeredgewidth=2, color=colour)
-        labels.append((x, y, f"{subject.name} – {end}" if end else subject.name, colour))
+        name = subject.name.removeprefix(shared)
+        labels.append((x, y, f"{name} – {end}" if end else name, colour))
     axis.grid(True, which="major", color="#e4e4e4")
     axis.spines[["top", "right"]].set_visible(False)
     ticks = sorted({x for line in lines for x, _ in line.points})
