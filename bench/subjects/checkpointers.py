@@ -54,6 +54,9 @@ class Puts:
     async def open(self, place: Place, sessions: int) -> None:
         self._opened = AsyncExitStack()
         self._saver = await self._opened.enter_async_context(self._open_saver(place))
+        # Somebody else reads: what a saver has read, it compares the next checkpoint with. Graphs read before
+        # each step, and are measured by themselves.
+        self._reader = await self._opened.enter_async_context(self._open_saver(place))
         self._threads = [Thread(f"t{number}") for number in range(sessions)]
 
     async def step(self, session: int, first: str, second: str) -> None:
@@ -61,7 +64,7 @@ class Puts:
 
     async def load(self, session: int) -> int:
         thread = self._threads[session].config["configurable"]["thread_id"]
-        found = await self._saver.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
+        found = await self._reader.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
         return len(found.checkpoint["channel_values"]["messages"]) if found else 0
 
     async def close(self) -> None:
