@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip -qq --disable-pip-version-check
 
+# Tests wait for disks and for children most of the time: half as many again as there are processors.
+WORKERS = $(shell $(VENV)/bin/python -c 'import os; print(os.cpu_count() * 3 // 2)')
+
 # Stamps: what they depend on is older than they are, or is installed anew.
 MADE := $(VENV)/.made
 CORE := $(VENV)/.core
@@ -21,7 +24,7 @@ demo: $(CORE) ## an agent is killed right after it paid, and pays once; installs
 	@$(VENV)/bin/python -m holdfast.demo
 
 test: $(DEV) ## every test but the full-size suites
-	@$(VENV)/bin/pytest -m "not long" -n auto --dist worksteal
+	@$(VENV)/bin/pytest -m "not long" -n $(WORKERS) --dist worksteal
 
 test-long: $(DEV) ## the full-size crash, chaos and power-cut suites
 	@$(VENV)/bin/pytest -m long -n auto --dist worksteal

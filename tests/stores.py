@@ -41,11 +41,11 @@ on_files = pytest.mark.parametrize("scheme", ["dir", "sqlite"], indirect=True)
 T = TypeVar("T")
 
 
-def share(scheme: str, trials: Sequence[T]) -> Sequence[T]:
+def share(scheme: str, trials: Sequence[T], stride: int = _STRIDE) -> Sequence[T]:
     """All of them on files; on a server, where each takes several times as long, some, others each time."""
     if scheme != "postgresql":
         return trials
-    return trials[random.randrange(_STRIDE) :: _STRIDE] or trials[:1]
+    return trials[random.randrange(stride) :: stride] or trials[:1]
 
 
 def open_driver(url: str) -> Driver:

@@ -159,8 +159,8 @@ def test_a_kill_at_a_write_loses_nothing(campaign: Campaign, seed: int) -> None:
     choose = random.Random(seed)
     (whole,) = campaign.split(STAGES)
     deaths = [
-        *_every_so_often(choose, _every_death(whole), 20),
-        *_every_so_often(choose, _half_deaths(whole), 15),
+        *_every_so_often(choose, _every_death(whole), 12),
+        *_every_so_often(choose, _half_deaths(whole), 8),
     ]
     campaign.run([(whole, [death]) for death in deaths])
     print(f"{campaign.killed} kills in {len(whole.changes)} changes")

@@ -52,7 +52,7 @@ def _run(warm: Warm, scheme: str, folder: Path, seed: int, kills: int) -> None:
 @on_every_driver
 def test_kills_at_random_times_lose_nothing(warm: Warm, scheme: str, quick_path: Path, seed: int) -> None:
     """Everything that any of them acknowledged is there, every chain holds, and work goes on."""
-    _run(warm, scheme, quick_path, seed, kills=50)
+    _run(warm, scheme, quick_path, seed, kills=30)
 
 
 @pytest.mark.long

@@ -30,7 +30,10 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "error"}
 
 
-@pytest.mark.parametrize("store", [None, "memory:", "dir:agents", "sqlite:agents.db"])
+@pytest.mark.parametrize(
+    "store",
+    [None, *(pytest.param(url, marks=pytest.mark.long) for url in ("memory:", "dir:a", "sqlite:a.db"))],
+)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_an_example_runs(example: Path, store: str | None, tmp_path: Path) -> None:
     """With its own store and with any other; whatever it makes is in the current directory."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores import on_every_driver
+from tests.stores import on_every_driver, share
 
 from ..crash.warm import Warm
 from .boundaries import Point
@@ -38,13 +38,17 @@ def _some(seed: int, death: Death, recovery: Sequence[Point], often: float) -> S
 
 
 @on_every_driver
-def test_a_kill_at_a_boundary_loses_nothing_and_repeats_nothing(campaign: Campaign, seed: int) -> None:
-    """At some boundary of every scenario, another each time; and again at one of the recovery's."""
+def test_a_kill_at_a_boundary_loses_nothing_and_repeats_nothing(
+    campaign: Campaign, scheme: str, seed: int
+) -> None:
+    """At some boundary of every scenario (of some, on a server), another each time; and again at one of the
+    recovery's."""
     choose = random.Random(seed)
-    chosen = [choose.choice(campaign.rehearse(name)) for name in SCENARIOS]
+    names = share(scheme, list(SCENARIOS), 4)
+    chosen = [choose.choice(campaign.rehearse(name)) for name in names]
     campaign.run(chosen, again=lambda death, recovery: _some(seed, death, recovery, 1))
     campaign.expect_none()
-    assert campaign.kills > len(SCENARIOS)
+    assert campaign.kills > len(names)
 
 
 @pytest.mark.long
