@@ -132,7 +132,11 @@ def measure_all(options: argparse.Namespace, subjects: tuple[Subject, ...]) -> R
         server = start_server(opened, options, results)
         runner = Runner(QUICK if options.quick else FULL, folder, server, subjects)
         for name in options.sections or SECTIONS:
-            measure(name, runner, results)
+            try:
+                measure(name, runner, results)
+            except KeyboardInterrupt:  # What was measured is not lost.
+                results.sections.append(Section(name, 0.0, ["interrupted, and whatever comes after it"]))
+                break
     return results
 
 

@@ -71,7 +71,7 @@ class Kept:
             if count and start[0] is not self.items[0]:
                 # Equal, not the same: somebody read the thread meanwhile. These will come again, and
                 # comparing all that they hold takes ten times as long.
-                self.items, self.marks = start, [dict(vars(one)) for one in start]
+                self.items, self.marks = list(start), [dict(vars(one)) for one in start]
             return True
         except Exception:  # What fields hold may refuse to be compared.
             return False
