@@ -34,7 +34,7 @@ class Failed(Exception):
 
 def last_line(errors: bytes) -> str:
     """What a process complained of in the end. Where things are on this machine is left out."""
-    lines = errors.decode(errors="replace").strip().splitlines()
+    lines = [line for line in errors.decode(errors="replace").splitlines() if re.search(r"\w", line)]
     return re.sub(r"(/[\w.@-]+){2,}/", "…/", lines[-1])[:200] if lines else ""
 
 
