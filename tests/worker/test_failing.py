@@ -4,8 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from threading import Event
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from holdfast import (
@@ -18,8 +21,11 @@ from holdfast import (
     Session,
     Store,
     StoreFailed,
+    WorkEvent,
     open_store,
 )
+from holdfast.head import Head
+from holdfast.session.fleet import find_due
 from tests.agent.stage import World, call, make, texts
 from tests.session.scenes import StoreUrl, abandon, entries, eventually, kinds
 from tests.worker.stage import Log, make_worker, until, work, working
@@ -250,3 +256,35 @@ async def test_a_store_that_fails_is_no_failure_of_the_session(store_url: StoreU
         assert await work(store, agent) == [("a", "taken"), ("a", "lost"), ("a", "taken"), ("a", "completed")]
         ends = [kind for kind in await kinds(store, "a") if kind.startswith("run.") and kind != "run.started"]
         assert ends == ["run.completed"]
+
+
+async def test_a_session_that_ends_while_a_worker_looks_is_seen_the_next_time(
+    store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look did not see it, because it was held; so it says nothing about whether there is work."""
+    away = [StoreFailed("the disk is full")]
+    looked, lost = Event(), Event()
+
+    def look(*args: Any, **options: Any) -> list[Head]:
+        found = find_due(*args, **options)
+        if not found and not lost.is_set():
+            looked.set()
+            assert lost.wait(30)
+        return found
+
+    async def compact(session: Session) -> None:
+        if away:
+            await anyio.to_thread.run_sync(looked.wait, 30)
+            raise away.pop()
+
+    def tell(event: WorkEvent) -> None:
+        if event.kind == "lost":
+            lost.set()
+
+    monkeypatch.setattr("holdfast.worker.worker.find_due", look)
+    async with open_store(store_url) as store:
+        await store.submit("a", "hello", agent="clerk")
+        agent = Agent(ScriptedModel(["hi"]), name="clerk", compact=compact)
+        await make_worker(store, agent, tell=tell).run(until_idle=True)
+        assert looked.is_set()
+        assert (await store.head("a")).status == "completed"

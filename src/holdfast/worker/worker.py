@@ -138,6 +138,7 @@ class Worker:
         while not self._stopping:
             self._wake = anyio.Event()
             now_s = boot_s()
+            had_none = not self.jobs  # One that ends while we look may be due again, and was not seen.
             found: list[Head] | None = None
             if len(self.jobs) < self._concurrency:
                 orphans = until_idle or now_s - orphans_s >= self._poll_s
@@ -145,7 +146,7 @@ class Worker:
                 found = await self._find(orphans=orphans)
                 for head in found or ():
                     self._start(tasks, head)
-            if until_idle and found == [] and not self.jobs:
+            if until_idle and had_none and found == []:
                 return
             looked_s = boot_s()
             await self._wake.wait()
