@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -49,6 +50,43 @@ def test_the_schema_is_made_once(schema: str) -> None:
     with ThreadPoolExecutor(8) as threads:
         ids = {made.result() for made in [threads.submit(make) for _ in range(8)]}
     assert rows(schema, "SELECT id, version FROM store") == [(*ids, len(migrations()))]
+
+
+def test_an_older_schema_is_brought_up_to_date(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Script by script; what is in it stays."""
+    with monkeypatch.context() as old:
+        old.setattr("holdfast.store.postgres.schema.migrations", lambda: migrations()[:1])
+        driver = PostgresDriver(server_url(schema))
+        driver.beat(HolderId("h"), b"{}", [])
+        driver.close()
+    assert rows(schema, "SELECT version FROM store") == [(1,)]
+    driver = PostgresDriver(server_url(schema))
+    try:
+        Author("a").begin(driver)
+        assert rows(schema, "SELECT holder FROM holders") == [("h",)]
+    finally:
+        driver.close()
+
+
+def test_a_commit_never_reads_all_sessions(schema: str) -> None:
+    """Not even where they are so few that it would be quicker: the plan is kept while they become many."""
+    driver = PostgresDriver(server_url(schema))
+    try:
+        authors = [Author(f"s{number}") for number in range(3)]
+        for author in authors:
+            author.begin(driver, claims=[ClaimChange(key=author.session, expect=None, record="r")])
+        for _ in range(20):
+            for author in authors:
+                author.commit(driver, say("hello"))
+    finally:
+        driver.close()
+    # A connection's counts are there when the server has seen that it is closed. Making indexes counts, too.
+    while rows(schema, f"SELECT n_tup_ins >= 60 {_COUNTS} AND relname = 'entries'") != [(True,)]:
+        time.sleep(0.01)
+    assert rows(schema, f"SELECT relname {_COUNTS} AND seq_scan >= 20") == []
+
+
+_COUNTS = "FROM pg_stat_user_tables WHERE schemaname = current_schema()"
 
 
 def test_who_only_reads_makes_no_schema(schema: str) -> None:

@@ -14,19 +14,21 @@ from ...head import Head
 from ...ids import SessionId
 from ..driver import Conflict, Done, Outcome, hidden_name
 from .arrays import Numbers, Texts
-from .commit import SET_HEAD, head_columns
+from .commit import head_columns
 from .connections import Connection
 from .statements import Statements
 
 _REPLACE_HEAD = """
     UPDATE $schema.sessions AS old
-    SET {head}
+    SET seq = new.seq, sum = new.sum, status = new.status, parent = new.parent, open_run = new.open_run,
+        in_doubt = new.in_doubt, labels = string_to_array(new.labels, chr(31)), holder = new.holder,
+        due = new.due::timestamptz, agent = new.agent, head = new.head
     FROM unnest(
         %(session)s, %(seq)s, %(sum)s, %(status)s, %(parent)s, %(open_run)s, %(in_doubt)s, %(labels)s,
         %(holder)s, %(due)s, %(agent)s, %(head)s
     ) AS new (session, seq, sum, status, parent, open_run, in_doubt, labels, holder, due, agent, head)
     WHERE old.session = new.session
-""".format(head=SET_HEAD.format("new"))
+"""
 _REPLACE_LINES = """
     UPDATE $schema.entries SET line = new.line
     FROM unnest(%(seq)s, %(line)s) AS new (seq, line)
