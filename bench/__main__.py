@@ -1,6 +1,6 @@
 """Measures holdfast, its peers and the raw floor side by side, and writes the page.
 
-    python -m bench [SECTION …] [--quick] [--subjects NAME …] [--postgres URL] [--directory DIR]
+    python -m bench [SECTION …] [--quick] [--subjects NAME …] [--renew] [--postgres URL] [--directory DIR]
 
 `make bench` runs it in the environment in which the peers are installed. Without some of them their rows say
 so.
@@ -90,14 +90,16 @@ def main() -> None:
     parser.add_argument("--postgres", help="a server to measure, in place of one that is started")
     parser.add_argument("--directory", type=Path, help="where to write (the temporary directory)")
     parser.add_argument("--results", type=Path, help="where the page goes (bench; printed, of a part)")
+    parser.add_argument(
+        "--renew", action="store_true", help="put what is measured into the results there are"
+    )
     parser.add_argument("--page", action="store_true", help="write the page anew from results.json")
     options = parser.parse_args()
     part = bool(options.sections or options.subjects)
-    folder = options.results or (None if part else ROOT / "bench")
+    folder = options.results or (None if part and not options.renew else ROOT / "bench")
     if options.page:
         folder = options.results or ROOT / "bench"
-        found = (folder / "results.json").read_bytes()
-        write_page(msgspec.json.decode(found, type=Results), folder)
+        write_page(_read(folder), folder)
         return
     unknown = set(options.sections) - set(SECTIONS)
     if unknown:
@@ -106,6 +108,10 @@ def main() -> None:
         one for one in SUBJECTS if not options.subjects or one.name.startswith(tuple(options.subjects))
     )
     results = measure_all(options, subjects)
+    if folder is not None and options.renew:
+        before = _read(folder)
+        before.renew(results, {one.name for one in subjects})
+        results = before
     if folder is None:
         print("\n".join(page_lines(results, [])))
         return
@@ -113,6 +119,10 @@ def main() -> None:
     (folder / "results.json").write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
     write_page(results, folder)
     print(f"written: {folder / 'results.md'}", file=sys.stderr)
+
+
+def _read(folder: Path) -> Results:
+    return msgspec.json.decode((folder / "results.json").read_bytes(), type=Results)
 
 
 def measure_all(options: argparse.Namespace, subjects: tuple[Subject, ...]) -> Results:

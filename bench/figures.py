@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -150,6 +150,23 @@ class Results(msgspec.Struct):
     long_sessions: list[LongSession] = []
     fleet: list[Fleet] = []
     crashes: Table | None = None
+    renewed: dict[str, str] = {}
+    """What was measured again after the run, and when."""
+
+    def renew(self, part: Results, subjects: Collection[str]) -> None:
+        """Take what `part` has measured anew: all of a section, or of its rows those of these subjects."""
+        for section in part.sections:
+            attribute = section.name.replace(" ", "_")
+            new = getattr(part, attribute)
+            if isinstance(new, list):
+                new = [row for row in getattr(self, attribute) if _is_of_another(row, subjects)] + new
+            setattr(self, attribute, new)
+            self.sections = [one for one in self.sections if one.name != section.name] + [section]
+            self.renewed[section.name] = part.about["date"]
+
+
+def _is_of_another(row: object, subjects: Collection[str]) -> bool:
+    return getattr(row, "subject", None) not in {None, *subjects}
 
 
 class Spread(NamedTuple):

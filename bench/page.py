@@ -85,7 +85,8 @@ def page_lines(results: Results, plots: Sequence[str], trouble: str = "") -> Ite
 
 
 def _about(results: Results) -> Iterator[str]:
-    yield from markdown(["", ""], [[name, what] for name, what in results.about.items()])
+    renewed = [["measured again", f"{name}: {date}"] for name, date in results.renewed.items()]
+    yield from markdown(["", ""], [*([name, what] for name, what in results.about.items()), *renewed])
     yield ""
     yield "Versions: " + ", ".join(f"{name} {version}" for name, version in results.versions.items()) + "."
     if results.quick:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bench.better import list_better
-from bench.figures import Results, Spread, exponent
+from bench.figures import Results, Section, Spread, Turns, exponent
 from bench.page import page_lines
 from bench.verdicts import judge
 from bench.view import View
@@ -90,3 +90,30 @@ def test_a_page_can_be_written_anew_from_its_figures(tmp_path: Path) -> None:
     kept.write_bytes(msgspec.json.encode(make_results()))
     again = msgspec.json.decode(kept.read_bytes(), type=Results)
     assert list(page_lines(again, [])) == list(page_lines(make_results(), []))
+
+
+def test_a_part_can_be_measured_again() -> None:
+    """The rows of its subjects are replaced, the others stay, and the page says what is from another time."""
+    results = make_results()
+    part = Results(
+        about={"date": "2026-12-24"}, sections=[Section("growth", 1.0)], growth=grown("DBOS SQLite", 9, 1)
+    )
+    results.renew(part, {"DBOS SQLite", "raw append"})
+    subjects = {one.subject for one in results.growth}
+    assert "raw append" not in subjects
+    assert "raw SQLite" in subjects
+    assert next(one.marks[0].first_ms for one in results.growth if one.subject == "DBOS SQLite") == 9
+    assert results.turns == make_results().turns
+    page = "\n".join(page_lines(results, []))
+    assert "growth: 2026-12-24" in page
+    assert "2026-11-16" in page
+    assert "no PostgreSQL" not in page
+
+
+def test_a_section_without_subjects_is_measured_again_as_a_whole() -> None:
+    """Its rows are of several at once."""
+    results = make_results()
+    turns = [Turns({"raw SQLite": 1.0, "holdfast SQLite": 2.0})]
+    results.renew(Results(about={"date": "today"}, sections=[Section("turns", 1.0)], turns=turns), ())
+    assert results.turns == turns
+    assert results.growth == make_results().growth
