@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, TypeAlias
+from typing import IO, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from bench.subjects.contract import Place
 ROOT: Final = Path(__file__).resolve().parents[1]
 Said: TypeAlias = Mark | Rate | Ready | Size | Stop
 _DECODER: Final = msgspec.json.Decoder(Said)
+Found = TypeVar("Found")
 
 
 class Failed(Exception):
@@ -115,6 +116,18 @@ def run_child(arguments: Sequence[str], limit_s: float, *, under: Sequence[str] 
             yield child
         finally:
             child.end()
+
+
+def run_module(module: str, given: Sequence[str], kind: type[Found], *, limit_s: float) -> Found:
+    """What a module finds in a process of its own, and says as JSON."""
+    command = [sys.executable, "-m", module, *given]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"ended after {limit_s:g} s") from error
+    if done.returncode:
+        raise Failed(last_line(done.stderr) or f"ended with status {done.returncode}")
+    return msgspec.json.decode(done.stdout, type=kind)
 
 
 class Runner(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ import msgspec
 
 import holdfast
 from bench.figures import LongSession, Results
-from bench.runner import ROOT, Failed, Runner, last_line
+from bench.runner import Failed, Runner, run_module
 from bench.texts import pairs
 
 OPENINGS = 5
@@ -47,22 +46,12 @@ def measure_long_sessions(runner: Runner, results: Results, note: Callable[[str]
                 try:
                     with runner.place(subject) as place:
                         url = place.postgres or URLS[subject.name].format(place.directory)
-                        found = _run(steps, url, place.directory)
+                        given = (str(steps), url, str(place.directory))
+                        found = run_module(__name__, given, LongSession, limit_s=LIMIT_S)
                 except Failed as failure:
                     note(f"{subject.name}, {steps:,} steps: {failure}")
                     continue
                 results.long_sessions.append(msgspec.structs.replace(found, subject=subject.name))
-
-
-def _run(steps: int, url: str, directory: Path) -> LongSession:
-    command = [sys.executable, "-m", __name__, str(steps), url, str(directory)]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LIMIT_S)
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"ended after {LIMIT_S} s") from error
-    if done.returncode:
-        raise Failed(last_line(done.stderr))
-    return msgspec.json.decode(done.stdout, type=LongSession)
 
 
 # -- in the process of its own ---------------------------------------------------------------------------

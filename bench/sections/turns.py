@@ -8,7 +8,6 @@ measures one set of subjects, in a process of its own.
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from typing import Final
 import msgspec
 
 from bench.figures import Results, Turns
-from bench.runner import ROOT, Failed, Runner, last_line
+from bench.runner import Failed, Runner, run_module
 from bench.subjects.catalogue import get_subject
 from bench.subjects.contract import Place
 from bench.texts import pairs
@@ -42,22 +41,12 @@ def measure_turns(runner: Runner, results: Results, note: Callable[[str], None])
             if names in failed or not measured.issuperset(names):
                 continue
             try:
-                results.turns.append(_run(runner, names))
+                with runner.place(get_subject(names[0])) as place:
+                    given = (str(runner.plan.turn_steps), *map(str, place), *names)
+                    results.turns.append(run_module(__name__, given, Turns, limit_s=LIMIT_S))
             except Failed as failure:
                 failed.add(names)
                 note(f"{', '.join(names)}: {failure}")
-
-
-def _run(runner: Runner, names: Sequence[str]) -> Turns:
-    with runner.place(get_subject(names[0])) as place:
-        command = [sys.executable, "-m", __name__, str(runner.plan.turn_steps), *map(str, place), *names]
-        try:
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LIMIT_S)
-        except subprocess.TimeoutExpired as error:
-            raise Failed(f"ended after {LIMIT_S} s") from error
-    if done.returncode:
-        raise Failed(last_line(done.stderr))
-    return msgspec.json.decode(done.stdout, type=Turns)
 
 
 # -- in the process of its own ---------------------------------------------------------------------------
