@@ -12,6 +12,7 @@ import argparse
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,7 +24,7 @@ from bench import machine
 from bench.figures import Results, Section
 from bench.page import page_lines, write_page
 from bench.plan import FULL, QUICK
-from bench.runner import ROOT, Failed, Runner
+from bench.runner import ROOT, Failed, Runner, last_error
 from bench.sections.growth import count_syncs, measure_growth
 from bench.sections.long_sessions import measure_long_sessions
 from bench.sections.scripts import kill_and_count, measure_dispatch, measure_fleet
@@ -64,10 +65,14 @@ def measure(name: str, runner: Runner, results: Results) -> None:
     except Failed as failure:
         note(str(failure))
     except Exception as error:
-        note(f"{type(error).__name__}: {error}")
+        note(_describe(error))
     seconds = time.monotonic() - began
     results.sections.append(Section(name, seconds, problems))
     print(f"{name}: {seconds:.0f} s", flush=True)
+
+
+def _describe(error: Exception) -> str:
+    return last_error("".join(traceback.format_exception(error)).encode())
 
 
 def start_server(opened: ExitStack, options: argparse.Namespace, results: Results) -> Server | None:
@@ -75,7 +80,7 @@ def start_server(opened: ExitStack, options: argparse.Namespace, results: Result
     try:
         server = opened.enter_context(serve(options.postgres, options.directory))
     except Exception as error:
-        results.sections.append(Section("PostgreSQL", 0.0, [f"{type(error).__name__}: {error}"]))
+        results.sections.append(Section("PostgreSQL", 0.0, [_describe(error)]))
         return None
     results.versions["PostgreSQL"] = server.version
     return server

@@ -26,6 +26,8 @@ from bench.subjects.contract import Place
 ROOT: Final = Path(__file__).resolve().parents[1]
 Said: TypeAlias = Mark | Rate | Ready | Size | Stop
 _DECODER: Final = msgspec.json.Decoder(Said)
+_RAISED: Final = re.compile(r"(?: *\| |(?:│ )*)([\w.]+: .*?|[\w.]*[A-Z]\w*)[ │]*")
+"""An error in a traceback: at the margin, which groups draw with bars and rich with boxes."""
 Found = TypeVar("Found")
 
 
@@ -33,10 +35,16 @@ class Failed(Exception):
     """A measurement ended otherwise than it should. Says why, in one line."""
 
 
-def last_line(errors: bytes) -> str:
-    """What a process complained of in the end. Where things are on this machine is left out."""
+def last_error(errors: bytes) -> str:
+    """Of the last traceback what was raised, in one line; or else the last words.
+
+    Where things are on this machine is left out.
+    """
     lines = [line for line in errors.decode(errors="replace").splitlines() if re.search(r"\w", line)]
-    return re.sub(r"(/[\w.@-]+){2,}/", "…/", lines[-1])[:200] if lines else ""
+    tracebacks = [at for at, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    raised = map(_RAISED.fullmatch, lines[tracebacks[-1] + 1 :] if tracebacks else ())
+    said = next((found[1] for found in raised if found), lines[-1] if lines else "")
+    return re.sub(r"(/[\w.@-]+){2,}/", "…/", said)[:200]
 
 
 class Child:
@@ -96,7 +104,7 @@ class Child:
         if self._over:
             return f"ended after {self._limit_s:g} s"
         self._errors.seek(0)
-        return last_line(self._errors.read()) or f"ended with status {status}"
+        return last_error(self._errors.read()) or f"ended with status {status}"
 
 
 @contextmanager
@@ -126,7 +134,7 @@ def run_module(module: str, given: Sequence[str], kind: type[Found], *, limit_s:
     except subprocess.TimeoutExpired as error:
         raise Failed(f"ended after {limit_s:g} s") from error
     if done.returncode:
-        raise Failed(last_line(done.stderr) or f"ended with status {done.returncode}")
+        raise Failed(last_error(done.stderr) or f"ended with status {done.returncode}")
     return msgspec.json.decode(done.stdout, type=kind)
 
 

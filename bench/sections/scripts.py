@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bench.figures import Fleet, Results, Table
-from bench.runner import ROOT, Failed, Runner, last_line
+from bench.runner import ROOT, Failed, Runner, last_error
 
 LIMIT_S = 600
 
@@ -66,5 +66,5 @@ def run_script(runner: Runner, script: str, options: Sequence[str]) -> bytes:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
-        raise Failed(f"{script}: {last_line(errors) or f'ended with status {process.returncode}'}")
+        raise Failed(f"{script}: {last_error(errors) or f'ended with status {process.returncode}'}")
     return figures.read_bytes()
