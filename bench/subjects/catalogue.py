@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -24,9 +25,9 @@ class Subject(msgspec.Struct, frozen=True):
     store: str
     """`files`, `SQLite` or `PostgreSQL`."""
     durability: str
-    role: str = "peer"
+    role: str
     """`floor`, `holdfast` or `peer`."""
-    many: bool = False
+    many: bool
     """Sessions of one store can take steps at once, all as durable as one alone."""
 
     def recorder(self) -> Recorder:
@@ -50,175 +51,72 @@ GROUPS: Final = {
     AGENTS: "A whole agent takes a step: a reply and a tool call. The framework's own work is included.",
 }
 
-_HARNESS, _CHECKPOINT = "pydantic-ai-harness", "langgraph-checkpoint"
+AT_ONCE: Final = frozenset({MESSAGES, PUTS})
+"""Groups of which many sessions take steps at once, but for who says that it works alone."""
+
+_FILES, _SQLITE, _PG = "files", "SQLite", "PostgreSQL"
+_OPENAI, _STRANDS, _HARNESS = "openai-agents", "strands-agents", "pydantic-ai-harness"
+_LITE_SAVER, _PG_SAVER = ("langgraph-checkpoint-sqlite", _SQLITE), ("langgraph-checkpoint-postgres", _PG)
+_NEVER: Final = "never syncs, and has no setting for it"
+_DELETE: Final = f"{FULL}, in journal mode `delete`"
+
+
+def _subject(
+    role: str,
+    group: str,
+    name: str,
+    where: str,
+    package: str,
+    store: str,
+    durability: str = FULL,
+    *,
+    alone: bool = False,
+) -> Subject:
+    many = group in AT_ONCE and not alone
+    return Subject(name, group, where, package, store, durability, role, many)
+
+
+def _ours(group: str, name: str, where: str, store: str) -> Subject:
+    return _subject("holdfast", group, name, where, "holdfast", store)
+
+
+_floor, _peer = partial(_subject, "floor"), partial(_subject, "peer")
 
 SUBJECTS: Final = (
-    Subject("raw append", MESSAGES, "raw:Append", "python", "files", "fdatasync after each", "floor"),
-    Subject("raw SQLite", MESSAGES, "raw:Sqlite", "apsw", "SQLite", "WAL, synchronous=FULL", "floor", True),
-    Subject("raw PostgreSQL", MESSAGES, "raw:Postgres", "psycopg", "PostgreSQL", FULL, "floor", True),
-    Subject("holdfast dir", MESSAGES, "sessions:Sessions:dir", "holdfast", "files", FULL, "holdfast", True),
-    Subject(
-        "holdfast SQLite", MESSAGES, "sessions:Sessions:sqlite", "holdfast", "SQLite", FULL, "holdfast", True
+    _floor(MESSAGES, "raw append", "raw:Append", "python", _FILES, "fdatasync after each", alone=True),
+    _floor(MESSAGES, "raw SQLite", "raw:Sqlite", "apsw", _SQLITE, "WAL, synchronous=FULL"),
+    _floor(MESSAGES, "raw PostgreSQL", "raw:Postgres", "psycopg", _PG),
+    _ours(MESSAGES, "holdfast dir", "sessions:Sessions:dir", _FILES),
+    _ours(MESSAGES, "holdfast SQLite", "sessions:Sessions:sqlite", _SQLITE),
+    _ours(MESSAGES, "holdfast PostgreSQL", "sessions:Sessions:postgresql", _PG),
+    _peer(MESSAGES, "OpenAI SQLiteSession", "openai_agents:Sqlite", _OPENAI, _SQLITE),
+    _peer(MESSAGES, "OpenAI SQLAlchemySession", "openai_agents:SqlAlchemy:sqlite", _OPENAI, _SQLITE),
+    _peer(
+        MESSAGES, "OpenAI SQLAlchemySession PostgreSQL", "openai_agents:SqlAlchemy:postgresql", _OPENAI, _PG
     ),
-    Subject(
-        "holdfast PostgreSQL",
-        MESSAGES,
-        "sessions:Sessions:postgresql",
-        "holdfast",
-        "PostgreSQL",
-        FULL,
-        "holdfast",
-        True,
+    _peer(
+        MESSAGES, "strands FileSessionManager", "strands_files:Files", _STRANDS, _FILES, _NEVER, alone=True
     ),
-    Subject(
-        "OpenAI SQLiteSession", MESSAGES, "openai_agents:Sqlite", "openai-agents", "SQLite", FULL, many=True
+    _peer(MESSAGES, "DBOS SQLite", "dbos_workflows:Workflows:sqlite", "dbos", _SQLITE, _DELETE),
+    _peer(MESSAGES, "DBOS PostgreSQL", "dbos_workflows:Workflows:postgresql", "dbos", _PG),
+    _ours(PUTS, "HoldfastSaver SQLite", "checkpointers:Puts:holdfast_sqlite", _SQLITE),
+    _ours(PUTS, "HoldfastSaver PostgreSQL", "checkpointers:Puts:holdfast_postgresql", _PG),
+    _peer(PUTS, "AsyncSqliteSaver", "checkpointers:Puts:stock_sqlite", *_LITE_SAVER),
+    _peer(PUTS, "AsyncPostgresSaver", "checkpointers:Puts:stock_postgresql", *_PG_SAVER),
+    _ours(GRAPHS, "graph, HoldfastSaver SQLite", "graphs:Graph:holdfast_sqlite:add_messages", _SQLITE),
+    _ours(GRAPHS, "graph, HoldfastSaver PostgreSQL", "graphs:Graph:holdfast_postgresql:add_messages", _PG),
+    _peer(GRAPHS, "graph, AsyncSqliteSaver", "graphs:Graph:stock_sqlite:add_messages", *_LITE_SAVER),
+    _peer(GRAPHS, "graph, AsyncSqliteSaver, DeltaChannel", "graphs:Graph:stock_sqlite:delta", *_LITE_SAVER),
+    _peer(
+        GRAPHS, "graph, AsyncPostgresSaver, DeltaChannel", "graphs:Graph:stock_postgresql:delta", *_PG_SAVER
     ),
-    Subject(
-        "OpenAI SQLAlchemySession",
-        MESSAGES,
-        "openai_agents:SqlAlchemy:sqlite",
-        "openai-agents",
-        "SQLite",
-        FULL,
-        many=True,
-    ),
-    Subject(
-        "OpenAI SQLAlchemySession PostgreSQL",
-        MESSAGES,
-        "openai_agents:SqlAlchemy:postgresql",
-        "openai-agents",
-        "PostgreSQL",
-        FULL,
-        many=True,
-    ),
-    Subject(
-        "strands FileSessionManager",
-        MESSAGES,
-        "strands_files:Files",
-        "strands-agents",
-        "files",
-        "never syncs, and has no setting for it",
-    ),
-    Subject(
-        "DBOS SQLite",
-        MESSAGES,
-        "dbos_workflows:Workflows:sqlite",
-        "dbos",
-        "SQLite",
-        "full sync by default, in journal mode `delete`",
-        many=True,
-    ),
-    Subject(
-        "DBOS PostgreSQL",
-        MESSAGES,
-        "dbos_workflows:Workflows:postgresql",
-        "dbos",
-        "PostgreSQL",
-        FULL,
-        many=True,
-    ),
-    Subject(
-        "HoldfastSaver SQLite",
-        PUTS,
-        "checkpointers:Puts:holdfast_sqlite",
-        "holdfast",
-        "SQLite",
-        FULL,
-        "holdfast",
-        True,
-    ),
-    Subject(
-        "HoldfastSaver PostgreSQL",
-        PUTS,
-        "checkpointers:Puts:holdfast_postgresql",
-        "holdfast",
-        "PostgreSQL",
-        FULL,
-        "holdfast",
-        True,
-    ),
-    Subject(
-        "AsyncSqliteSaver",
-        PUTS,
-        "checkpointers:Puts:stock_sqlite",
-        f"{_CHECKPOINT}-sqlite",
-        "SQLite",
-        FULL,
-        many=True,
-    ),
-    Subject(
-        "AsyncPostgresSaver",
-        PUTS,
-        "checkpointers:Puts:stock_postgresql",
-        f"{_CHECKPOINT}-postgres",
-        "PostgreSQL",
-        FULL,
-        many=True,
-    ),
-    Subject(
-        "graph, HoldfastSaver SQLite",
-        GRAPHS,
-        "graphs:Graph:holdfast_sqlite:add_messages",
-        "holdfast",
-        "SQLite",
-        FULL,
-        "holdfast",
-    ),
-    Subject(
-        "graph, HoldfastSaver PostgreSQL",
-        GRAPHS,
-        "graphs:Graph:holdfast_postgresql:add_messages",
-        "holdfast",
-        "PostgreSQL",
-        FULL,
-        "holdfast",
-    ),
-    Subject(
-        "graph, AsyncSqliteSaver",
-        GRAPHS,
-        "graphs:Graph:stock_sqlite:add_messages",
-        f"{_CHECKPOINT}-sqlite",
-        "SQLite",
-        FULL,
-    ),
-    Subject(
-        "graph, AsyncSqliteSaver, DeltaChannel",
-        GRAPHS,
-        "graphs:Graph:stock_sqlite:delta",
-        f"{_CHECKPOINT}-sqlite",
-        "SQLite",
-        FULL,
-    ),
-    Subject(
-        "graph, AsyncPostgresSaver, DeltaChannel",
-        GRAPHS,
-        "graphs:Graph:stock_postgresql:delta",
-        f"{_CHECKPOINT}-postgres",
-        "PostgreSQL",
-        FULL,
-    ),
-    Subject("HoldfastStepStore", STEPS, "step_stores:Holdfast", "holdfast", "SQLite", FULL, "holdfast"),
-    Subject("SqliteStepStore", STEPS, "step_stores:Sqlite", _HARNESS, "SQLite", FULL),
-    Subject(
-        "FileStepStore",
-        STEPS,
-        "step_stores:Files",
-        _HARNESS,
-        "files",
-        "never syncs, and has no setting for it",
-    ),
-    Subject("agent, nothing kept", AGENTS, "agents:Bare", "pydantic-ai-slim", "", "keeps nothing", "floor"),
-    Subject("agent, Durable", AGENTS, "agents:WithDurable", "holdfast", "SQLite", FULL, "holdfast"),
-    Subject(
-        "agent, Durable, mutating tool",
-        AGENTS,
-        "agents:WithDurableEffects",
-        "holdfast",
-        "SQLite",
-        FULL,
-        "holdfast",
-    ),
-    Subject("agent, SqliteStepStore", AGENTS, "agents:WithStepPersistence", _HARNESS, "SQLite", FULL),
+    _ours(STEPS, "HoldfastStepStore", "step_stores:Holdfast", _SQLITE),
+    _peer(STEPS, "SqliteStepStore", "step_stores:Sqlite", _HARNESS, _SQLITE),
+    _peer(STEPS, "FileStepStore", "step_stores:Files", _HARNESS, _FILES, _NEVER),
+    _floor(AGENTS, "agent, nothing kept", "agents:Bare", "pydantic-ai-slim", "", "keeps nothing"),
+    _ours(AGENTS, "agent, Durable", "agents:WithDurable", _SQLITE),
+    _ours(AGENTS, "agent, Durable, mutating tool", "agents:WithDurableEffects", _SQLITE),
+    _peer(AGENTS, "agent, SqliteStepStore", "agents:WithStepPersistence", _HARNESS, _SQLITE),
 )
 
 
