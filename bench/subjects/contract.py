@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class Place(NamedTuple):
@@ -32,6 +32,7 @@ class Recorder(Protocol):
         """Let go of everything."""
 
 
+@runtime_checkable
 class Batches(Recorder, Protocol):
     """Can keep one step of many sessions in one transaction: the limit for those that share commits."""
 

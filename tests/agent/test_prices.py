@@ -1,5 +1,7 @@
 """What requests cost, and how large they are thought to be before anybody counted."""
 
+from collections.abc import Sequence
+
 import pytest
 
 import holdfast
@@ -79,9 +81,9 @@ def test_a_reservation_is_enough_whatever_the_cache_does(price: Price | None) ->
         assert cost <= reserved
 
 
-def size(*blocks: holdfast.Block, **prompt: object) -> int:
+def size(*blocks: holdfast.Block, instructions: str = "", tools: Sequence[ToolSpec] = ()) -> int:
     messages = [Message(role="user", blocks=blocks)]
-    return estimate_input_tokens(Prompt(messages=messages, **prompt))  # type: ignore[arg-type]
+    return estimate_input_tokens(Prompt(messages=messages, instructions=instructions, tools=tools))
 
 
 @pytest.mark.parametrize(

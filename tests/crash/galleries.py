@@ -12,6 +12,7 @@ from pydantic_ai.messages import BinaryImage, ModelMessage, ModelRequest, UserPr
 from holdfast import Media, Message, Store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
+from holdfast.messages import AnyMessage
 
 from ..langgraph.graphs import thread
 from ..langgraph.puts import Writer
@@ -50,9 +51,17 @@ class InSession:
 
     async def look(self, store: Store) -> list[bytes]:
         state = await store.load("s")
-        shown = [message.blocks[0].data for message in state.transcript]  # type: ignore[union-attr]
+        shown = [_image_in(message) for message in state.transcript]
         assert "last" not in state.facts.values or state.get("last") in shown
-        return shown  # type: ignore[return-value]
+        return shown
+
+
+def _image_in(message: AnyMessage) -> bytes:
+    assert isinstance(message, Message)
+    (media,) = message.blocks
+    assert isinstance(media, Media)
+    assert media.data is not None
+    return media.data
 
 
 class UnderSaver:

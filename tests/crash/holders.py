@@ -16,6 +16,7 @@ import anyio.to_thread
 
 from holdfast import HoldfastError, LeaseHeld, Session, Store, open_store
 from holdfast.clock import boot_s
+from holdfast.ids import SessionId
 from holdfast.store import presence
 from holdfast.store.driver import Append, Driver, Outcome
 from tests.stores import open_driver
@@ -23,7 +24,7 @@ from tests.stores import open_driver
 from .acks import Acks
 from .warm import Line, die_with_parent
 
-SESSION = "fought-over"
+SESSION = SessionId("fought-over")
 _CLONE_NEWPID = 0x20000000
 
 
@@ -225,6 +226,6 @@ def read_journal(line: Line, url: str) -> list[str]:
     """The journal's lines."""
     driver = open_driver(url)
     try:
-        return [data.decode() for data in driver.read(SESSION, 0, 10_000)]  # type: ignore[arg-type]
+        return [data.decode() for data in driver.read(SESSION, 0, 10_000)]
     finally:
         driver.close()

@@ -1,7 +1,7 @@
 """A process that dies at its n-th write or sync while it puts and removes blobs leaves no half of one."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -96,8 +96,8 @@ def find_problems(kind: str, folder: str) -> list[str]:
     return problems
 
 
-def last_acks(acks: object) -> dict[str, Ack]:
-    return {ack["digest"]: ack for ack in acks}  # type: ignore[attr-defined]
+def last_acks(acks: Iterable[Ack]) -> dict[str, Ack]:
+    return {ack["digest"]: ack for ack in acks}
 
 
 def find_leftovers(kind: str, folder: str) -> list[str]:

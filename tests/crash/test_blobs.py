@@ -114,9 +114,11 @@ def test_a_kill_between_blob_and_entry_leaves_no_entry_without_its_blob(
     trials = 8 if gallery == "session" else 4
     changes = _count(warm, scheme, gallery, quick_path)
     choose = random.Random(seed)
-    deaths = [(choose.randint(1, changes), choose.choice(("before", "half"))) for _ in range(trials)]
-    killed = _run(warm, scheme, gallery, quick_path, sorted(set(deaths)))  # type: ignore[arg-type]
-    assert killed > len(set(deaths)) // 2
+    deaths: set[tuple[int, faults.When]] = {
+        (choose.randint(1, changes), choose.choice(("before", "half"))) for _ in range(trials)
+    }
+    killed = _run(warm, scheme, gallery, quick_path, sorted(deaths))
+    assert killed > len(deaths) // 2
 
 
 @on_files

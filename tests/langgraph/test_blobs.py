@@ -31,6 +31,7 @@ from holdfast.adapters.langgraph.cutting import cut_bytes, cut_text, join_bytes,
 from holdfast.adapters.langgraph.elements import Elements
 from holdfast.content.lazy import Shared
 from holdfast.content.swapping import Swap
+from holdfast.ids import SessionId
 from holdfast.limits import INLINE_BYTES
 from holdfast.store.blobs.driver import DriverHome
 from holdfast.store.memory import MemoryDriver
@@ -348,7 +349,9 @@ async def test_an_upload_keeps_nobody_else_waiting(gated: tuple[MemoryDriver, Ga
             group.start_soon(write, "small", 1)
             await Writer(saver, "other").put(note="two")
             assert order == []
-            assert driver.find_tip("t.7c.").seq == 3  # type: ignore[arg-type, union-attr]
+            tip = driver.find_tip(SessionId("t.7c."))
+            assert tip is not None
+            assert tip.seq == 3
             go_on.set()
         assert sorted(order) == ["large", "small"]
         found = await HoldfastSaver(store).aget_tuple(config)

@@ -106,7 +106,7 @@ def _around(label: str, act: Callable[[], Any]) -> Any:
 
 def _watch_sessions() -> None:
     here: Any = Session
-    if hasattr(here.flush, "watched"):
+    if here.flush.__module__ == __name__:  # It is watched already.
         return
     real_record, real_flush = Session.record_all, Session.flush
 
@@ -120,5 +120,4 @@ def _watch_sessions() -> None:
         await real_flush(self)
         at("flushed")
 
-    flush.watched = True  # type: ignore[attr-defined]
     here.record_all, here.flush = record_all, flush

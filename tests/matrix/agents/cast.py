@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from holdfast import (
     Agent,
@@ -31,6 +31,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.asking import LAST_CALL
+from holdfast.plan import StepStatus
 
 from ..boundaries import at
 from ..scenarios import calls
@@ -91,9 +92,10 @@ class Everything:
 async def _plan(ctx: Ctx, what: str) -> str:
     """Move a step of the session's plan on."""
     at("plan: before")
-    id, _, status = what.partition("=")
+    id, _, wanted = what.partition("=")
+    status = convert(wanted, StepStatus)
     plan = ctx.session.plan or Plan(goal="get it done", steps=(PlanStep(id=id, what=f"do the {id}"),))
-    await ctx.session.set_plan(plan.update(id, status=status, evidence=f"seen {what}"))  # type: ignore[arg-type]
+    await ctx.session.set_plan(plan.update(id, status=status, evidence=f"seen {what}"))
     at("plan: after")
     return what
 
