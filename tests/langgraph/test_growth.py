@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 import holdfast
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver
 from holdfast.adapters.langgraph.elements import Elements
-from holdfast.adapters.langgraph.kept import Kept
+from holdfast.adapters.langgraph.kept import Kept, mark_of
 from holdfast.adapters.langgraph.saver import Check
 
 from .graphs import thread
@@ -194,6 +194,57 @@ async def test_values_that_are_read_are_nobody_elses(store: holdfast.Store) -> N
     second = await values_at(saver, thread())
     assert second["messages"][0].content == "hello"
     assert second["notes"] == {"a": [1]}
+
+
+# -- what was read in between -----------------------------------------------------------------------------
+
+
+def said(text: str) -> HumanMessage:
+    """Another message each time, of texts that are other objects."""
+    return HumanMessage("".join(list(text)), id="".join(["m-", text]))
+
+
+def keep(*items: Any) -> Kept:
+    """As a list of them is kept when it was written."""
+    kept = Kept(None)
+    for place, item in enumerate(items):
+        kept.add(item, mark_of(item), b"%d" % place, None)
+    return kept
+
+
+def test_equal_items_are_known_again_once_a_list_began_with_them() -> None:
+    """They take the place of those that were written; what is changed in them later is seen."""
+    written, read = [said("one"), said("two")], [said("one"), said("two")]
+    kept = keep(*written)
+    assert kept.find(0, read[0]) is None
+    assert kept.begins([*read, said("three")])
+    assert [kept.find(place, one) for place, one in enumerate(read)] == [b"0", b"1"]
+    assert kept.find(0, written[0]) is None
+    assert kept.begins(read)
+    read[1].content = "another"
+    assert not kept.begins(read)
+    assert kept.find(1, read[1]) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ([said("one"), said("two")], [said("one"), said("another")]),
+        ([said("one"), said("two")], [said("one")]),
+        ([said("one"), said("two")], [said("one"), AIMessage("two", id="m-two")]),
+        ([Doc(1, "text"), Doc(2, "text")], [Doc(1, "text"), Doc(2, "another")]),
+        ([Doc(1, "text"), Doc(2, "text")], [Doc(1, "text"), Doc(2, "text")]),
+    ],
+    ids=["another", "fewer", "another type", "calls itself equal", "may only call itself equal"],
+)
+def test_no_item_is_taken_for_another_when_a_list_begins_otherwise(
+    written: list[Any], read: list[Any]
+) -> None:
+    """Those that were written are still the ones that are known, even those that are equal."""
+    kept = keep(*written)
+    assert not kept.begins(read)
+    assert [kept.find(place, one) for place, one in enumerate(written)] == [b"0", b"1"]
+    assert [kept.find(place, one) for place, one in enumerate(read)] == [None] * len(read)
 
 
 # -- any value, any change --------------------------------------------------------------------------------
