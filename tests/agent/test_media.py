@@ -5,6 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
+from pydantic_ai.messages import (
+    BinaryContent,
+    ImageUrl,
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
 import holdfast
 from holdfast import Agent, Media, Message, Text, ToolResult, open_store
 from holdfast.messages import AnyMessage
@@ -83,6 +93,25 @@ async def test_a_model_that_wants_links_gets_links() -> None:
     assert [media.url for media in media_in(linked[2:])] == [link, link]
     asked = [message for message in model.prompts[-1].messages if isinstance(message, Message)]
     assert [media.url for media in media_in(asked[1:])] == [link, link]
+
+
+async def test_a_model_that_is_opened_with_links_is_sent_links() -> None:
+    """In the place of the bytes."""
+    sent: list[object] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        (asked,) = [
+            part for message in messages for part in message.parts if isinstance(part, UserPromptPart)
+        ]
+        sent.extend(asked.content)
+        return ModelResponse(parts=[TextPart("a cat")])
+
+    model = holdfast.open_model(FunctionModel(answer), links=True)
+    async with open_store("memory:", blob_urls=urls) as store:
+        await Agent(model).run(QUESTION, session="s", store=store)
+    (link,) = [part for part in sent if isinstance(part, ImageUrl)]
+    assert link.url == f"https://files.test/{DIGEST[:8]}"
+    assert not any(isinstance(part, BinaryContent) for part in sent)
 
 
 def _openai() -> dict[str, object]:

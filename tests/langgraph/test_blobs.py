@@ -78,6 +78,7 @@ async def collect(store: holdfast.Store) -> list[str]:
 
 async def test_equal_content_is_stored_once_wherever_it_stands(store: holdfast.Store) -> None:
     """In messages, in dicts, as bytes, in types of one's own, in two threads: one blob, and short lines."""
+    folded = {"x": {"y": [TEXT]}}
     values: dict[str, Any] = {
         "messages": [shown("a"), shown("b", "again"), linked("c"), AIMessage("nice", id="d")],
         "blocks": [{"type": "image", "data": TEXT}, {"url": f"data:image/png;base64,{TEXT}"}],
@@ -85,6 +86,7 @@ async def test_equal_content_is_stored_once_wherever_it_stands(store: holdfast.S
         "array": bytearray(IMAGE),
         "scan": Scan(1, IMAGE),
         "by number": {1: IMAGE},
+        "deep": {"rows": [{"cells": (TEXT, Scan(2, IMAGE))}, [AIMessage("", additional_kwargs=folded)]]},
     }
     saver = HoldfastSaver(store, allow=[Scan])
     for id in ("t", "other"):
@@ -179,7 +181,9 @@ async def test_content_that_is_encrypted_is_so_in_its_blob(store: holdfast.Store
     serde = EncryptedSerializer(Shifted(), JsonPlusSerializer())
     config = await Writer(HoldfastSaver(store, serde=serde)).put(messages=[shown("a")], text=TEXT)
     assert await journal_bytes(store) < 5000
-    for digest in await digests(store):
+    kept_as = await digests(store)
+    assert len(kept_as) == 2, "each value as a whole"
+    for digest in kept_as:
         async with store.open_blob(digest) as blob:
             kept = await blob.read()
         assert TEXT[:100].encode() not in kept

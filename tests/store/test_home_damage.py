@@ -1,6 +1,7 @@
 """What homes say of damage, and what is left of uploads that died."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from holdfast import BadInput, Corrupt, NewerFormat, StoreFailed, open_home
 from holdfast.limits import BLOB_PART_BYTES
+from holdfast.store.blobs.bucket import Version
 from holdfast.store.blobs.driver import DriverHome
 from holdfast.store.blobs.home import BlobContext, BlobHome
 from holdfast.store.blobs.objects import ObjectHome
@@ -220,6 +222,45 @@ def test_a_removal_that_died_is_finished_by_the_next_sweep(
     home.sweep(begun_before=LATER)
     assert KEY not in names_in(home)
     assert read(home, DATA) == (CONTEXTS[1], len(DATA), DATA)
+
+
+# -- object stores ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", ["s3", "azure"])
+def test_the_key_of_a_removed_blob_is_nobody_elses(
+    server: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """It comes back near it: a removal of the old object may still be on its way."""
+    home = request.getfixturevalue(server).open(tmp_path.name, lambda digest, context: "same")
+    put(home, DATA)
+    assert home.remove(DIGEST, put_before=LATER)
+    with pytest.raises(BadInput, match="'same'"):
+        put(home, b"other")
+    put(home, DATA)
+    assert re.fullmatch(r"same\.[0-9a-f]{8}", home.find_key(DIGEST))
+    assert read(home, DATA) == (CONTEXTS[1], len(DATA), DATA)
+
+
+@pytest.mark.parametrize("passed_over", ["If-None-Match", "If-Match"])
+def test_a_server_that_passes_over_conditions_is_refused(
+    passed_over: str, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the first put of all, which leaves nothing there."""
+    home = s3.open(tmp_path.name)
+    assert isinstance(home, ObjectHome)
+    replace = home._bucket.replace
+
+    def replace_carelessly(path: str, data: bytes, version: Version | None) -> Version | None:
+        if (version is None) == (passed_over == "If-None-Match"):
+            obstore.put(objects_of(home), path, data)
+            return Version('"replaced"', None)
+        return replace(path, data, version)
+
+    monkeypatch.setattr(home._bucket, "replace", replace_carelessly)
+    with pytest.raises(StoreFailed, match="does not heed If-None-Match and If-Match"):
+        put(home, DATA)
+    assert names_in(home) == set()
 
 
 # -- directories --------------------------------------------------------------------------------------

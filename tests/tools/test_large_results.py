@@ -104,6 +104,15 @@ async def test_a_result_that_is_too_long_is_kept_whole_and_shown_in_part(store_u
     assert rows.value == {"rows": LINES.splitlines()}
 
 
+@pytest.mark.parametrize("most", [len(LINES), len(LINES) - 1, None])
+async def test_how_long_is_too_long_can_be_said(most: int | None) -> None:
+    """Beyond so many characters; never, with None."""
+    async with open_store("memory:", result_chars=most) as store, store.session("s") as session:
+        result = await Registry(TOOLS).dispatch("log", {}, call_id="c", session=session)
+        assert (result.content == LINES) == (most != len(LINES) - 1)
+        assert result.value == LINES
+
+
 async def test_a_model_reads_on(store_url: str | Driver) -> None:
     """In pages, or the lines that hold a text; only what its own session refers to."""
     registry = Registry(TOOLS)
