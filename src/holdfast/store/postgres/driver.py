@@ -111,8 +111,12 @@ class PostgresDriver:
         return self._db.again(Commit(self._sql, batch).run) if batch else []
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-        query = "SELECT line FROM $schema.entries WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"
-        return [row[0].encode() for row in self._look(query, [session, after, limit])]
+        # As bytes: a text would be decoded here, to be encoded again.
+        query = """
+            SELECT convert_to(line, 'UTF8') FROM $schema.entries
+            WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s
+        """
+        return [line for (line,) in self._look(query, [session, after, limit])]
 
     def find_tip(self, session: SessionId) -> Tip | None:
         rows = self._look(f"{TIP} WHERE session = %s", [session])
