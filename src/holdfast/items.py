@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr, replace
 
 from .content.lazy import NOWHERE, Place, has_marks, read_foreign, read_own
 from .content.linking import read_all, with_urls
+from .limits import READ_AHEAD
 from .messages import (
     OWN,
     AnyMessage,
@@ -67,21 +68,25 @@ class Item(Struct, gc=False):
         if content is None:
             message = Message(role=self.role, blocks=(Text("[erased]"),), id=id, at=self.at, metadata=_ERASED)
         elif self.format == OWN:
-            message = self._read_own(_undecoded(content))
-            # It was made this moment and nobody else has it: filling it in beats copying it.
-            if message.id is None:
-                force_setattr(message, "id", id)
-            if message.at is None:
-                force_setattr(message, "at", self.at)
+            return self._keep(self._read_own(_undecoded(content)))
         else:
             message = self._read_foreign(_undecoded(content), id)
+        self.content = message
+        return message
+
+    def _keep(self, message: Message) -> Message:
+        # It was made this moment and nobody else has it: filling it in beats copying it.
+        if message.id is None:
+            force_setattr(message, "id", f"m{self.seq}")
+        if message.at is None:
+            force_setattr(message, "at", self.at)
         self.content = message
         return message
 
     def _read_own(self, content: Raw) -> Message:
         if not has_marks(content):
             return decode_message(content)
-        self.stored = content
+        self.stored = content.copy()  # Or else all lines that were read with it stay in memory.
         return read_own(content, self.place.at(self.seq))
 
     def _read_foreign(self, content: Raw, id: str) -> ForeignMessage:
@@ -90,7 +95,7 @@ class Item(Struct, gc=False):
         )
         if not has_marks(content):
             return replace(message, data=msgspec.json.decode(content))
-        self.stored = content
+        self.stored = content.copy()  # Or else all lines that were read with it stay in memory.
         return read_foreign(content, message, self.place.at(self.seq))
 
 
@@ -100,6 +105,24 @@ def _undecoded(content: object) -> Raw:
 
 
 _ERASED: dict[str, Json] = {"erased": True}
+_decode_all = msgspec.json.Decoder(list[Message]).decode
+
+
+def _read_ahead(items: Sequence[Item]) -> None:
+    """Decode the messages of all of these at once, which is half the work, if they are plain ones of ours.
+
+    What cannot be decoded so is left to `Item.read`, which knows what to do about it.
+    """
+    waiting = [item for item in items if item.content.__class__ is Raw and item.format == OWN]
+    data = b"[%b]" % b",".join([_undecoded(item.content) for item in waiting])
+    if has_marks(data):
+        return
+    try:
+        messages = _decode_all(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    for item, message in zip(waiting, messages, strict=True):
+        item._keep(message)
 
 
 class Messages(Sequence[AnyMessage]):
@@ -112,7 +135,10 @@ class Messages(Sequence[AnyMessage]):
         return len(self._items)
 
     def __iter__(self) -> Iterator[AnyMessage]:
-        return (item.read() for item in self._items)
+        for place, item in enumerate(self._items):
+            if place % READ_AHEAD == 0:
+                _read_ahead(self._items[place : place + READ_AHEAD])
+            yield item.read()
 
     @overload
     def __getitem__(self, index: int) -> AnyMessage: ...
@@ -120,7 +146,7 @@ class Messages(Sequence[AnyMessage]):
     def __getitem__(self, index: slice) -> Sequence[AnyMessage]: ...
     def __getitem__(self, index: int | slice) -> AnyMessage | Sequence[AnyMessage]:
         if isinstance(index, slice):
-            return [item.read() for item in self._items[index]]
+            return list(Messages(self._items[index]))
         return self._items[index].read()
 
     def __repr__(self) -> str:

@@ -27,6 +27,10 @@ LINE_BYTES_MAX = 256 << 20
 READ_LINES = 1024
 """Lines fetched by one read, so that a long journal is never in memory twice."""
 
+READ_AHEAD = 64
+"""Messages decoded at once by who walks a transcript. Enough that calls no longer count, few enough that who
+stops after the first one hardly notices."""
+
 PAGE_ROWS = 256
 """Sessions or runs fetched by one listing query."""
 

@@ -102,7 +102,7 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """The text blocks, joined."""
-        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+        return "".join([block.text for block in self.blocks if isinstance(block, Text)])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
