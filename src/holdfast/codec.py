@@ -19,17 +19,19 @@ import os
 from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
 from binascii import b2a_base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
-from typing import Final
+from itertools import chain
+from typing import Annotated, Any, Final, Protocol, Union, overload
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from .entries import KIND_OF, KINDS, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
 from .errors import BadInput, Corrupt, NewerFormat
-from .limits import LINE_BYTES_MAX
+from .limits import LINE_BYTES_MAX, OPEN_LINES
 
 VERSION: Final = 1
 """Of the line's form. A reader refuses lines of a higher version."""
@@ -265,6 +267,110 @@ def open_line(line: Line, where: str) -> Entry:
         content=None if line.content is UNSET else line.content,
         erased=bool(line.erased),
     )
+
+
+class Lines(Sequence[bytes]):
+    """Lines in one piece, with newlines between them: taken apart only when somebody looks at one."""
+
+    def __init__(self, joined: bytes, count: int) -> None:
+        self.joined, self._count = joined, count
+
+    @cached_property
+    def _apart(self) -> list[bytes]:
+        return self.joined.split(b"\n")
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._apart)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        return self._apart[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._apart == list(other) if isinstance(other, Sequence) else NotImplemented
+
+
+class Opened(Protocol):
+    """What an opened line says, be it an `Entry` or one of those that an `Opener` gives."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def at(self) -> datetime: ...
+    @property
+    def body(self) -> Body | Raw: ...
+    @property
+    def content(self) -> Raw | None: ...
+
+
+# No class statement: each of the many classes made of it would look up the names of its types anew.
+_EveryLine = msgspec.defstruct(
+    "_EveryLine",
+    [
+        ("v", Annotated[int, Meta(le=VERSION)]),
+        ("seq", int),
+        ("at", datetime),
+        ("run", str | None, None),
+        ("step", int, 0),
+        ("must", bool, False),
+        ("salt", str, ""),
+        ("body_salt", str, ""),
+        ("erased", str, ""),
+        ("sum", str),
+    ],
+    kw_only=True,
+    gc=False,
+)
+
+
+def line_type(kinds: Collection[str]) -> Any:
+    """The type of a `Line` whose body is decoded, too, if it is of one of these kinds."""
+    lines = [
+        msgspec.defstruct(
+            "Line",
+            [("body", body if kind in kinds else Raw), ("content", Raw, None)],
+            bases=(_EveryLine,),
+            tag_field="kind",
+            tag=kind,
+            kw_only=True,
+            gc=False,
+        )
+        for kind, body in KINDS.items()
+    ]
+    return Union[tuple(lines)]  # noqa: UP007
+
+
+class Opener:
+    """Opens many lines at once, for those who need only some kinds of them."""
+
+    def __init__(self, kinds: Collection[str], decoder: msgspec.json.Decoder[Any]) -> None:
+        """`decoder` is one for the `line_type` of these kinds."""
+        self._kinds, self._decode = frozenset(kinds), decoder.decode_lines
+
+    def open(self, lines: Sequence[bytes], where: str) -> Iterable[Opened]:
+        """What `parse` and `open_line` make of these lines, in order. Those of other kinds may be among it,
+        with their bodies as they are stored."""
+        if isinstance(lines, Lines):
+            return self._open(lines.joined, lines, where)
+        batches = (lines[at : at + OPEN_LINES] for at in range(0, len(lines), OPEN_LINES))
+        return chain.from_iterable(self._open(b"\n".join(batch), batch, where) for batch in batches)
+
+    def _open(self, joined: bytes, lines: Sequence[bytes], where: str) -> Sequence[Opened]:
+        try:
+            opened: list[Opened] = self._decode(joined)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            opened = []
+        if len(opened) == len(lines):
+            return opened
+        # A kind or a value of a newer version, or damage: one by one, to see which line it is.
+        parsed = (parse(line, where) for line in lines)
+        return [open_line(line, where) for line in parsed if line.kind in self._kinds]
 
 
 class Chain:

@@ -20,7 +20,6 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from .budget import BudgetState, Reservation
-from .codec import Line
 from .content.lazy import BlobSource, Place, has_marks
 from .content.swapping import put_back
 from .effects import LEDGER, Effect, Repeats
@@ -335,9 +334,9 @@ class SessionState:
         state.keyframe_seq = frame.seq
         return state
 
-    def load_transcript(self, spans: Iterable[Span], lines: Iterable[Line], where: str) -> None:
-        """Fold what the lines of these spans say, and nothing else of them."""
-        self.transcript_fold.load(spans, lines, where)
+    def load_transcript(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
+        """Fold what the lines of these spans say, and nothing else of them. They come in pages."""
+        self.transcript_fold.load(spans, pages, where)
 
 
 def read_keyframe(data: bytes | None) -> Keyframe | None:

@@ -27,6 +27,10 @@ LINE_BYTES_MAX = 256 << 20
 READ_LINES = 1024
 """Lines fetched by one read, so that a long journal is never in memory twice."""
 
+OPEN_LINES = 128
+"""Lines decoded at once when a session is opened. Enough that calls no longer count, few enough that they
+stay in the processor's cache meanwhile."""
+
 READ_AHEAD = 64
 """Messages decoded at once by who walks a transcript. Enough that calls no longer count, few enough that who
 stops after the first one hardly notices."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
-from .codec import Line, open_line
+from .codec import Opened, Opener, line_type
 from .content.lazy import (
     NOWHERE,
     Place,
@@ -20,7 +21,6 @@ from .content.lazy import (
 from .entries import (
     KIND_OF,
     ApprovalRefused,
-    Body,
     CallRef,
     CheckpointTaken,
     Entry,
@@ -151,20 +151,15 @@ class Transcript:
                         found[index] = said.get(part.call_id) or ToolResult(call_id=part.call_id)
         return found
 
-    def load(self, spans: Iterable[Span], lines: Iterable[Line], where: str) -> None:
+    def load(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
         """Begin with the lines of these spans; those that do not speak are not even decoded."""
         self._live, self._seen = Spans(spans), Spans(spans)
-        step_end = KIND_OF[CheckpointTaken]
-        for line in lines:
-            if line.kind == step_end:
-                event: _Event | None = _STEP_END
-            elif line.kind in SPEAKING:
-                event = _event_of(open_line(line, where), self._place)
-            else:
-                continue
-            if event is not None:
-                self._events[line.seq] = event
-                self._play(event)
+        for page in pages:
+            for line in _OPENER.open(page, where):
+                event = _event_of(line, self._place)
+                if event is not None:
+                    self._events[line.seq] = event
+                    self._play(event)
 
     def learn(self, other: Transcript) -> None:
         """Remember what the other one has read, so that going back to it misses nothing."""
@@ -269,52 +264,52 @@ class Transcript:
             self._pair_again()
 
 
-def _event_of(entry: Entry, place: Place) -> _Event | None:
+def _event_of(entry: Opened, place: Place) -> _Event | None:
     """What the entry says, or None if it does not speak."""
     reader = _READERS.get(entry.body.__class__)
     return None if reader is None else reader(entry, entry.body, place)
 
 
-def _added(entry: Entry, body: MessageAdded, place: Place) -> Item:
+def _added(entry: Opened, body: MessageAdded, place: Place) -> Item:
     return Item(
         entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, body.inbox, place
     )
 
 
-def _replied(entry: Entry, body: ModelReplied, place: Place) -> Item:
+def _replied(entry: Opened, body: ModelReplied, place: Place) -> Item:
     return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, None, place)
 
 
-def _completed(entry: Entry, body: ToolCompleted, place: Place) -> _Result | None:
+def _completed(entry: Opened, body: ToolCompleted, place: Place) -> _Result | None:
     return _result(entry, body.call, False, place, body.replay_of)
 
 
-def _ran(entry: Entry, body: ToolRan, place: Place) -> _Result | None:
+def _ran(entry: Opened, body: ToolRan, place: Place) -> _Result | None:
     return _result(entry, body.call, False, place)
 
 
-def _refused(entry: Entry, body: ToolRefused | ApprovalRefused, place: Place) -> _Result | None:
+def _refused(entry: Opened, body: ToolRefused | ApprovalRefused, place: Place) -> _Result | None:
     return _result(entry, body.call, True, place)
 
 
-def _failed(entry: Entry, body: ToolFailed, place: Place) -> _Result | None:
+def _failed(entry: Opened, body: ToolFailed, place: Place) -> _Result | None:
     return _result(entry, body.call, True, place) if body.final else None
 
 
-def _doubted(entry: Entry, body: ToolInDoubt, place: Place) -> _Result | None:
+def _doubted(entry: Opened, body: ToolInDoubt, place: Place) -> _Result | None:
     return _result(entry, body.call, True, place) if body.told else None
 
 
-def _settled(entry: Entry, body: ToolSettled, place: Place) -> _Result | None:
+def _settled(entry: Opened, body: ToolSettled, place: Place) -> _Result | None:
     return _result(entry, body.call, body.verdict != "landed", place) if body.told else None
 
 
-def _compacted(entry: Entry, body: TranscriptCompacted, place: Place) -> _Compacted:
+def _compacted(entry: Opened, body: TranscriptCompacted, place: Place) -> _Compacted:
     # In the place of the last message that it replaces: items stay in the order of their entries.
     return _Compacted(body.span, Item(body.span.last, entry.at, "user", (), entry.content, place=place))
 
 
-_READERS: dict[type[Body], Callable[[Entry, Any, Place], _Event | None]] = {
+_READERS: dict[type, Callable[[Opened, Any, Place], _Event | None]] = {
     MessageAdded: _added,
     ModelReplied: _replied,
     ModelRequested: lambda entry, body, place: _REQUEST,
@@ -330,12 +325,13 @@ _READERS: dict[type[Body], Callable[[Entry, Any, Place], _Event | None]] = {
     InboxTaken: lambda entry, body, place: _Taken(body.number),
     TranscriptCompacted: _compacted,
 }
-SPEAKING = frozenset(KIND_OF[body] for body in _READERS)
-"""Kinds that the transcript needs to see. All others can be skipped when only it is wanted."""
+_SPEAKING = frozenset(KIND_OF[body] for body in _READERS)
+"""Kinds that the transcript needs to see. The bodies of all others are not decoded when only it is wanted."""
+_OPENER = Opener(_SPEAKING, msgspec.json.Decoder(line_type(_SPEAKING)))
 
 
 def _result(
-    entry: Entry, call: CallRef, is_error: bool, place: Place, replay_of: str | None = None
+    entry: Opened, call: CallRef, is_error: bool, place: Place, replay_of: str | None = None
 ) -> _Result | None:
     if call.reply is None:
         return None  # A bare dispatch lives in the ledger alone.

@@ -60,7 +60,8 @@ class Pairing:
         place = self._count
         self._count += 1
         if not parts:
-            self._abandon()
+            if self.open:
+                self._abandon()
             return
         fresh = False
         for part in parts:

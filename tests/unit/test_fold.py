@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import SessionState
-from holdfast.codec import Chain, open_line, parse
+from holdfast.codec import Chain, open_line
 from holdfast.entries import InboxCancel, InboxMessage, InboxTaken, SessionClosed, UnknownBody
 from holdfast.fold import FOLD_VERSION, read_keyframe
 from tests.unit import handmade
@@ -63,12 +63,8 @@ def test_folding_a_part_writing_it_down_and_folding_the_rest_is_folding_all(plot
         assert (frame.seq, frame.sum) == (sealed.entry.seq, sealed.sum)
         resumed = SessionState.from_keyframe(frame)
         assert resumed is not None
-        lines = [
-            parse(one.line, "the script")
-            for span in frame.spans
-            for one in script.sealed[span.first - 1 : span.last]
-        ]
-        resumed.load_transcript(frame.spans, lines, "the script")
+        pages = [[one.line for one in script.sealed[span.first - 1 : span.last]] for span in frame.spans]
+        resumed.load_transcript(frame.spans, pages, "the script")
         assert picture(resumed) == picture(state)
         for rest in script.sealed[place:]:
             resumed.apply(rest.entry, rest.sum)

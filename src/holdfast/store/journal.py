@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ..codec import GENESIS, Chain, Line, open_line, parse
@@ -81,6 +81,9 @@ class Journal:
 
     def lines(self, after: int = 0, until: int | None = None) -> Iterator[bytes]:
         """The lines with `after` < seq <= `until`, in order."""
+        return chain.from_iterable(self._pages(after, until))
+
+    def _pages(self, after: int, until: int | None) -> Iterator[Sequence[bytes]]:
         for segment in self.segments:
             last = segment.last if until is None else min(until, segment.last or until)
             while last is None or after < last:
@@ -88,7 +91,7 @@ class Journal:
                     break
                 limit = READ_LINES if last is None else min(READ_LINES, last - after)
                 found = self._driver.read(segment.name, max(after, segment.first - 1), limit)
-                yield from found
+                yield found
                 after = max(after, segment.first - 1) + len(found)
                 if len(found) < limit:
                     break
@@ -125,7 +128,7 @@ class Journal:
         state = SessionState.from_keyframe(frame, self._blobs)
         if state is None:
             return None
-        state.load_transcript(spans, self._lines_of(spans), self.where)
+        state.load_transcript(spans, self._pages_of(spans), self.where)
         self._fold_tail(state, Chain(self.where, frame.seq, frame.sum), tail)
         return state if state.transcript_fold.complete else None
 
@@ -145,10 +148,9 @@ class Journal:
                 return self.fold().overview()
             wanted *= 4
 
-    def _lines_of(self, spans: Iterable[Span]) -> Iterator[Line]:
+    def _pages_of(self, spans: Iterable[Span]) -> Iterator[Sequence[bytes]]:
         for span in spans:
-            for data in self.lines(span.first - 1, span.last):
-                yield parse(data, self.where)
+            yield from self._pages(span.first - 1, span.last)
 
     def _fold_tail(self, state: SessionState, chain: Chain, lines: Iterable[bytes]) -> None:
         for data in lines:

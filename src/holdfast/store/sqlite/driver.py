@@ -12,6 +12,7 @@ import apsw
 import msgspec
 
 from ...clock import utc_now
+from ...codec import Lines
 from ...errors import NotFound
 from ...head import Head
 from ...ids import HolderId, SessionId
@@ -77,13 +78,13 @@ class SqliteDriver:
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
         # One row with all lines: no line holds a newline.
         query = """
-            SELECT CAST(group_concat(line, char(10)) AS BLOB) FROM (
+            SELECT CAST(group_concat(line, char(10)) AS BLOB), count(*) FROM (
                 SELECT line FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?
             )
         """
         with self._db.reading() as db:
-            joined = db.execute(query, (session, after, limit)).get
-        return joined.split(b"\n") if joined else []
+            joined, count = db.execute(query, (session, after, limit)).get
+        return Lines(joined, count) if count else []
 
     def find_tip(self, session: SessionId) -> Tip | None:
         with self._db.reading() as db:
