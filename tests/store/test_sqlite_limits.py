@@ -1,0 +1,63 @@
+"""SQLite takes up to a gigabyte as one value: here less, so that a test reaches it."""
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast import StoreFailed
+from holdfast.ids import SessionId
+from holdfast.store.sqlite import SqliteDriver
+from holdfast.store.sqlite.connections import Connections
+from holdfast.testing.conformance.author import Author, read_all, say
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How much connections take from now on."""
+    taken = 30_000
+    open_wide = Connections._open
+
+    def open_narrow(self: Connections, *, create: bool = False) -> apsw.Connection:
+        db = open_wide(self, create=create)
+        db.limit(apsw.SQLITE_LIMIT_LENGTH, taken)
+        return db
+
+    monkeypatch.setattr(Connections, "_open", open_narrow)
+    return taken
+
+
+async def test_a_session_of_large_lines_can_be_opened(tmp_path: Path, narrow: int) -> None:
+    """However much a page of them comes to."""
+    texts = [f"{number}{'x' * (narrow // 7)}" for number in range(50)]
+    async with holdfast.open_store(tmp_path / "agents.db") as store:
+        async with store.session("a") as session:
+            for text in texts:
+                await session.add(text)
+        async with store.session("a") as session:
+            assert [message.text for message in session.transcript] == texts
+
+
+def test_every_line_is_read_once_and_in_order(tmp_path: Path, narrow: int) -> None:
+    """Also where the end of the journal is in the middle of a page."""
+    driver = SqliteDriver(tmp_path / "agents.db")
+    author = Author("a")
+    lines = list(author.begin(driver).lines)
+    for number in range(37):
+        lines += author.commit(driver, say(f"{number}{'x' * (narrow // 7)}")).lines
+    assert read_all(driver, "a") == lines
+    assert list(driver.read(SessionId("a"), 3, 20)) == lines[3:23]
+    driver.close()
+
+
+def test_a_line_that_is_too_large_by_itself_is_an_error(tmp_path: Path, narrow: int) -> None:
+    """Not an endless search."""
+    driver = SqliteDriver(tmp_path / "agents.db")
+    Author("a").begin(driver, say("x" * (narrow * 2 // 3)))
+    driver._db._writer.limit(apsw.SQLITE_LIMIT_LENGTH, narrow // 2)
+    for db in driver._db._idle:
+        db.limit(apsw.SQLITE_LIMIT_LENGTH, narrow // 2)
+    with pytest.raises(StoreFailed, match="too big"):
+        driver.read(SessionId("a"), 0, 100)
+    driver.close()
