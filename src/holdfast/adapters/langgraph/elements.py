@@ -74,13 +74,13 @@ class Elements(ElementReader):
         self._swap = Swap(inline_bytes)
         self._trust_objects = trust_objects
         self.next = 0
-        self.bytes = 0
         self._numbers: dict[bytes, int] = {}
         self._fresh: list[bytes] = []
 
     def clear(self) -> None:
         """All elements so far are gone; numbers go on."""
         self.raw.clear()
+        self._molds.clear()
         self._numbers.clear()
         self.bytes = 0
         self.has_blobs = False

@@ -17,6 +17,7 @@ _HONEST = frozenset({object.__eq__, BaseModel.__eq__})
 """Comparisons of which it is known what they compare."""
 _FIXED = frozenset({str, int, float, bool, type(None), bytes, complex, frozenset, range})
 """Types whose objects cannot change."""
+_UNMARKED = _FIXED | CONTAINERS
 
 
 class Kept:
@@ -47,11 +48,25 @@ class Kept:
         self.plain = self.plain and mark.__class__ is dict
         if self.plain:
             self.honest = self.honest and item.__class__.__eq__ in _HONEST
-            place = len(self.items)
-            self.exact += [(place, name, one) for name, one in mark.items() if not _is_honest(one)]
+            self.exact += _find_exact(len(self.items), mark)
         self.items.append(item)
         self.marks.append(mark)
         self.nodes.append(node)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is a list of which each item can be made again by itself."""
+        return self.plain and self.keys is None and self.number is not None and not self.numbers
+
+    def fill(self, items: list[Any], nodes: list[bytes]) -> None:
+        """All that is in it at once: what `add` does for one after another."""
+        self.items, self.nodes = items, nodes
+        self.marks = [*map(mark_of, items)]
+        self.plain = all(mark.__class__ is dict for mark in self.marks)
+        if self.plain:
+            classes: set[Any] = set(map(type, items))
+            self.honest = all(cls.__eq__ in _HONEST for cls in classes)
+            self.exact = [one for place, mark in enumerate(self.marks) for one in _find_exact(place, mark)]
 
     def begins(self, value: Sequence[Any]) -> bool:
         """Whether a list begins with all of these items, none of them changed."""
@@ -85,7 +100,7 @@ class Kept:
 
 def mark_of(item: Any) -> Any:
     """What shows later whether the object was changed: what its fields hold, each as an object."""
-    if item.__class__ in _FIXED:
+    if item.__class__ in _UNMARKED:
         return None
     fields = getattr(item, "__dict__", None)
     if fields is not None:
@@ -95,9 +110,13 @@ def mark_of(item: Any) -> Any:
     return tuple(getattr(item, name, None) for name in _slots(item.__class__))
 
 
-def _is_honest(one: Any) -> bool:
-    """Whether what is equal to it is written in the same way."""
-    return one is None or one.__class__ is str or (one.__class__ in CONTAINERS and not one)
+def _find_exact(place: int, mark: dict[str, Any]) -> list[tuple[int, str, Any]]:
+    """The fields of an item that something else can be equal to which is written in another way."""
+    return [
+        (place, name, one)
+        for name, one in mark.items()
+        if one is not None and one.__class__ is not str and not (one.__class__ in CONTAINERS and not one)
+    ]
 
 
 def _slots(cls: type) -> Iterator[str]:

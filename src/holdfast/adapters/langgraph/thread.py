@@ -290,7 +290,7 @@ class Thread:
         nodes = self.values.read_map(record.channels)
         values: dict[str, Any] = {}
         for channel, node in nodes.items():
-            value, kept = self.values.read(node, keep=keep)
+            value, kept = self.values.read(node, keep=keep, last=self._kept.get(channel))
             values[channel] = value
             if keep:
                 self._kept[channel] = kept
