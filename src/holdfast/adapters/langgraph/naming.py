@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -29,12 +30,17 @@ class Place(Struct, frozen=True):
     @property
     def session(self) -> SessionId:
         """The session that keeps it."""
-        prefix = thread_prefix(self.thread)
-        name = f"{prefix}{escape_id(self.ns)}" if self.ns else prefix
-        return SessionId(name if len(name) <= _ID_CHARS else f"{prefix}{escape_id(_digest(self.ns))}")
+        return _name(self.thread, self.ns)
 
     def __str__(self) -> str:
         return f"thread {self.thread!r}" + (f", namespace {self.ns!r}" if self.ns else "")
+
+
+@lru_cache(maxsize=1024)
+def _name(thread: str, ns: str) -> SessionId:
+    prefix = thread_prefix(thread)
+    name = f"{prefix}{escape_id(ns)}" if ns else prefix
+    return SessionId(name if len(name) <= _ID_CHARS else f"{prefix}{escape_id(_digest(ns))}")
 
 
 def thread_prefix(thread: str) -> str:
