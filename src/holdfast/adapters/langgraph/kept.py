@@ -80,8 +80,9 @@ class Kept:
                 return False
             # One comparison for all: item by item it would cost more than the rest of a `put`. It takes equal
             # for the same, so it is not enough for objects that may call themselves equal and are not.
-            exact = all(vars(start[place]).get(name) is one for place, name, one in self.exact)
-            if not exact or list(map(_get_dict, start)) != self.marks:
+            fields = list(map(_get_dict, start))
+            exact = all(fields[place].get(name) is one for place, name, one in self.exact)
+            if not exact or fields != self.marks:
                 return False
             if count and start[0] is not self.items[0]:
                 # Equal, not the same: somebody read the thread meanwhile. These will come again, and
