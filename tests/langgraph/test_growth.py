@@ -184,6 +184,20 @@ async def test_a_change_inside_of_a_field_is_seen_by_bytes_only(store: holdfast.
         assert found.tags == seen
 
 
+async def test_an_attribute_that_no_class_declares_is_seen_by_bytes_only(store: holdfast.Store) -> None:
+    """pydantic keeps it apart from the fields."""
+    seen_by: dict[Check, dict[str, str]] = {"objects": {}, "bytes": {"mood": "new"}}
+    for check, seen in seen_by.items():
+        saver = HoldfastSaver(store, check=check)
+        writer = Writer(saver, check)
+        message = HumanMessage("hello", id="h")
+        await writer.put(messages=[message])
+        setattr(message, "mood", "new")  # noqa: B010
+        await writer.put(messages=[message])
+        [found] = (await values_at(saver, thread(check)))["messages"]
+        assert (found.model_extra or {}) == seen
+
+
 async def test_values_that_are_read_are_nobody_elses(store: holdfast.Store) -> None:
     """Changing what was read changes neither the store nor what the next reader gets."""
     saver = HoldfastSaver(store)
