@@ -89,6 +89,64 @@ def test_a_commit_never_reads_all_sessions(schema: str) -> None:
 _COUNTS = "FROM pg_stat_user_tables WHERE schemaname = current_schema()"
 
 
+def test_a_schema_can_be_renamed(schema: str) -> None:
+    """What is in it goes along, and another store may take the old name."""
+    first = PostgresDriver(server_url(schema))
+    author = Author("a")
+    author.begin(first)
+    first.close()
+    with connect() as connection:
+        names = sql.Identifier(schema), sql.Identifier(f"{schema}_2")
+        connection.execute(sql.SQL("ALTER SCHEMA {} RENAME TO {}").format(*names))
+    try:
+        other, renamed = PostgresDriver(server_url(schema)), PostgresDriver(server_url(f"{schema}_2"))
+        author.commit(renamed, say("hello"))
+        Author("b").begin(renamed)
+        assert len(read_all(renamed, "a")) == 2
+        assert other.find_tip(SessionId("b")) is None
+        other.close()
+        renamed.close()
+    finally:
+        drop([f"{schema}_2"])
+
+
+def test_temporary_tables_of_the_application_are_not_ours(pool: ConnectionPool[Any], schema: str) -> None:
+    """Whatever they are called."""
+    driver = PostgresDriver(pool, schema=schema)
+    with pool.connection() as connection:
+        connection.execute("CREATE TEMPORARY TABLE entries (mine text)")
+        connection.execute("CREATE TEMPORARY TABLE sessions (mine text)")
+    author = Author("a")
+    author.begin(driver)
+    author.commit(driver, say("hello"))
+    assert len(read_all(driver, "a")) == 2
+    with pool.connection() as connection:
+        assert connection.execute("SELECT count(*) FROM pg_temp.entries").fetchone() == (0,)
+    driver.close()
+
+
+def test_a_claim_that_came_meanwhile_stays(driver: PostgresDriver, schema: str) -> None:
+    """Who frees what nobody has frees nothing, even if somebody claims it while the commit waits."""
+    author = Author("a")
+    author.begin(driver)
+    item = author.write(say("hello"), claims=[ClaimChange(key="k", expect=None, record=None)])
+    with connect() as blocker, ThreadPoolExecutor(1) as threads:
+        query = sql.SQL("SELECT 1 FROM {} FOR UPDATE").format(sql.Identifier(schema, "sessions"))
+        with blocker.transaction():
+            blocker.execute(query)
+            waiting = threads.submit(driver.commit, [item])
+            while rows(schema, _WAITING) == [(0,)]:
+                time.sleep(0.01)
+            assert driver.claim(ClaimChange(key="k", expect=None, record="theirs")) == Done(0)
+        assert waiting.result() == [Done(0)]
+    assert driver.find_claim("k") == "theirs"
+
+
+_WAITING = (
+    "SELECT count(*)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%append%'"
+)
+
+
 def test_who_only_reads_makes_no_schema(schema: str) -> None:
     """A store that is not there is an error, and stays not there."""
     with pytest.raises(NotFound, match=schema):
@@ -96,7 +154,7 @@ def test_who_only_reads_makes_no_schema(schema: str) -> None:
     assert rows("public", f"SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'") == []
 
 
-@pytest.mark.parametrize("name", ["agents", 'odd "name"; --', "Größe", "x" * 63])
+@pytest.mark.parametrize("name", ["agents", "100 %s", "a$body$b", 'odd "name"; --', "Größe", "x" * 63])
 def test_a_schema_may_have_any_name(postgres: str, name: str) -> None:
     """In the URL or beside it."""
     try:
@@ -212,6 +270,10 @@ def test_a_role_with_only_data_rights_can_use_a_migrated_schema(server: Postgres
         assert driver.delete(author.session, author.sum) == Done(1)
         assert driver.delete(fork.session, fork.sum) == Done(0)
         assert list(driver.list_runs(None, None, 10)) == []
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA shared FROM PUBLIC")
+        with pytest.raises(StoreFailed, match=r"function append.*EXECUTE on its functions"):
+            driver.commit([Author("c").opening()])
     finally:
         driver.close()
 

@@ -45,7 +45,7 @@ class Commit:
             if not waiting:
                 continue
             items = [self._batch[place] for place in waiting.values()]
-            values = _columns(items)
+            values = {"path": self._sql.path, **_columns(items)}
             for session, posted in self._sql.rows(connection, _call(tuple(values)), values):
                 self._outcomes[waiting.pop(SessionId(session))] = Done(posted)
             if waiting:

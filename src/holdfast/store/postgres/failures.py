@@ -44,8 +44,8 @@ def _translate(error: psycopg.Error, shown: str, schema: str) -> HoldfastError |
         return StoreFailed(f"{shown}: the server's disk is full; free some space and try again")
     if state == "42501":
         return StoreFailed(
-            f"{shown}: {why}. Grant the role USAGE on schema {schema!r}, and SELECT, INSERT, UPDATE and "
-            "DELETE on its tables; making or upgrading the schema takes CREATE, once"
+            f"{shown}: {why}. Grant the role USAGE on schema {schema!r}, SELECT, INSERT, UPDATE and DELETE "
+            "on its tables, and EXECUTE on its functions; making or upgrading the schema takes CREATE, once"
         )
     if state in ("55P03", "57014"):
         return StoreBusy(f"{shown}: the server gave up waiting: {why}")

@@ -67,9 +67,8 @@ def _migrate(connection: Connection, db: Connections) -> tuple[str, int]:
             return id, version
         try:
             for script in scripts[version:]:
-                named = script.replace("$schema", sql.Identifier(db.schema).as_string(connection))
                 # In bytes: `%` is no placeholder in them.
-                connection.execute(named.encode(), prepare=False)
+                connection.execute(script.encode(), prepare=False)
         except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateFunction) as error:
             raise BadUrl(
                 f"schema {db.schema!r} of {db.shown} is not ours alone: {error.diag.message_primary}; "

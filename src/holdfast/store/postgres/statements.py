@@ -24,8 +24,12 @@ class Statements:
     """Fills in `$schema`, and runs statements without leaving anything behind on the connection."""
 
     def __init__(self, schema: str) -> None:
-        self._schema = sql.Identifier(schema).as_string(None)
+        name = sql.Identifier(schema).as_string(None)
+        self._schema = name.replace("%", "%%")
         self._known: dict[str, bytes] = {}
+        # Temporary tables of others come last: they would come first if they were not named.
+        self.path = f"{name}, pg_temp"
+        """Where a function looks for tables."""
 
     def fill(self, statement: str) -> bytes:
         """The statement as it is sent."""

@@ -1,8 +1,10 @@
 -- A commit: moves the heads that are where they should be, and writes what belongs to them. A session that has
 -- not landed wrote nothing. Arrays that belong together have one element for each session, line, keyframe or
 -- claim. It is a function because the server then plans its statements once for each connection, whatever pooler
--- stands before it; settings keep these plans right for tables of any size.
+-- stands before it; settings keep these plans right for tables of any size. It is told its own schema, and not
+-- made for one: schemas can be renamed.
 CREATE FUNCTION append(
+    p_path text,
     p_session text[], p_after text[], p_seq bigint[], p_sum text[], p_status text[], p_parent text[],
     p_open_run text[], p_in_doubt bigint[], p_labels text[], p_holder text[], p_due text[], p_agent text[],
     p_head text[],
@@ -28,6 +30,7 @@ DECLARE
     posts bigint[] := '{}';
     all_landed boolean;
 BEGIN
+    PERFORM set_config('search_path', p_path, true);
     -- The commit waits for the disk, even where the server's or the role's default is not to. Any stronger
     -- default stays.
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -36,29 +39,29 @@ BEGIN
 
     -- Claims first, then sessions, both in order: two commits never wait for each other in a circle.
     IF cardinality(p_digest) > 0 THEN
-        PERFORM FROM $schema.claims WHERE digest = ANY (p_digest) ORDER BY digest FOR UPDATE;
-        refused := ARRAY(
-            SELECT claim.session
-            FROM unnest(p_claim_session, p_digest, p_expect) AS claim (session, digest, expect)
-            LEFT JOIN $schema.claims AS held ON held.digest = claim.digest
-            WHERE held.record IS DISTINCT FROM claim.expect
-        );
+        WITH held AS MATERIALIZED (
+            SELECT digest, record FROM claims WHERE digest = ANY (p_digest) ORDER BY digest FOR UPDATE
+        )
+        SELECT coalesce(array_agg(claim.session), '{}') INTO refused
+        FROM unnest(p_claim_session, p_digest, p_expect) AS claim (session, digest, expect)
+        LEFT JOIN held ON held.digest = claim.digest
+        WHERE held.record IS DISTINCT FROM claim.expect;
     END IF;
     IF cardinality(array_remove(p_origin, NULL)) > 0 THEN
-        PERFORM FROM $schema.sessions WHERE session = ANY (p_origin) ORDER BY session FOR KEY SHARE;
-        refused := refused || ARRAY(
-            SELECT item.session
-            FROM unnest(p_session, p_origin, p_origin_uid) AS item (session, origin, origin_uid)
-            LEFT JOIN $schema.sessions AS pinned ON pinned.session = item.origin
-            WHERE item.origin IS NOT NULL AND pinned.uid IS DISTINCT FROM item.origin_uid
-        );
+        WITH origin AS MATERIALIZED (
+            SELECT session, uid FROM sessions WHERE session = ANY (p_origin) ORDER BY session FOR KEY SHARE
+        )
+        SELECT refused || array_agg(item.session) INTO refused
+        FROM unnest(p_session, p_origin, p_origin_uid) AS item (session, origin, origin_uid)
+        LEFT JOIN origin ON origin.session = item.origin
+        WHERE item.origin IS NOT NULL AND origin.uid IS DISTINCT FROM item.origin_uid;
     END IF;
     IF cardinality(p_session) > 1 THEN
-        PERFORM FROM $schema.sessions WHERE session = ANY (p_session) ORDER BY session FOR NO KEY UPDATE;
+        PERFORM FROM sessions WHERE session = ANY (p_session) ORDER BY session FOR NO KEY UPDATE;
     END IF;
 
     WITH moved AS (
-        UPDATE $schema.sessions AS old
+        UPDATE sessions AS old
         SET seq = item.seq, sum = item.sum, status = item.status, parent = item.parent,
             open_run = item.open_run, in_doubt = item.in_doubt,
             labels = string_to_array(item.labels, chr(31)), holder = item.holder,
@@ -68,7 +71,7 @@ BEGIN
                 WHEN coalesce(item.taken, 0) = 0 THEN old.posted_at
                 WHEN item.taken < old.posted THEN coalesce(
                     (
-                        SELECT inbox.at FROM $schema.inbox
+                        SELECT inbox.at FROM inbox
                         WHERE inbox.session = item.session AND inbox.number > item.taken
                         ORDER BY inbox.number LIMIT 1
                     ),
@@ -89,7 +92,7 @@ BEGIN
 
     IF array_position(p_after, NULL) IS NOT NULL THEN
         WITH created AS (
-            INSERT INTO $schema.sessions
+            INSERT INTO sessions
                 (session, uid, origin_uid, seq, sum, status, parent, open_run, in_doubt,
                 labels, holder, due, agent, head)
             SELECT
@@ -111,38 +114,39 @@ BEGIN
     END IF;
     all_landed := cardinality(landed) = cardinality(p_session);
 
-    INSERT INTO $schema.entries (session, seq, kind, line)
+    INSERT INTO entries (session, seq, kind, line)
     SELECT * FROM unnest(p_line_session, p_line_seq, p_kind, p_line) AS line (session, seq, kind, line)
     WHERE all_landed OR line.session = ANY (landed);
 
     IF cardinality(p_frame) > 0 THEN
-        INSERT INTO $schema.keyframes (session, body)
+        INSERT INTO keyframes (session, body)
         SELECT * FROM unnest(p_frame_session, p_frame) AS frame (session, body)
         WHERE frame.session = ANY (landed)
         ON CONFLICT (session) DO UPDATE SET body = excluded.body;
     END IF;
     IF 0 < ANY (p_taken) THEN
-        DELETE FROM $schema.inbox USING unnest(p_session, p_taken) AS item (session, taken)
+        DELETE FROM inbox USING unnest(p_session, p_taken) AS item (session, taken)
         WHERE inbox.session = item.session AND inbox.number <= item.taken AND item.session = ANY (landed);
     END IF;
     IF cardinality(p_digest) > 0 THEN
-        INSERT INTO $schema.claims (digest, key, record)
+        INSERT INTO claims (digest, key, record)
         SELECT digest, key, record
         FROM unnest(p_claim_session, p_digest, p_key, p_expect, p_record)
             AS claim (session, digest, key, expect, record)
         WHERE expect IS NULL AND record IS NOT NULL AND session = ANY (landed);
 
-        UPDATE $schema.claims SET record = claim.record
+        UPDATE claims SET record = claim.record
         FROM unnest(p_claim_session, p_digest, p_expect, p_record) AS claim (session, digest, expect, record)
         WHERE claims.digest = claim.digest AND claim.expect IS NOT NULL AND claim.record IS NOT NULL
             AND claim.session = ANY (landed);
 
-        DELETE FROM $schema.claims
-        USING unnest(p_claim_session, p_digest, p_record) AS claim (session, digest, record)
-        WHERE claims.digest = claim.digest AND claim.record IS NULL AND claim.session = ANY (landed);
+        DELETE FROM claims
+        USING unnest(p_claim_session, p_digest, p_expect, p_record) AS claim (session, digest, expect, record)
+        WHERE claims.digest = claim.digest AND claim.expect IS NOT NULL AND claim.record IS NULL
+            AND claim.session = ANY (landed);
     END IF;
     IF cardinality(array_remove(p_origin, NULL)) > 0 THEN
-        INSERT INTO $schema.pins (origin_uid, fork_uid, seq)
+        INSERT INTO pins (origin_uid, fork_uid, seq)
         SELECT origin_uid, uid, pinned
         FROM unnest(p_session, p_origin, p_origin_uid, p_uid, p_pinned)
             AS item (session, origin, origin_uid, uid, pinned)
