@@ -51,6 +51,21 @@ def test_every_line_is_read_once_and_in_order(tmp_path: Path, narrow: int) -> No
     driver.close()
 
 
+def test_a_fork_is_read_from_its_own_first_line(tmp_path: Path, narrow: int) -> None:
+    """Its journal does not begin with entry 1."""
+    driver = SqliteDriver(tmp_path / "agents.db")
+    origin = Author("a")
+    origin.begin(driver)
+    for number in range(9):
+        origin.commit(driver, say(str(number)))
+    fork = origin.fork("f", seq=10)
+    lines = list(fork.begin(driver).lines)
+    for number in range(20):
+        lines += fork.commit(driver, say(f"{number}{'x' * (narrow // 7)}")).lines
+    assert list(driver.read(SessionId("f"), 0, 1024)) == lines
+    driver.close()
+
+
 def test_a_line_that_is_too_large_by_itself_is_an_error(tmp_path: Path, narrow: int) -> None:
     """Not an endless search."""
     driver = SqliteDriver(tmp_path / "agents.db")

@@ -44,6 +44,7 @@ from .statements import CHUNKS, CREATE, INSERT, INSERTS, MOVE, MOVES, POSTED_AT,
 
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(Head).decode
+_LINES = "FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
 
 
 class SqliteDriver:
@@ -77,20 +78,14 @@ class SqliteDriver:
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
         # One row with all lines: no line holds a newline.
-        query = """
-            SELECT CAST(group_concat(line, char(10)) AS BLOB), count(*) FROM (
-                SELECT line FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?
-            )
-        """
+        query = f"SELECT CAST(group_concat(line, char(10)) AS BLOB), count(*) FROM (SELECT line {_LINES})"
         with self._db.reading() as db:
             try:
                 joined, count = db.execute(query, (session, after, limit)).get
-                return Lines(joined, count) if count else []
-            except apsw.TooBigError:  # More than SQLite takes as one value. A single line never is.
-                if limit == 1:
-                    raise
-        first = self.read(session, after, limit // 2)
-        return [*first, *self.read(session, after + len(first), limit - limit // 2)]
+            except apsw.TooBigError:  # All together they are more than SQLite takes as one value.
+                rows = db.execute(f"SELECT CAST(line AS BLOB) {_LINES}", (session, after, limit))
+                return [line for (line,) in rows]
+        return Lines(joined, count) if count else []
 
     def find_tip(self, session: SessionId) -> Tip | None:
         with self._db.reading() as db:
