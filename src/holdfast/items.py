@@ -86,7 +86,7 @@ class Item(Struct, gc=False):
     def _read_own(self, content: Raw) -> Message:
         if not has_marks(content):
             return decode_message(content)
-        self.stored = content.copy()  # Or else all lines that were read with it stay in memory.
+        self.stored = content
         return read_own(content, self.place.at(self.seq))
 
     def _read_foreign(self, content: Raw, id: str) -> ForeignMessage:
@@ -95,7 +95,7 @@ class Item(Struct, gc=False):
         )
         if not has_marks(content):
             return replace(message, data=msgspec.json.decode(content))
-        self.stored = content.copy()  # Or else all lines that were read with it stay in memory.
+        self.stored = content
         return read_foreign(content, message, self.place.at(self.seq))
 
 
@@ -113,15 +113,18 @@ def _read_ahead(items: Sequence[Item]) -> None:
 
     What cannot be decoded so is left to `Item.read`, which knows what to do about it.
     """
-    waiting = [item for item in items if item.content.__class__ is Raw and item.format == OWN]
-    data = b"[%b]" % b",".join([_undecoded(item.content) for item in waiting])
+    # Each content is looked at once: another thread may be reading it.
+    waiting = [
+        (item, content) for item in items if isinstance(content := item.content, Raw) and item.format == OWN
+    ]
+    data = b"[%b]" % b",".join([content for _, content in waiting])
     if has_marks(data):
         return
     try:
         messages = _decode_all(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
-    for item, message in zip(waiting, messages, strict=True):
+    for (item, _), message in zip(waiting, messages, strict=True):
         item._keep(message)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from .codec import Opened, Opener, line_type
 from .content.lazy import (
@@ -270,14 +270,19 @@ def _event_of(entry: Opened, place: Place) -> _Event | None:
     return None if reader is None else reader(entry, entry.body, place)
 
 
+def _own(content: Raw | None) -> Raw | None:
+    """Apart from the lines that were read with it, which would stay in memory as long."""
+    return None if content is None else content.copy()
+
+
 def _added(entry: Opened, body: MessageAdded, place: Place) -> Item:
-    return Item(
-        entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, body.inbox, place
-    )
+    content = _own(entry.content)
+    return Item(entry.seq, entry.at, body.role, body.parts, content, body.format, None, body.inbox, place)
 
 
 def _replied(entry: Opened, body: ModelReplied, place: Place) -> Item:
-    return Item(entry.seq, entry.at, body.role, body.parts, entry.content, body.format, None, None, place)
+    content = _own(entry.content)
+    return Item(entry.seq, entry.at, body.role, body.parts, content, body.format, None, None, place)
 
 
 def _completed(entry: Opened, body: ToolCompleted, place: Place) -> _Result | None:
@@ -306,7 +311,8 @@ def _settled(entry: Opened, body: ToolSettled, place: Place) -> _Result | None:
 
 def _compacted(entry: Opened, body: TranscriptCompacted, place: Place) -> _Compacted:
     # In the place of the last message that it replaces: items stay in the order of their entries.
-    return _Compacted(body.span, Item(body.span.last, entry.at, "user", (), entry.content, place=place))
+    summary = Item(body.span.last, entry.at, "user", (), _own(entry.content), place=place)
+    return _Compacted(body.span, summary)
 
 
 _READERS: dict[type, Callable[[Opened, Any, Place], _Event | None]] = {
@@ -335,7 +341,8 @@ def _result(
 ) -> _Result | None:
     if call.reply is None:
         return None  # A bare dispatch lives in the ledger alone.
-    said = read_content(entry.content)
+    content = _own(entry.content)
+    said = read_content(content)
     here = place.at(entry.seq)
     result = ToolResult(
         call_id=call.id,
@@ -345,6 +352,6 @@ def _result(
         replay_of=replay_of,
         metadata={"full": said.full, "chars": said.chars} if said.full else {},
     )
-    if entry.content is not None and has_marks(entry.content):
+    if content is not None and has_marks(content):
         result = lazy_result(result, said.value, here)
     return _Result(call, result, entry.at)

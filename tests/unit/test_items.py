@@ -1,6 +1,8 @@
 """Walking a transcript decodes messages many at a time, and gives what looking at each gives."""
 
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import msgspec
@@ -47,6 +49,21 @@ def test_walking_gives_what_looking_at_each_message_gives(odd: str) -> None:
     assert list(Messages(walked)) == [item.read() for item in alone]
     assert [item.encode() for item in walked] == [item.encode() for item in alone]
     assert Messages(items_of(both))[3:9] == [item.read() for item in alone[3:9]]
+
+
+def test_several_threads_can_walk_one_transcript() -> None:
+    """Whoever comes second finds messages decoded that it was about to decode."""
+    contents = [own(text(str(number))) for number in range(4 * READ_AHEAD)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            for _ in range(50):
+                messages = Messages(items_of(contents))
+                walks = [threads.submit(list, messages) for _ in range(2)]
+                assert walks[0].result() == walks[1].result()
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_every_message_has_the_journals_id_and_time() -> None:
