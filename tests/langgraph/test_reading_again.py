@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core import messages
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
 import holdfast
@@ -25,6 +26,19 @@ from .puts import Writer, values_at
 def url() -> str:
     """What is read does not depend on where it was written."""
     return "memory:"
+
+
+class AwayAtTimes(JsonPlusSerializer):
+    """A serializer whose key service goes away when it sees a reply."""
+
+    goes = False
+    away = False
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        self.away = self.away or (self.goes and isinstance(obj, AIMessage))
+        if self.away:
+            raise OSError("the key service is away")
+        return super().dumps_typed(obj)
 
 
 class Size(Enum):
@@ -211,3 +225,23 @@ async def test_two_readings_share_nothing_that_can_change(given_messages: list[A
         assert readings == [readings[0]] * 3
         places = [{id(one) for one in parts(reading)} for reading in readings]
         assert len(set().union(*places)) == sum(map(len, places))
+
+
+async def test_nothing_is_left_of_a_put_that_failed_in_the_middle(store: holdfast.Store) -> None:
+    """Some of its messages were written down when the next one could not be."""
+    serde = AwayAtTimes()
+    saver = HoldfastSaver(store, serde=serde)
+    writer = Writer(saver)
+    said: list[AnyMessage] = [HumanMessage(f"{'x' * 200}{number}", id=str(number)) for number in range(15)]
+    await writer.put(messages=said)
+    said = (await values_at(saver, thread()))["messages"]
+    serde.goes = True
+    with pytest.raises(OSError, match="away"):
+        await writer.put(messages=[*said, HumanMessage("a" * 200, id="a"), AIMessage("b" * 200, id="b")])
+    serde.goes = serde.away = False
+    found = (await values_at(saver, thread()))["messages"]
+    assert found == said
+    await writer.put(messages=[*found, HumanMessage("c" * 200, id="c")])
+    for reader in (saver, HoldfastSaver(store, serde=serde)):
+        ids = [message.id for message in (await values_at(reader, thread()))["messages"]]
+        assert ids == [*map(str, range(15)), "c"]

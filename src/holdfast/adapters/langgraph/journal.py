@@ -233,7 +233,13 @@ class Desks:
                 if desk.ended:
                     continue
                 self._refuse(desk)
-                draft = make(desk.thread)
+                try:
+                    draft = make(desk.thread)
+                except BaseException:
+                    desk.ended = (
+                        True  # Half of it may be in the thread, and none of it will be in the journal.
+                    )
+                    raise
                 if draft is not None:
                     self._offer(desk, draft)
                 channel = desk.channel
