@@ -109,7 +109,7 @@ _decode_all = msgspec.json.Decoder(list[Message]).decode
 
 
 def _read_ahead(items: Sequence[Item]) -> None:
-    """Decode the messages of all of these at once, which is half the work, if they are plain ones of ours.
+    """Decode the messages of all of these at once, if they are plain ones of ours.
 
     What cannot be decoded so is left to `Item.read`, which knows what to do about it.
     """

@@ -57,8 +57,8 @@ def some_messages() -> list[Any]:
     call = {"name": "look", "args": {"where": ["a", {"b": 1}]}, "id": "c", "type": "tool_call"}
     bad = {"name": "look", "args": "{", "id": "d", "error": "?", "type": "invalid_tool_call"}
     usage = {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3, "input_token_details": {"audio": 1}}
-    noted = AIMessage("with a note", id="noted", response_metadata={"at": 1.5, "tags": ["x"]})
-    noted.note = {"by": ["somebody"]}  # type: ignore[attr-defined]
+    more: dict[str, Any] = {"note": {"by": ["somebody"]}, "response_metadata": {"at": 1.5, "tags": ["x"]}}
+    noted = AIMessage("with a note", id="noted", **more)
     return [
         HumanMessage([{"type": "text", "text": "hi"}, "there"], id="h", additional_kwargs={"a": {"b": [1]}}),
         AIMessage("", id="a", tool_calls=[call], invalid_tool_calls=[bad], usage_metadata=usage),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic_ai.messages import UserPromptPart
+
 import holdfast
 from holdfast import Message, ScriptedModel, Text
 from holdfast.adapters.pydantic_ai import Durable, as_tools, continue_run, effects, fork_run
@@ -91,7 +93,9 @@ async def test_a_session_of_holdfasts_own_agent_can_be_gone_on_with() -> None:
             "b", message_history=on.messages, capabilities=[Durable(store, session=SESSION)]
         )
         assert result.output == "one"
-        assert script.seen[0][0].parts[0].content == "a"  # type: ignore[union-attr]
+        [asked] = script.seen[0][0].parts
+        assert isinstance(asked, UserPromptPart)
+        assert asked.content == "a"
 
 
 async def test_holdfasts_own_agent_can_go_on_with_a_session_of_pydantic_ai() -> None:
@@ -108,7 +112,9 @@ async def test_holdfasts_own_agent_can_go_on_with_a_session_of_pydantic_ai() -> 
         shown = [own(message) for message in (await look(store)).transcript]
         assert shown[0] == Message(role="user", blocks=(Text("a"),))
         assert [call.name for call in shown[1].tool_calls] == ["add"]
-        assert shown[2].blocks[0].content == '{"sum":1}'  # type: ignore[union-attr]
+        [result] = shown[2].blocks
+        assert isinstance(result, holdfast.ToolResult)
+        assert result.content == '{"sum":1}'
         assert shown[3].text == "three"
         mine = holdfast.Agent(ScriptedModel(["", "", "four"]), name="own")
         assert (await mine.run("b", session=SESSION, store=store)).output == "four"

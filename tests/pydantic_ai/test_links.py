@@ -172,8 +172,13 @@ async def test_a_blob_without_a_link_is_sent_as_it_is() -> None:
 
 async def test_a_home_without_urls_is_refused_at_once(tmp_path: Path) -> None:
     """When the option is chosen, or if the store is opened later, before the run begins."""
-    for options in ({}, {"blob_urls": "https://cdn.example.org"}, {"blobs": f"dir:{tmp_path}/blobs"}):
-        opening = holdfast.open_store("memory:", **options)  # type: ignore[arg-type]
+    every: tuple[dict[str, Any], ...] = (
+        {},
+        {"blob_urls": "https://cdn.example.org"},
+        {"blobs": f"dir:{tmp_path}/blobs"},
+    )
+    for options in every:
+        opening = holdfast.open_store("memory:", **options)
         early = Durable(opening, session=SESSION, media_urls=True)
         async with opening as store:
             with pytest.raises(holdfast.BadInput, match="have no URLs"):

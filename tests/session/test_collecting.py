@@ -18,11 +18,14 @@ from holdfast.clock import boot_s
 from holdfast.codec import seal
 from holdfast.content.lazy import BlobMedia
 from holdfast.entries import AdapterBody
+from holdfast.ids import SessionId
 from holdfast.limits import BLOB_KNOWN_S
+from holdfast.messages import AnyMessage
 from holdfast.session.collect import References
 from holdfast.session.collect import collect as collect_now
 from holdfast.store.blobs.driver import DriverHome
 from holdfast.store.blobs.home import BlobContext, ListedBlob
+from holdfast.store.driver import InboxRow
 from holdfast.store.memory import MemoryDriver
 from tests.session.scenes import StoreUrl, collect
 
@@ -78,11 +81,9 @@ async def test_what_nobody_refers_to_goes_and_the_rest_stays(store_url: StoreUrl
         assert await sweep(store) == digests(6, 8)
         assert await left(store) == digests(1, 2, 3, 4, 5, 7)
         async with store.session("s") as session:
-            media = session.transcript[1].blocks[0]  # type: ignore[union-attr]
-            assert isinstance(media, BlobMedia)
-            assert media.data == image(7)
+            assert first_media(session.transcript[1]).data == image(7)
         fork = await store.load("fork-of-fork")
-        assert fork.transcript[0].blocks[0].data == image(5)  # type: ignore[union-attr]
+        assert first_media(fork.transcript[0]).data == image(5)
         await store.delete("fork-of-fork")
         assert await sweep(store) == digests(5)
 
@@ -252,6 +253,14 @@ async def test_references_of_unknown_kinds_count(store_url: StoreUrl) -> None:
 # -- while others are at work ----------------------------------------------------------------------------
 
 
+def first_media(message: AnyMessage) -> BlobMedia:
+    """What the message begins with."""
+    assert isinstance(message, Message)
+    media = message.blocks[0]
+    assert isinstance(media, BlobMedia)
+    return media
+
+
 class Moving(MemoryDriver):
     """A store in which something happens between two looks of the collector."""
 
@@ -260,7 +269,7 @@ class Moving(MemoryDriver):
         self.then: Callable[[], None] | None = None
         self.when = ""
 
-    def read(self, session, after, limit):  # type: ignore[no-untyped-def]
+    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
         found = super().read(session, after, min(limit, 4) if self.when else limit)
         if self.when == f"read {session}" and after > 0:
             self._go()
@@ -272,7 +281,7 @@ class Moving(MemoryDriver):
             self._go()
         return found
 
-    def read_inbox(self, session, after, limit):  # type: ignore[no-untyped-def]
+    def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
         found = super().read_inbox(session, after, limit)
         if self.when == f"inbox {session}":
             self._go()

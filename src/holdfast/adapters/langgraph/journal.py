@@ -236,9 +236,8 @@ class Desks:
                 try:
                     draft = make(desk.thread)
                 except BaseException:
-                    desk.ended = (
-                        True  # Half of it may be in the thread, and none of it will be in the journal.
-                    )
+                    # Half of it may be in the thread, and none of it will be in the journal.
+                    desk.ended = True
                     raise
                 if draft is not None:
                     self._offer(desk, draft)
