@@ -147,7 +147,7 @@ async def test_what_a_process_put_long_ago_it_puts_again(
         now_s = boot_s()
         monkeypatch.setattr("holdfast.store.content.boot_s", lambda: now_s)
         put_at: list[datetime] = []
-        for later_s in (0.0, 0.0, BLOB_KNOWN_S):
+        for later_s in (0.0, 0.0, BLOB_KNOWN_S + 1):
             now_s += later_s
             await store.put_blob(image(1))
             put_at += [blob.put_at async for blob in store.blobs() if blob.put_at is not None]
