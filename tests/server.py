@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+
+from tests.ports import free_port
 
 MEMORY: Final = Path("/dev/shm")
 NOBODY: Final = "nobody"
@@ -70,7 +71,7 @@ class PostgresServer:
             "log_min_messages": "fatal",
             **(settings or {}),
         }
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         if not self._data.exists():
             self._make()
@@ -173,9 +174,3 @@ def _die_with_parent() -> None:
 
 def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -71,11 +71,12 @@ class Run:
                 messages=list(self._messages),
                 conversation_id="c",
                 agent_name="clerk",
-                idempotency_key=f"{step}:complete",
+                idempotency_key=f"{step}:{step}:complete",
             )
         )
 
     async def _note(self, number: int, kind: Any, **more: Any) -> None:
+        key = f"{4 * self._step + number}:{self._step}:{kind}:{more.get('tool_call_id', '')}"
         await self._store.append_event(
             StepEvent(
                 run_id=self.id,
@@ -83,7 +84,7 @@ class Run:
                 step_index=self._step,
                 conversation_id="c",
                 agent_name="clerk",
-                idempotency_key=f"{4 * self._step + number}:{kind}",
+                idempotency_key=key,
                 **more,
             )
         )

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from holdfast.store.blobs.home import BlobHome
 from holdfast.store.blobs.keys import KeyFunction
 from holdfast.store.blobs.url import open_home
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 AZURITE = Path(os.environ.get("HOLDFAST_AZURITE", ROOT / ".venv" / "azurite"))
@@ -50,7 +51,7 @@ class Server(NamedTuple):
 @contextmanager
 def moto(place: Path) -> Iterator[Server]:
     """S3, as moto understands it."""
-    port = _free_port()
+    port = free_port()
     command = [
         sys.executable,
         "-c",
@@ -81,7 +82,7 @@ def why_no_azurite() -> str | None:
 @contextmanager
 def azurite(place: Path) -> Iterator[Server]:
     """Azure's blob storage, as Microsoft's own emulator understands it."""
-    port = _free_port()
+    port = free_port()
     command = ["node", str(_AZURITE_MAIN), "--silent", "--disableTelemetry", "--blobHost", "127.0.0.1"]
     command += ["--blobPort", str(port), "--location", str(place)]
     endpoint = f"http://127.0.0.1:{port}/{_ACCOUNT}"
@@ -99,12 +100,6 @@ def _make_container(endpoint: str, name: str) -> None:
     headers["Authorization"] = f"SharedKey {_ACCOUNT}:{base64.b64encode(digest).decode()}"
     request = urllib.request.Request(f"{endpoint}/{name}?restype=container", method="PUT", headers=headers)
     urllib.request.urlopen(request, timeout=30).close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

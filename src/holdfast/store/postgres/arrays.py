@@ -7,7 +7,9 @@ time on that than on the network.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TypeAlias
 
 from psycopg import Connection
 from psycopg.abc import Buffer
@@ -17,10 +19,13 @@ from psycopg.pq import Format
 _TEXT, _INT8 = 25, 20
 _TEXTS, _INT8S = 1009, 1016
 _header = struct.Struct(">iiiii").pack
+_table_header = struct.Struct(">iiiiiii").pack
 _empty = struct.Struct(">iii").pack
 _length = struct.Struct(">i").pack
 _number = struct.Struct(">iq").pack
 _NULL = _length(-1)
+
+Text: TypeAlias = bytes | str | None
 
 
 class Texts:
@@ -28,17 +33,23 @@ class Texts:
 
     __slots__ = ("data",)
 
-    def __init__(self, items: Iterable[bytes | str | None]) -> None:
-        parts: list[bytes] = []
-        count = 0
-        for item in items:
-            count += 1
-            if item is None:
-                parts.append(_NULL)
-                continue
-            data = item.encode() if isinstance(item, str) else item
-            parts += (_length(len(data)), data)
-        self.data = _array(_TEXT, count, parts)
+    def __init__(self, items: Iterable[Text]) -> None:
+        texts = list(items)
+        self.data = _array(_TEXT, len(texts), _write(texts))
+
+
+class Table:
+    """Texts in columns of one length: an array of two dimensions, with a row for each column."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, columns: Iterable[Sequence[Text]]) -> None:
+        table = list(columns)
+        if not table or not table[0]:
+            self.data = _empty(0, 0, _TEXT)
+            return
+        header = _table_header(2, 1, _TEXT, len(table), 1, len(table[0]), 1)
+        self.data = b"".join((header, *_write(chain.from_iterable(table))))
 
 
 class Numbers:
@@ -49,6 +60,17 @@ class Numbers:
     def __init__(self, items: Iterable[int]) -> None:
         parts = [_number(8, item) for item in items]
         self.data = _array(_INT8, len(parts), parts)
+
+
+def _write(texts: Iterable[Text]) -> list[bytes]:
+    parts: list[bytes] = []
+    for text in texts:
+        if text is None:
+            parts.append(_NULL)
+            continue
+        data = text.encode() if isinstance(text, str) else text
+        parts += (_length(len(data)), data)
+    return parts
 
 
 def _array(element: int, count: int, parts: list[bytes]) -> bytes:
@@ -62,7 +84,7 @@ class _TextsDumper(Dumper):
     format = Format.BINARY
     oid = _TEXTS
 
-    def dump(self, obj: Texts) -> Buffer:
+    def dump(self, obj: Texts | Table) -> Buffer:
         return obj.data
 
 
@@ -71,6 +93,7 @@ class _NumbersDumper(_TextsDumper):
 
 
 def teach(connection: Connection[tuple[object, ...]]) -> None:
-    """Make a connection take both as parameters. Nobody else has values of these types."""
+    """Make a connection take all of them as parameters. Nobody else has values of these types."""
     connection.adapters.register_dumper(Texts, _TextsDumper)
+    connection.adapters.register_dumper(Table, _TextsDumper)
     connection.adapters.register_dumper(Numbers, _NumbersDumper)

@@ -8,15 +8,14 @@ way may be sent again: it names the sums that it follows, so it lands once or fi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import msgspec
 
 from ...head import Head
 from ...ids import SessionId
-from ..driver import Append, Claimed, Conflict, Done, OriginGone, Outcome
-from .arrays import Numbers, Texts
+from ..driver import Append, ClaimChange, Claimed, Conflict, Done, OriginGone, Outcome
+from .arrays import Table, Text, Texts
 from .claims import digest_of, escape, find_claim
 from .connections import Connection
 from .failures import Collided
@@ -24,8 +23,10 @@ from .statements import Statements
 
 encode = msgspec.json.Encoder().encode
 
-_LABEL_END = "\x1f"
-"""Between encoded labels; within them, JSON escapes it."""
+_CALL = "SELECT $schema.append(%s, %s, %s, %s, %s, %s)"
+
+_END = "\x1f"
+"""Between texts in one: no name has it, and in JSON it is escaped."""
 
 
 class Commit:
@@ -45,9 +46,11 @@ class Commit:
             if not waiting:
                 continue
             items = [self._batch[place] for place in waiting.values()]
-            values = {"path": self._sql.path, **_columns(items)}
-            for session, posted in self._sql.rows(connection, _call(tuple(values)), values):
-                self._outcomes[waiting.pop(SessionId(session))] = Done(posted)
+            ((given,),) = self._sql.rows(connection, _CALL, [self._sql.path, *_tables(items)])
+            landed = given.split(_END) if given else []
+            half = len(landed) // 2
+            for session, posted in zip(landed[:half], landed[half:], strict=True):
+                self._outcomes[waiting.pop(SessionId(session))] = Done(int(posted))
             if waiting:
                 self._explain(connection, waiting.values())
         if len(self._outcomes) < len(self._batch):
@@ -85,22 +88,22 @@ class Commit:
         return None
 
 
-def head_columns(heads: Sequence[Head]) -> dict[str, Texts | Numbers]:
-    """What is kept of heads, each column a parameter."""
-    return {
-        "session": Texts(head.session for head in heads),
-        "seq": Numbers(head.seq for head in heads),
-        "sum": Texts(head.sum for head in heads),
-        "status": Texts(head.status for head in heads),
-        "parent": Texts(head.parent for head in heads),
-        "open_run": Texts(head.open_run for head in heads),
-        "in_doubt": Numbers(head.in_doubt for head in heads),
-        "labels": Texts(_LABEL_END.join(encode_labels(head.labels)) for head in heads),
-        "holder": Texts(head.lease.holder if head.lease else None for head in heads),
-        "due": Texts(head.due.isoformat() if head.due else None for head in heads),
-        "agent": Texts(None if head.agent is None else escape(head.agent) for head in heads),
-        "head": Texts(encode(head) for head in heads),
-    }
+def head_row(head: Head) -> tuple[Text, ...]:
+    """What is kept of a head, its session first."""
+    return (
+        head.session,
+        str(head.seq),
+        head.sum,
+        head.status,
+        head.parent,
+        head.open_run,
+        str(head.in_doubt),
+        _END.join(encode_labels(head.labels)) if head.labels else "",
+        head.lease.holder if head.lease else None,
+        head.due.isoformat() if head.due else None,
+        None if head.agent is None else escape(head.agent),
+        encode(head).decode(),
+    )
 
 
 def encode_labels(labels: Mapping[str, str]) -> list[str]:
@@ -123,54 +126,45 @@ def _apart(batch: Sequence[Append]) -> Iterable[Sequence[int]]:
     yield part
 
 
-def _escape_any(record: str | None) -> str | None:
-    return None if record is None else escape(record)
+def _tables(items: Sequence[Append]) -> tuple[Table | Texts, ...]:
+    """What `append` in migrations/ is given: heads, places of lines, lines, keyframes, claims."""
+    some_are_new = any(item.after is None for item in items)
+    heads: list[tuple[Text, ...]] = []
+    places: list[tuple[Text, ...]] = []
+    for item in items:
+        session, *rest = head_row(item.head)
+        new = _new_row(item) if some_are_new else ()
+        heads.append((session, item.after, *rest, _taken(item), *new))
+        for seq, kind in enumerate(item.kinds, item.first_seq):
+            places.append((session, str(seq), kind))
+    return (
+        _turn(heads),
+        _turn(places),
+        Texts(line for item in items for line in item.lines),
+        _turn([(item.session, item.keyframe) for item in items if item.keyframe is not None]),
+        _turn([_claim_row(item.session, change) for item in items for change in item.claims]),
+    )
 
 
-def _taken(item: Append) -> int:
-    """Up to which number inbox items are taken in with it; 0 if none is."""
-    return item.head.taken if "inbox.taken" in item.kinds else 0
+def _turn(rows: Iterable[Sequence[Text]]) -> Table:
+    return Table(zip(*rows, strict=True))
 
 
-@cache
-def _call(names: Sequence[str]) -> str:
-    return f"SELECT * FROM $schema.append({', '.join(f'p_{name} => %({name})s' for name in names)})"
+def _taken(item: Append) -> str | None:
+    """Up to which number inbox items are taken in with it."""
+    return str(item.head.taken) if "inbox.taken" in item.kinds else None
 
 
-def _columns(items: Sequence[Append]) -> dict[str, Texts | Numbers]:
-    """The parameters of `append` in migrations/: those that these items need."""
-    lines = [
-        (item.session, item.first_seq + place, kind, line)
-        for item in items
-        for place, (kind, line) in enumerate(zip(item.kinds, item.lines, strict=True))
-    ]
-    values = head_columns([item.head for item in items]) | {
-        "after": Texts(item.after for item in items),
-        "line_session": Texts(session for session, _, _, _ in lines),
-        "line_seq": Numbers(seq for _, seq, _, _ in lines),
-        "kind": Texts(kind for _, _, kind, _ in lines),
-        "line": Texts(line for _, _, _, line in lines),
-    }
-    if any(item.after is None for item in items):
-        values |= {
-            "uid": Texts(item.head.uid for item in items),
-            "origin": Texts(item.pin.origin if item.pin else None for item in items),
-            "origin_uid": Texts(item.pin.uid if item.pin else None for item in items),
-            "pinned": Numbers(item.pin.seq if item.pin else 0 for item in items),
-        }
-    if any(map(_taken, items)):
-        values["taken"] = Numbers(map(_taken, items))
-    frames = [item for item in items if item.keyframe is not None]
-    if frames:
-        values["frame_session"] = Texts(item.session for item in frames)
-        values["frame"] = Texts(item.keyframe for item in frames)
-    claims = [(item.session, change) for item in items for change in item.claims]
-    if claims:
-        values |= {
-            "claim_session": Texts(session for session, _ in claims),
-            "digest": Texts(digest_of(change.key) for _, change in claims),
-            "key": Texts(escape(change.key) for _, change in claims),
-            "expect": Texts(_escape_any(change.expect) for _, change in claims),
-            "record": Texts(_escape_any(change.record) for _, change in claims),
-        }
-    return values
+def _new_row(item: Append) -> tuple[Text, ...]:
+    pin = item.pin
+    return (item.head.uid, *((pin.origin, pin.uid, str(pin.seq)) if pin else (None, None, None)))
+
+
+def _claim_row(session: SessionId, change: ClaimChange) -> tuple[Text, ...]:
+    return (
+        session,
+        digest_of(change.key),
+        escape(change.key),
+        None if change.expect is None else escape(change.expect),
+        None if change.record is None else escape(change.record),
+    )

@@ -13,7 +13,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -25,7 +25,7 @@ from ...errors import BadInput, HoldfastError, StoreBusy, StoreFailed, StoreUnre
 from ...limits import BUSY_S, RECONNECT_S
 from .address import Address, show
 from .arrays import teach
-from .failures import Collided, refused, translated
+from .failures import Collided, refused, translate
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -65,13 +65,22 @@ class Connections:
         """Do it. If the connection is lost on the way, nobody knows whether it was done."""
         deadline_s = time.monotonic() + BUSY_S
         while True:
-            with suppress(Collided):
-                with translated(self.shown, self.schema), self._source.borrow() as connection:
-                    self._look_at(connection)
-                    return work(connection)
-            if time.monotonic() > deadline_s:
-                raise StoreBusy(f"{self.shown}: others were quicker for {BUSY_S:.0f} s, again and again")
+            try:
+                return self._do(work)
+            except Collided:
+                if time.monotonic() > deadline_s:
+                    raise StoreBusy(
+                        f"{self.shown}: others were quicker for {BUSY_S:.0f} s, again and again"
+                    ) from None
             time.sleep(random.uniform(0, 0.003))
+
+    def _do(self, work: Callable[[Connection], T]) -> T:
+        try:
+            with self._source.borrow() as connection:
+                self._look_at(connection)
+                return work(connection)
+        except psycopg.Error as error:
+            raise translate(error, self.shown, self.schema) from error
 
     def again(self, work: Callable[[Connection], T]) -> T:
         """Do it, and again if the connection is lost: for what does no harm when it is done twice."""
@@ -115,20 +124,20 @@ class OwnConnections:
         self._away_since_s: float | None = None
         self._reached = False
 
-    @contextmanager
-    def borrow(self) -> Iterator[Connection]:
+    def borrow(self) -> AbstractContextManager[Connection]:
+        return _Loan(self)
+
+    def take(self) -> Connection:
+        """Wait for one that nobody else has."""
         if not self._room.acquire(timeout=BUSY_S):
             raise StoreBusy(
                 f"{self.shown}: all {self._address.connections} connections were in use for {BUSY_S:.0f} s"
             )
         try:
-            connection = self._take()
-            try:
-                yield connection
-            finally:
-                self._put(connection)
-        finally:
+            return self._take()
+        except BaseException:
             self._room.release()
+            raise
 
     def _take(self) -> Connection:
         while True:
@@ -170,14 +179,18 @@ class OwnConnections:
                 self._away_since_s = now_s
             return now_s - self._away_since_s < RECONNECT_S
 
-    def _put(self, connection: Connection) -> None:
-        whole = connection.pgconn.transaction_status == TransactionStatus.IDLE
-        with self._lock:
-            keep = whole and not self._closed
-            if keep:
-                self._idle.append(connection)
-        if not keep:
-            connection.close()
+    def give_back(self, connection: Connection) -> None:
+        """Keep it for the next, if nothing is left open on it."""
+        try:
+            whole = connection.pgconn.transaction_status == TransactionStatus.IDLE
+            with self._lock:
+                keep = whole and not self._closed
+                if keep:
+                    self._idle.append(connection)
+            if not keep:
+                connection.close()
+        finally:
+            self._room.release()
 
     def close(self) -> None:
         with self._lock:
@@ -185,6 +198,20 @@ class OwnConnections:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+
+class _Loan(AbstractContextManager[Connection]):
+    """A class of its own, not a generator: there is one for every commit."""
+
+    def __init__(self, source: OwnConnections) -> None:
+        self._source = source
+
+    def __enter__(self) -> Connection:
+        self._connection = self._source.take()
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        self._source.give_back(self._connection)
 
 
 class PoolConnections:
@@ -198,10 +225,13 @@ class PoolConnections:
         self._pool = pool
         self._closed = False
         self.shown = f"the pool {pool.name!r}"
-        with translated(self.shown, ""), self.borrow() as connection:
-            given = connection.info.get_parameters()
-            self.shown = show(given)
-            self.conninfo = make_conninfo("", **given, password=connection.info.password)
+        try:
+            with self.borrow() as connection:
+                given = connection.info.get_parameters()
+                self.shown = show(given)
+                self.conninfo = make_conninfo("", **given, password=connection.info.password)
+        except psycopg.Error as error:
+            raise translate(error, self.shown, "") from error
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:

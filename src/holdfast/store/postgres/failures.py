@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import psycopg
@@ -24,16 +22,8 @@ class Collided(Exception):
     """Nothing was written: somebody else was quicker by a moment. Trying again at once helps."""
 
 
-@contextmanager
-def translated(shown: str, schema: str) -> Iterator[None]:
-    """Raise our errors in the place of psycopg's."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise _translate(error, shown, schema) from error
-
-
-def _translate(error: psycopg.Error, shown: str, schema: str) -> HoldfastError | Collided:
+def translate(error: psycopg.Error, shown: str, schema: str) -> HoldfastError | Collided:
+    """Our error in the place of psycopg's."""
     state = error.sqlstate or ""
     why = _say(error)
     if state in _AGAIN:

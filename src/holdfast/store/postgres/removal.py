@@ -14,20 +14,15 @@ from ...head import Head
 from ...ids import SessionId
 from ..driver import Conflict, Done, Outcome, hidden_name
 from .arrays import Numbers, Texts
-from .commit import head_columns
+from .commit import head_row
 from .connections import Connection
 from .statements import Statements
 
 _REPLACE_HEAD = """
-    UPDATE $schema.sessions AS old
-    SET seq = new.seq, sum = new.sum, status = new.status, parent = new.parent, open_run = new.open_run,
-        in_doubt = new.in_doubt, labels = string_to_array(new.labels, chr(31)), holder = new.holder,
-        due = new.due::timestamptz, agent = new.agent, head = new.head
-    FROM unnest(
-        %(session)s, %(seq)s, %(sum)s, %(status)s, %(parent)s, %(open_run)s, %(in_doubt)s, %(labels)s,
-        %(holder)s, %(due)s, %(agent)s, %(head)s
-    ) AS new (session, seq, sum, status, parent, open_run, in_doubt, labels, holder, due, agent, head)
-    WHERE old.session = new.session
+    UPDATE $schema.sessions
+    SET seq = %s::bigint, sum = %s, status = %s, parent = %s, open_run = %s, in_doubt = %s::bigint,
+        labels = string_to_array(%s, chr(31)), holder = %s, due = %s::timestamptz, agent = %s, head = %s
+    WHERE session = %s
 """
 _REPLACE_LINES = """
     UPDATE $schema.entries SET line = new.line
@@ -60,7 +55,8 @@ def erase(
         if sum != after:
             return Conflict(sum)
         pinned = _last_pinned(sql, connection, uid) or 0
-        sql.do(connection, _REPLACE_HEAD, head_columns([head]))
+        _, *kept = head_row(head)
+        sql.do(connection, _REPLACE_HEAD, [*kept, session])
         chosen = {seq: line for seq, line in lines.items() if seq > pinned}
         sql.do(
             connection,

@@ -1,23 +1,23 @@
 -- A commit: moves the heads that are where they should be, and writes what belongs to them. A session that has
--- not landed wrote nothing. Arrays that belong together have one element for each session, line, keyframe or
--- claim. It is a function because the server then plans its statements once for each connection, whatever pooler
+-- not landed wrote nothing. Gives the sessions that have, and then how much was ever posted to each.
+--
+-- It is a function because the server then plans its statements once for each connection, whatever pooler
 -- stands before it; settings keep these plans right for tables of any size. It is told its own schema, and not
--- made for one: schemas can be renamed.
+-- made for one: schemas can be renamed. The call itself is planned each time, so it has few parameters: tables,
+-- as arrays with a row for each column.
 CREATE FUNCTION append(
     p_path text,
-    p_session text[], p_after text[], p_seq bigint[], p_sum text[], p_status text[], p_parent text[],
-    p_open_run text[], p_in_doubt bigint[], p_labels text[], p_holder text[], p_due text[], p_agent text[],
-    p_head text[],
-    p_line_session text[], p_line_seq bigint[], p_kind text[], p_line text[],
-    -- Sessions that are new, some of them forks.
-    p_uid text[] DEFAULT '{}', p_origin text[] DEFAULT '{}', p_origin_uid text[] DEFAULT '{}',
-    p_pinned bigint[] DEFAULT '{}',
-    -- Up to which number inbox items are taken in; 0 for none.
-    p_taken bigint[] DEFAULT '{}',
-    p_frame_session text[] DEFAULT '{}', p_frame text[] DEFAULT '{}',
-    p_claim_session text[] DEFAULT '{}', p_digest text[] DEFAULT '{}', p_key text[] DEFAULT '{}',
-    p_expect text[] DEFAULT '{}', p_record text[] DEFAULT '{}'
-) RETURNS TABLE (landed_session text, landed_posted bigint)
+    -- session, after, seq, sum, status, parent, open_run, in_doubt, labels, holder, due, agent, head; up to which
+    -- number inbox items are taken in, or null. If some sessions are new: uid, origin, origin_uid, pinned.
+    p_heads text[],
+    -- session, seq, kind of each line.
+    p_places text[],
+    p_lines text[],
+    -- session, body
+    p_frames text[],
+    -- session, digest, key, expect, record
+    p_claims text[]
+) RETURNS text
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
@@ -25,85 +25,95 @@ SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $body$
 DECLARE
+    some_are_new boolean := array_length(p_heads, 1) > 14;
+    has_claims boolean := p_claims <> '{}';
     refused text[] := '{}';
-    landed text[] := '{}';
-    posts bigint[] := '{}';
+    landed text[];
+    posts bigint[];
+    some_take boolean;
     all_landed boolean;
+    setting text;
 BEGIN
-    PERFORM set_config('search_path', p_path, true);
+    setting := set_config('search_path', p_path, true);
     -- The commit waits for the disk, even where the server's or the role's default is not to. Any stronger
     -- default stays.
     IF current_setting('synchronous_commit') = 'off' THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
+        setting := set_config('synchronous_commit', 'on', true);
     END IF;
 
     -- Claims first, then sessions, both in order: two commits never wait for each other in a circle.
-    IF cardinality(p_digest) > 0 THEN
+    IF has_claims THEN
         WITH held AS MATERIALIZED (
-            SELECT digest, record FROM claims WHERE digest = ANY (p_digest) ORDER BY digest FOR UPDATE
+            SELECT digest, record FROM claims WHERE digest = ANY (p_claims[2:2]) ORDER BY digest FOR UPDATE
         )
         SELECT coalesce(array_agg(claim.session), '{}') INTO refused
-        FROM unnest(p_claim_session, p_digest, p_expect) AS claim (session, digest, expect)
+        FROM unnest(p_claims[1:1], p_claims[2:2], p_claims[4:4]) AS claim (session, digest, expect)
         LEFT JOIN held ON held.digest = claim.digest
         WHERE held.record IS DISTINCT FROM claim.expect;
     END IF;
-    IF cardinality(array_remove(p_origin, NULL)) > 0 THEN
+    IF some_are_new THEN
         WITH origin AS MATERIALIZED (
-            SELECT session, uid FROM sessions WHERE session = ANY (p_origin) ORDER BY session FOR KEY SHARE
+            SELECT session, uid FROM sessions WHERE session = ANY (p_heads[16:16])
+            ORDER BY session FOR KEY SHARE
         )
         SELECT refused || array_agg(item.session) INTO refused
-        FROM unnest(p_session, p_origin, p_origin_uid) AS item (session, origin, origin_uid)
+        FROM unnest(p_heads[1:1], p_heads[16:16], p_heads[17:17]) AS item (session, origin, origin_uid)
         LEFT JOIN origin ON origin.session = item.origin
         WHERE item.origin IS NOT NULL AND origin.uid IS DISTINCT FROM item.origin_uid;
     END IF;
-    IF cardinality(p_session) > 1 THEN
-        PERFORM FROM sessions WHERE session = ANY (p_session) ORDER BY session FOR NO KEY UPDATE;
+    IF array_length(p_heads, 2) > 1 THEN
+        PERFORM FROM sessions WHERE session = ANY (p_heads[1:1]) ORDER BY session FOR NO KEY UPDATE;
     END IF;
 
     WITH moved AS (
         UPDATE sessions AS old
-        SET seq = item.seq, sum = item.sum, status = item.status, parent = item.parent,
-            open_run = item.open_run, in_doubt = item.in_doubt,
+        SET seq = item.seq::bigint, sum = item.sum, status = item.status, parent = item.parent,
+            open_run = item.open_run, in_doubt = item.in_doubt::bigint,
             labels = string_to_array(item.labels, chr(31)), holder = item.holder,
             due = item.due::timestamptz, agent = item.agent, head = item.head,
             -- What was posted by somebody whom this had to wait for is counted, but not yet to be seen.
             posted_at = CASE
-                WHEN coalesce(item.taken, 0) = 0 THEN old.posted_at
-                WHEN item.taken < old.posted THEN coalesce(
+                WHEN item.taken IS NULL THEN old.posted_at
+                WHEN item.taken::bigint < old.posted THEN coalesce(
                     (
                         SELECT inbox.at FROM inbox
-                        WHERE inbox.session = item.session AND inbox.number > item.taken
+                        WHERE inbox.session = item.session AND inbox.number > item.taken::bigint
                         ORDER BY inbox.number LIMIT 1
                     ),
                     old.posted_at
                 )
             END
         FROM unnest(
-            p_session, p_after, p_seq, p_sum, p_status, p_parent, p_open_run, p_in_doubt, p_labels, p_holder,
-            p_due, p_agent, p_head, p_taken
+            p_heads[1:1], p_heads[2:2], p_heads[3:3], p_heads[4:4], p_heads[5:5], p_heads[6:6], p_heads[7:7],
+            p_heads[8:8], p_heads[9:9], p_heads[10:10], p_heads[11:11], p_heads[12:12], p_heads[13:13],
+            p_heads[14:14]
         ) AS item (
-            session, after, seq, sum, status, parent, open_run, in_doubt, labels, holder,
-            due, agent, head, taken
+            session, after, seq, sum, status, parent, open_run,
+            in_doubt, labels, holder, due, agent, head,
+            taken
         )
         WHERE old.session = item.session AND old.sum = item.after AND item.session <> ALL (refused)
-        RETURNING old.session, old.posted
+        RETURNING old.session, old.posted, item.taken
     )
-    SELECT coalesce(array_agg(session), '{}'), coalesce(array_agg(posted), '{}') INTO landed, posts FROM moved;
+    SELECT coalesce(array_agg(session), '{}'), coalesce(array_agg(posted), '{}'), bool_or(taken IS NOT NULL)
+    INTO landed, posts, some_take FROM moved;
 
-    IF array_position(p_after, NULL) IS NOT NULL THEN
+    IF some_are_new THEN
         WITH created AS (
             INSERT INTO sessions
                 (session, uid, origin_uid, seq, sum, status, parent, open_run, in_doubt,
                 labels, holder, due, agent, head)
             SELECT
-                session, uid, origin_uid, seq, sum, status, parent, open_run, in_doubt,
+                session, uid, origin_uid, seq::bigint, sum, status, parent, open_run, in_doubt::bigint,
                 string_to_array(labels, chr(31)), holder, due::timestamptz, agent, head
             FROM unnest(
-                p_session, p_after, p_uid, p_origin_uid, p_seq, p_sum, p_status, p_parent, p_open_run,
-                p_in_doubt, p_labels, p_holder, p_due, p_agent, p_head
+                p_heads[1:1], p_heads[2:2], p_heads[3:3], p_heads[4:4], p_heads[5:5], p_heads[6:6],
+                p_heads[7:7], p_heads[8:8], p_heads[9:9], p_heads[10:10], p_heads[11:11], p_heads[12:12],
+                p_heads[13:13], p_heads[15:15], p_heads[17:17]
             ) AS item (
-                session, after, uid, origin_uid, seq, sum, status, parent, open_run,
-                in_doubt, labels, holder, due, agent, head
+                session, after, seq, sum, status, parent,
+                open_run, in_doubt, labels, holder, due, agent,
+                head, uid, origin_uid
             )
             WHERE after IS NULL AND session <> ALL (refused)
             ORDER BY session
@@ -112,46 +122,50 @@ BEGIN
         )
         SELECT landed || array_agg(session), posts || array_agg(posted) INTO landed, posts FROM created;
     END IF;
-    all_landed := cardinality(landed) = cardinality(p_session);
+    all_landed := cardinality(landed) = array_length(p_heads, 2);
 
     INSERT INTO entries (session, seq, kind, line)
-    SELECT * FROM unnest(p_line_session, p_line_seq, p_kind, p_line) AS line (session, seq, kind, line)
+    SELECT session, seq::bigint, kind, line
+    FROM unnest(p_places[1:1], p_places[2:2], p_places[3:3], p_lines) AS line (session, seq, kind, line)
     WHERE all_landed OR line.session = ANY (landed);
 
-    IF cardinality(p_frame) > 0 THEN
+    IF p_frames <> '{}' THEN
         INSERT INTO keyframes (session, body)
-        SELECT * FROM unnest(p_frame_session, p_frame) AS frame (session, body)
+        SELECT * FROM unnest(p_frames[1:1], p_frames[2:2]) AS frame (session, body)
         WHERE frame.session = ANY (landed)
         ON CONFLICT (session) DO UPDATE SET body = excluded.body;
     END IF;
-    IF 0 < ANY (p_taken) THEN
-        DELETE FROM inbox USING unnest(p_session, p_taken) AS item (session, taken)
-        WHERE inbox.session = item.session AND inbox.number <= item.taken AND item.session = ANY (landed);
+    IF some_take THEN
+        DELETE FROM inbox USING unnest(p_heads[1:1], p_heads[14:14]) AS item (session, taken)
+        WHERE inbox.session = item.session AND inbox.number <= item.taken::bigint
+            AND item.session = ANY (landed);
     END IF;
-    IF cardinality(p_digest) > 0 THEN
+    IF has_claims THEN
         INSERT INTO claims (digest, key, record)
         SELECT digest, key, record
-        FROM unnest(p_claim_session, p_digest, p_key, p_expect, p_record)
+        FROM unnest(p_claims[1:1], p_claims[2:2], p_claims[3:3], p_claims[4:4], p_claims[5:5])
             AS claim (session, digest, key, expect, record)
         WHERE expect IS NULL AND record IS NOT NULL AND session = ANY (landed);
 
         UPDATE claims SET record = claim.record
-        FROM unnest(p_claim_session, p_digest, p_expect, p_record) AS claim (session, digest, expect, record)
+        FROM unnest(p_claims[1:1], p_claims[2:2], p_claims[4:4], p_claims[5:5])
+            AS claim (session, digest, expect, record)
         WHERE claims.digest = claim.digest AND claim.expect IS NOT NULL AND claim.record IS NOT NULL
             AND claim.session = ANY (landed);
 
         DELETE FROM claims
-        USING unnest(p_claim_session, p_digest, p_expect, p_record) AS claim (session, digest, expect, record)
+        USING unnest(p_claims[1:1], p_claims[2:2], p_claims[4:4], p_claims[5:5])
+            AS claim (session, digest, expect, record)
         WHERE claims.digest = claim.digest AND claim.expect IS NOT NULL AND claim.record IS NULL
             AND claim.session = ANY (landed);
     END IF;
-    IF cardinality(array_remove(p_origin, NULL)) > 0 THEN
+    IF some_are_new THEN
         INSERT INTO pins (origin_uid, fork_uid, seq)
-        SELECT origin_uid, uid, pinned
-        FROM unnest(p_session, p_origin, p_origin_uid, p_uid, p_pinned)
-            AS item (session, origin, origin_uid, uid, pinned)
+        SELECT origin_uid, uid, pinned::bigint
+        FROM unnest(p_heads[1:1], p_heads[15:15], p_heads[16:16], p_heads[17:17], p_heads[18:18])
+            AS item (session, uid, origin, origin_uid, pinned)
         WHERE origin IS NOT NULL AND session = ANY (landed);
     END IF;
-    RETURN QUERY SELECT * FROM unnest(landed, posts);
+    RETURN array_to_string(landed || posts::text[], chr(31));
 END
 $body$;
