@@ -7,7 +7,7 @@ time on that than on the network.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
 
@@ -33,9 +33,8 @@ class Texts:
 
     __slots__ = ("data",)
 
-    def __init__(self, items: Iterable[Text]) -> None:
-        texts = list(items)
-        self.data = _array(_TEXT, len(texts), _write(texts))
+    def __init__(self, items: Collection[Text]) -> None:
+        self.data = _array(_TEXT, len(items), _write(items))
 
 
 class Table:

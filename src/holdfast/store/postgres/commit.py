@@ -132,15 +132,14 @@ def _tables(items: Sequence[Append]) -> tuple[Table | Texts, ...]:
     heads: list[tuple[Text, ...]] = []
     places: list[tuple[Text, ...]] = []
     for item in items:
-        session, *rest = head_row(item.head)
         new = _new_row(item) if some_are_new else ()
-        heads.append((session, item.after, *rest, _taken(item), *new))
+        heads.append((*head_row(item.head), item.after, _taken(item), *new))
         for seq, kind in enumerate(item.kinds, item.first_seq):
-            places.append((session, str(seq), kind))
+            places.append((item.session, str(seq), kind))
     return (
         _turn(heads),
         _turn(places),
-        Texts(line for item in items for line in item.lines),
+        Texts([line for item in items for line in item.lines]),
         _turn([(item.session, item.keyframe) for item in items if item.keyframe is not None]),
         _turn([_claim_row(item.session, change) for item in items for change in item.claims]),
     )

@@ -47,7 +47,7 @@ def find_due(sql: Statements, connection: Connection, wanted: DueFilter, limit: 
     values: dict[str, Any] = {"holder": wanted.holder or "", "until": wanted.until, "limit": limit}
     if wanted.agents is not None:
         where.append("agent = ANY (%(agents)s)")
-        values["agents"] = Texts(map(escape, wanted.agents))
+        values["agents"] = Texts(list(map(escape, wanted.agents)))
     if wanted.labels:
         where.append("labels @> %(labels)s")
         values["labels"] = Texts(encode_labels(wanted.labels))

@@ -7,8 +7,9 @@
 -- as arrays with a row for each column.
 CREATE FUNCTION append(
     p_path text,
-    -- session, after, seq, sum, status, parent, open_run, in_doubt, labels, holder, due, agent, head; up to which
-    -- number inbox items are taken in, or null. If some sessions are new: uid, origin, origin_uid, pinned.
+    -- session, seq, sum, status, parent, open_run, in_doubt, labels, holder, due, agent, head; the sum that it
+    -- follows; up to which number inbox items are taken in, or null. If some sessions are new: uid, origin,
+    -- origin_uid, pinned.
     p_heads text[],
     -- session, seq, kind of each line.
     p_places text[],
@@ -88,8 +89,8 @@ BEGIN
             p_heads[8:8], p_heads[9:9], p_heads[10:10], p_heads[11:11], p_heads[12:12], p_heads[13:13],
             p_heads[14:14]
         ) AS item (
-            session, after, seq, sum, status, parent, open_run,
-            in_doubt, labels, holder, due, agent, head,
+            session, seq, sum, status, parent, open_run, in_doubt,
+            labels, holder, due, agent, head, after,
             taken
         )
         WHERE old.session = item.session AND old.sum = item.after AND item.session <> ALL (refused)
@@ -111,9 +112,9 @@ BEGIN
                 p_heads[7:7], p_heads[8:8], p_heads[9:9], p_heads[10:10], p_heads[11:11], p_heads[12:12],
                 p_heads[13:13], p_heads[15:15], p_heads[17:17]
             ) AS item (
-                session, after, seq, sum, status, parent,
-                open_run, in_doubt, labels, holder, due, agent,
-                head, uid, origin_uid
+                session, seq, sum, status, parent, open_run,
+                in_doubt, labels, holder, due, agent, head,
+                after, uid, origin_uid
             )
             WHERE after IS NULL AND session <> ALL (refused)
             ORDER BY session
