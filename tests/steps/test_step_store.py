@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from copy import deepcopy
+from decimal import Decimal
 from typing import Any
 
 import anyio
@@ -15,9 +16,11 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
+    ModelResponse,
     TextPart,
     UserPromptPart,
 )
+from pydantic_ai.usage import RequestUsage
 from pydantic_ai_harness.step_persistence import StepStore
 
 import holdfast
@@ -278,6 +281,30 @@ async def test_fields_that_equality_leaves_out_are_kept_too(store_url: Url) -> N
         found = await steps.list_snapshots(run_id="r1")
         names = [dump(one.messages[0]).partition(b'"identifier":"')[2][:3].decode() for one in found]
         assert names == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        RequestUsage(),
+        RequestUsage(input_tokens=7, details={}),
+        RequestUsage(output_tokens=3, details={"nothing": 0, "something": 1}),
+        RequestUsage(input_tokens=0, cost=Decimal(0)),
+    ],
+    ids=["empty", "some", "details", "zero cost"],
+)
+async def test_a_usage_comes_back_whole(usage: RequestUsage, store_url: Url) -> None:
+    """A dozen counters stand in every reply, and those that have counted nothing are not stored."""
+    reply = ModelResponse(parts=[TextPart(content="Yes")], usage=usage, timestamp=at(0))
+    assert usage.cost is not None or b"audio" not in dump(reply)
+    async with opened(store_url) as steps:
+        await steps.save_snapshot(snapshot("r1", [reply]))
+    async with opened(store_url) as steps:
+        found = await steps.latest_snapshot(run_id="r1")
+        assert found is not None
+        assert found.messages == [reply]
+        as_given = ModelMessagesTypeAdapter.dump_json([reply])
+        assert ModelMessagesTypeAdapter.dump_json(found.messages) == as_given
 
 
 async def _count_bytes(store: holdfast.Store) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import fields
 from hashlib import blake2b
 from typing import Any, Final
 
 from msgspec import Struct
 from pydantic import ValidationError
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 
 from ...content.swapping import Piece, Swap
 from .step_fold import Snapshot, Steps
@@ -110,8 +111,8 @@ class Histories:
 def _count_same(kept: Sequence[_Kept], messages: Sequence[ModelMessage]) -> int:
     """How many messages at the beginning are as they were."""
     given = [message.__dict__ for message in messages[: len(kept)]]
-    for one, fields in zip(kept, given, strict=False):
-        one.share_usage(fields)
+    for one, said in zip(kept, given, strict=False):
+        one.share_usage(said)
     # All at once first: nearly always, nothing has changed, and this is done for every step.
     if [one.fields for one in kept[: len(given)]] == given and all(one.digest is None for one in kept):
         return len(given)
@@ -128,11 +129,21 @@ def _digest(plain: bytes) -> bytes:
 
 
 def dump(message: ModelMessage) -> bytes:
-    """One message as JSON: without what is null, where that gives back the very same message."""
+    """One message as JSON: without nulls and zeros of its usage, if that gives back the very same message."""
     whole = ModelMessagesTypeAdapter.dump_json([message])
-    short = ModelMessagesTypeAdapter.dump_json([message], exclude_none=True)
+    short = ModelMessagesTypeAdapter.dump_json(
+        [message], exclude_none=True, exclude={0: _find_zeros(message)}
+    )
     try:
         same = ModelMessagesTypeAdapter.dump_json(ModelMessagesTypeAdapter.validate_json(short)) == whole
     except ValidationError:
         same = False
     return (short if same else whole)[1:-1]
+
+
+def _find_zeros(message: ModelMessage) -> dict[str, set[str]]:
+    """What its usage has not counted: most of a dozen fields."""
+    if not isinstance(message, ModelResponse):
+        return {}
+    usage = message.usage
+    return {"usage": {one.name for one in fields(usage) if not getattr(usage, one.name)}}
