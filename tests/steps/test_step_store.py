@@ -296,7 +296,7 @@ async def test_fields_that_equality_leaves_out_are_kept_too(store_url: Url) -> N
 async def test_a_usage_comes_back_whole(usage: RequestUsage, store_url: Url) -> None:
     """A dozen counters stand in every reply, and those that have counted nothing are not stored."""
     reply = ModelResponse(parts=[TextPart(content="Yes")], usage=usage, timestamp=at(0))
-    assert usage.cost is not None or b"audio" not in dump(reply)
+    assert b"audio" not in dump(reply)
     async with opened(store_url) as steps:
         await steps.save_snapshot(snapshot("r1", [reply]))
     async with opened(store_url) as steps:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
 from msgspec import Struct
 from pydantic import ValidationError
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
 from ...content.swapping import Piece, Swap
 from .step_fold import Snapshot, Steps
@@ -142,8 +142,9 @@ def dump(message: ModelMessage) -> bytes:
 
 
 def _find_zeros(message: ModelMessage) -> dict[str, set[str]]:
-    """What its usage has not counted: most of a dozen fields."""
-    if not isinstance(message, ModelResponse):
+    """What its usage has not counted: most of a dozen fields. A cost of zero is known, and stays."""
+    usage = getattr(message, "usage", None)
+    if not is_dataclass(usage):
         return {}
-    usage = message.usage
-    return {"usage": {one.name for one in fields(usage) if not getattr(usage, one.name)}}
+    names = {one.name for one in fields(usage)} - {"cost"}
+    return {"usage": {name for name in names if not getattr(usage, name, True)}}

@@ -131,15 +131,17 @@ def _tables(items: Sequence[Append]) -> tuple[Table | Texts, ...]:
     some_are_new = any(item.after is None for item in items)
     heads: list[tuple[Text, ...]] = []
     places: list[tuple[Text, ...]] = []
+    lines: list[bytes] = []
     for item in items:
         new = _new_row(item) if some_are_new else ()
         heads.append((*head_row(item.head), item.after, _taken(item), *new))
-        for seq, kind in enumerate(item.kinds, item.first_seq):
+        for seq, (kind, line) in enumerate(zip(item.kinds, item.lines, strict=True), item.first_seq):
             places.append((item.session, str(seq), kind))
+            lines.append(line)
     return (
         _turn(heads),
         _turn(places),
-        Texts([line for item in items for line in item.lines]),
+        Texts(lines),
         _turn([(item.session, item.keyframe) for item in items if item.keyframe is not None]),
         _turn([_claim_row(item.session, change) for item in items for change in item.claims]),
     )
