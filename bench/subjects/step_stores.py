@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.usage import RequestUsage
 from pydantic_ai_harness.step_persistence import (
     ContinuableSnapshot,
     FileStepStore,
@@ -61,7 +62,9 @@ class Run:
         )
         await self._note(3, "tool_call_completed", **call)
         reply = ModelResponse(
-            parts=[TextPart(content=said), ToolCallPart(args={"step": step}, **call)], model_name="model-1"
+            parts=[TextPart(content=said), ToolCallPart(args={"step": step}, **call)],
+            usage=RequestUsage(input_tokens=1_000 + 500 * step, output_tokens=300),
+            model_name="model-1",
         )
         self._messages += [reply, ModelRequest(parts=[ToolReturnPart(content=found, **call)])]
         await self._store.save_snapshot(
