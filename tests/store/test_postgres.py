@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from psycopg import sql
@@ -123,6 +124,15 @@ def test_temporary_tables_of_the_application_are_not_ours(pool: ConnectionPool[A
     with pool.connection() as connection:
         assert connection.execute("SELECT count(*) FROM pg_temp.entries").fetchone() == (0,)
     driver.close()
+
+
+def test_a_line_without_a_kind_is_refused(driver: PostgresDriver) -> None:
+    """With the whole batch: lines and kinds are sent side by side, and must not slip into another session."""
+    batch = [Author("a").opening(say("one")), Author("b").opening()]
+    batch[0] = msgspec.structs.replace(batch[0], kinds=batch[0].kinds[:1])
+    with pytest.raises(ValueError, match="zip"):
+        driver.commit(batch)
+    assert [driver.find_tip(item.session) for item in batch] == [None, None]
 
 
 def test_a_claim_that_came_meanwhile_stays(driver: PostgresDriver, schema: str) -> None:
