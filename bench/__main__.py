@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -86,7 +86,7 @@ def start_server(opened: ExitStack, options: argparse.Namespace, results: Result
     return server
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and write the page, the plots and the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
@@ -99,7 +99,7 @@ def main() -> None:
         "--renew", action="store_true", help="put what is measured into the results there are"
     )
     parser.add_argument("--page", action="store_true", help="write the page anew from results.json")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     part = bool(options.sections or options.subjects)
     folder = options.results or (None if part and not options.renew else ROOT / "bench")
     if options.page:

@@ -138,6 +138,18 @@ def write_body(body: Body, kind: str) -> tuple[bytes, Body]:
         raise BadInput(f"this cannot be recorded as {kind}: {error}") from error
 
 
+def check(body: Body, content: bytes | None, *, kind: str | None = None) -> None:
+    """Raise `BadInput` if `seal` would."""
+    write_body(body, KIND_OF[type(body)] if kind is None else kind)
+    if content is not None:
+        _check_size(content)
+
+
+def _check_size(content: bytes) -> None:
+    if len(content) > LINE_BYTES_MAX:
+        raise BadInput(f"an entry of {len(content):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
+
+
 class _Shape(Struct, frozen=True, gc=False):
     """What is the same in all lines of a kind."""
 
@@ -183,8 +195,7 @@ def seal(
     raw: Raw | None = None
     if content is not None:
         assert b"\n" not in content, "a line is a line"
-        if len(content) > LINE_BYTES_MAX:
-            raise BadInput(f"an entry of {len(content):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
+        _check_size(content)
         digest = sha256(salt + content).digest()
         said, raw = b',"content":' + content, Raw(content)
     fact = sha256(body_salt + data).digest()

@@ -1,5 +1,7 @@
 """A subject is measured in a process of its own, which says how far it came."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -7,7 +9,7 @@ import pytest
 
 from bench.figures import Mark, Ready, Results, Stop
 from bench.plan import QUICK
-from bench.runner import Failed, Runner, arguments, run_child
+from bench.runner import ROOT, Failed, Runner, arguments, run_child
 from bench.sections.growth import measure_growth
 from bench.sections.throughput import measure_throughput
 from bench.sections.turns import measure_turns
@@ -38,6 +40,15 @@ def test_a_growing_session_is_looked_at_as_it_passes_its_marks(runner: Runner) -
         assert marks[0].total_s < marks[1].total_s
         assert marks[1].disk_bytes >= 4 * 2000
     assert list(runner.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("script", ["growth.py", "concurrency.py"])
+def test_a_part_can_be_measured_by_itself(script: str, quick_path: Path) -> None:
+    """From any directory; what is measured is printed."""
+    command = [sys.executable, str(ROOT / "bench" / script), "--quick", "--subjects", "nobody"]
+    printed = subprocess.run(command, cwd=quick_path, capture_output=True, text=True, check=True).stdout
+    assert "# Results" in printed
+    assert "throughput:" in printed or "long sessions:" in printed
 
 
 def test_a_session_stops_at_its_limit_and_says_so(quick_path: Path) -> None:

@@ -139,3 +139,19 @@ async def test_a_thread_that_somebody_deleted_begins_anew(store: holdfast.Store)
     await Writer(saver).put(value=2)
     state = await chat(saver).ainvoke({"messages": [HumanMessage("hello", id="h0")]}, thread("new"))
     assert said(state) == ["hello", "1: 5"]
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["a new thread", "one that is there"])
+async def test_a_put_that_is_too_large_changes_nothing(
+    fresh: bool, store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes after it is as if it had never been tried."""
+    writer = Writer(HoldfastSaver(store))
+    if not fresh:
+        await writer.put(note="before")
+    with monkeypatch.context() as small:
+        small.setattr("holdfast.codec.LINE_BYTES_MAX", 10)
+        with pytest.raises(holdfast.BadInput, match="over the limit"):
+            await writer.put(note="too large")
+    await writer.put(note="after")
+    assert await values_at(HoldfastSaver(store), thread("t")) == {"note": "after"}

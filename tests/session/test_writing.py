@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from holdfast import BadInput, Closed, Every, Session, Store, open_store
+from holdfast.entries import SummaryChanged
 from holdfast.store.driver import Append, Outcome
 from holdfast.store.memory import MemoryDriver
 from tests.session.scenes import StoreUrl, collect, eventually, kinds, step, texts
@@ -31,6 +32,18 @@ async def test_a_line_that_nobody_waits_for_is_durable_soon(store_url: StoreUrl)
     ):
         await session.add("unasked")
         assert await eventually(lambda: durable(reader)) == ["unasked"]
+
+
+async def test_what_is_recorded_together_is_recorded_whole_or_not_at_all(store_url: StoreUrl) -> None:
+    """One of them cannot be written: the others are neither in the state nor in the journal's way."""
+    async with open_store(store_url) as store:
+        async with store.session("s") as session:
+            with pytest.raises(BadInput, match="cannot be written"):
+                session.record(SummaryChanged(summary="a"), SummaryChanged(summary="half \ud83d"))
+            assert session.summary == ""
+            await session.add("after it")
+        found = await store.load("s")
+        assert (found.summary, texts(found.transcript)) == ("", ["after it"])
 
 
 async def test_nothing_is_waited_for_but_at_barriers(store_url: StoreUrl) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import apsw
@@ -18,13 +20,15 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     TextPart,
+    ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.usage import RequestUsage
 from pydantic_ai_harness.step_persistence import StepStore
 
 import holdfast
-from holdfast import Corrupt, LeaseHeld, MissingExtra, RunExists
+from holdfast import BadInput, Corrupt, LeaseHeld, MissingExtra, RunExists
 from holdfast.adapters.pydantic_ai.step_history import dump
 from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
 from holdfast.limits import LINGER_S, STEP_JOURNALS_MAX
@@ -190,6 +194,28 @@ async def test_an_event_is_not_lost_when_somebody_else_is_quicker(left_alone: bo
         assert kinds == ["run_started", "model_request_started", "model_request_completed"]
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["the first event", "a later one"])
+async def test_what_is_refused_takes_no_event_along(first: bool, store_url: Url) -> None:
+    """Neither those that wait for a line, nor what the next ones are compared with."""
+    given = [
+        event("r1", "model_request_started", step_index=0, idempotency_key="0:0:model_request_started:"),
+        event("r1", "tool_call_started", step_index=3, idempotency_key="1:3:tool_call_started:"),
+        event("r1", "tool_call_completed", step_index=3, idempotency_key="2:3:tool_call_completed:"),
+    ][first:]
+    async with opened(store_url) as steps:
+        if not first:
+            await steps.append_event(given[0])
+            await steps.save_snapshot(snapshot("r1", history(1)))
+        await steps.append_event(given[-2])
+        with pytest.raises(BadInput, match="cannot be written"):
+            await steps.record_tool_effect(effect("r1", effect_summary="half \ud83d"))
+        with pytest.raises(BadInput, match="cannot be written"):
+            await steps.append_event(event("r1", "run_failed", error="half \ud83d"))
+        await steps.append_event(given[-1])
+    async with opened(store_url) as steps:
+        assert await steps.list_events(run_id="r1") == given
+
+
 async def test_a_run_may_be_registered_after_its_first_event(store_url: Url) -> None:
     """Nothing that was noted before is lost."""
     async with opened(store_url) as steps:
@@ -242,20 +268,29 @@ async def test_a_save_with_a_known_or_an_older_key_is_a_repetition(store_url: Ur
 
 
 def _changed(messages: list[ModelMessage]) -> None:
-    part = messages[1].parts[0]
-    assert isinstance(part, TextPart)
-    part.content = "said something else"
+    said = messages[1].parts[0]
+    assert isinstance(said, TextPart)
+    said.content = "said something else"
 
 
+def _changed_inside(messages: list[ModelMessage]) -> None:
+    call = messages[1].parts[1]
+    assert isinstance(call, ToolCallPart)
+    cast("dict[str, Any]", call.args)["n"] = 7
+
+
+@pytest.mark.parametrize("change", [_changed, _changed_inside])
 @pytest.mark.parametrize("by", ["in place", "in a copy", "by another process"])
-async def test_a_history_that_was_rewritten_is_kept_as_it_is_now(by: str, store_url: Url) -> None:
+async def test_a_history_that_was_rewritten_is_kept_as_it_is_now(
+    by: str, change: Callable[[list[ModelMessage]], None], store_url: Url
+) -> None:
     """Compaction and processors change what was said; earlier histories keep theirs."""
     messages = history(4)
     async with opened(store_url) as steps:
         await steps.save_snapshot(snapshot("r1", messages))
         if by != "in place":
             messages = deepcopy(messages)
-        _changed(messages)
+        change(messages)
         if by != "by another process":
             await steps.save_snapshot(snapshot("r1", messages))
     async with opened(store_url) as steps:
@@ -265,6 +300,45 @@ async def test_a_history_that_was_rewritten_is_kept_as_it_is_now(by: str, store_
         before, after, shorter = await steps.list_snapshots(run_id="r1")
         assert (before.messages, after.messages) == (history(4), messages)
         assert shorter.messages == messages[:2]
+
+
+async def test_a_usage_that_changes_in_place_is_noticed(store_url: Url) -> None:
+    """Also after it was found unchanged before."""
+    reply = ModelResponse(parts=[TextPart(content="hello")], usage=RequestUsage(input_tokens=1))
+    async with opened(store_url) as steps:
+        for tokens in (1, 1, 99):
+            reply.usage.input_tokens = tokens
+            await steps.save_snapshot(snapshot("r1", [reply]))
+        found = [one.messages[0] for one in await steps.list_snapshots(run_id="r1")]
+    assert [one.usage.input_tokens for one in found if isinstance(one, ModelResponse)] == [1, 1, 99]
+
+
+@dataclass(slots=True)
+class _Slotted:
+    left: int
+
+
+@dataclass
+class _Mixed(_Slotted):
+    """Has fields in slots, and others not."""
+
+    right: int
+
+
+@dataclass(init=False, eq=False)
+class _Text(str):
+    """Is not made by `object.__new__`."""
+
+
+@pytest.mark.parametrize("content", [_Mixed(1, 2), {"a": [_Slotted(1)]}, _Text("words")])
+async def test_a_tool_may_return_what_it_likes(content: Any, store_url: Url) -> None:
+    """Copies of it are made to be compared with."""
+    returned = ToolReturnPart(tool_name="look", content=content, tool_call_id="call_0")
+    messages: list[ModelMessage] = [ModelRequest(parts=[returned])]
+    async with opened(store_url) as steps:
+        for _ in range(2):
+            await steps.save_snapshot(snapshot("r1", messages))
+        assert [len(one.messages) for one in await steps.list_snapshots(run_id="r1")] == [1, 1]
 
 
 async def test_fields_that_equality_leaves_out_are_kept_too(store_url: Url) -> None:

@@ -107,6 +107,8 @@ async def test_a_store_works_behind_a_pooler(bouncer: str, tmp_path: Path) -> No
             await store.fork("a", into="d")
             await store.delete("a")
             assert [head.session async for head in store.sessions()] == ["b", "c", "d"]
+        with psycopg.connect(bouncer) as connection:
+            assert connection.execute("SELECT name FROM pg_prepared_statements").fetchall() == []
     finally:
         drop([schema])
 

@@ -416,6 +416,81 @@ async def test_an_applications_pool_can_be_used(pool: ConnectionPool[Any], schem
         assert len((await store.load("a")).transcript) == 10
 
 
+def test_the_call_of_a_commit_is_prepared(schema: str) -> None:
+    """On connections of our own."""
+    driver = PostgresDriver(server_url(schema) + "&connections=1")
+    author = Author("a")
+    try:
+        author.begin(driver)
+        author.commit(driver, say("hello"))
+        with driver._db._source.borrow() as connection:
+            names = connection.execute("SELECT name FROM pg_prepared_statements", prepare=False).fetchall()
+        assert names == [(driver._append._name.decode(),)]
+    finally:
+        driver.close()
+
+
+def test_new_connections_are_prepared_too(schema: str) -> None:
+    """Not only the first one, which made the schema."""
+    driver = PostgresDriver(server_url(schema))
+    author = Author("a")
+    try:
+        author.begin(driver)
+        with driver._db._source.borrow() as first, driver._db._source.borrow():
+            author.commit(driver, say("hello"))
+            with driver._db._source.borrow() as third:
+                names = third.execute("SELECT name FROM pg_prepared_statements", prepare=False).fetchall()
+                assert first is not third
+        assert names == [(driver._append._name.decode(),)]
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_prepared_name_may_come_and_go(gone: bool, schema: str) -> None:
+    """As it does where every transaction is handed to another connection, whatever process seems to answer:
+    what has landed has landed once."""
+    driver = PostgresDriver(server_url(schema) + "&connections=1")
+    author = Author("a")
+    try:
+        author.begin(driver)
+        with driver._db._source.borrow() as connection:
+            if gone:
+                connection.execute("DEALLOCATE ALL")
+            else:  # Somebody else has left it there.
+                driver._append._prepared.clear()
+                driver._append.prepare(connection)
+        for number in range(3):
+            author.commit(driver, say(f"hello {number}"))
+        assert (connection in driver._append._prepared) is not gone
+        assert read_all(driver, "a") == author.lines
+    finally:
+        driver.close()
+
+
+def test_a_migration_may_come_while_it_is_prepared(schema: str) -> None:
+    """One that gives something else: what was prepared is forgotten, and the commit lands all the same."""
+    driver = PostgresDriver(server_url(schema) + "&connections=1")
+    author = Author("a")
+    try:
+        author.begin(driver)
+        types = "text, text[], text[], text[], text[], text[]"
+        for change in (
+            f"ALTER FUNCTION append({types}) RENAME TO append_before",
+            f"""CREATE FUNCTION append({types}) RETURNS varchar LANGUAGE sql
+                AS 'SELECT append_before($1, $2, $3, $4, $5, $6)::varchar'
+                SET search_path TO "{schema}" """,
+        ):
+            with connect() as connection:
+                connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
+                connection.execute(change.encode())
+        author.commit(driver, say("hello"))
+        assert not driver._append._prepared
+        assert read_all(driver, "a") == author.lines
+    finally:
+        driver.close()
+
+
 async def test_an_async_pool_is_refused(postgres: str) -> None:
     """The store's threads cannot use it."""
     pool = AsyncConnectionPool(postgres, open=False)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ..budget import Budget
 from ..clock import boot_s
+from ..codec import check
 from ..effects import Effect, Undone
 from ..entries import (
     Body,
@@ -173,6 +174,10 @@ class Session(SessionView):
         engine, state, channel = self._engine, self._state, self._channel
         if channel.lost is not None or channel.closed is not None:
             engine.committer.check(channel)
+        if len(entries) > 1:
+            # All or none: what was folded cannot be taken back.
+            for body, content in entries:
+                check(body, content)
         run = current_run(self.id)
         sealed = [append_to(state, body, engine, run, content) for body, content in entries]
         engine.committer.offer(channel, sealed, replace(state.facts.head), keyframe=self._due_keyframe())

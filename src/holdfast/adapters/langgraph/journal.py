@@ -235,12 +235,12 @@ class Desks:
                 self._refuse(desk)
                 try:
                     draft = make(desk.thread)
+                    if draft is not None:
+                        self._offer(desk, draft)
                 except BaseException:
                     # Half of it may be in the thread, and none of it will be in the journal.
                     desk.ended = True
                     raise
-                if draft is not None:
-                    self._offer(desk, draft)
                 channel = desk.channel
             if desk.unsent and not await self._send_mine(desk):
                 continue

@@ -17,6 +17,8 @@ from ...errors import Corrupt
 from ...ids import fit_session_id
 from .step_records import (
     Record,
+    after_event,
+    after_snapshot,
     differ,
     lengthen,
     shared_of,
@@ -79,6 +81,10 @@ class RunSteps(Struct, kw_only=True):
     event_keys: set[str] = field(default_factory=set)
     snapshot_keys: set[str] = field(default_factory=set)
     last_key: int = -1
+    last_event: Record | None = None
+    """The last one in the journal, with a short key; what is held comes after it."""
+    last_snapshot: Record | None = None
+    """The fields of the last one in the journal, with a short key."""
 
     def knows_event(self, key: str | None) -> bool:
         """Whether an append is a repetition."""
@@ -102,13 +108,19 @@ class RunSteps(Struct, kw_only=True):
 
     # -- as they are written -------------------------------------------------------------------------
 
-    def write_event(self, record: Record) -> Record:
-        """What is to be written of an event."""
-        return differ(shorten(record, tail_of_event(record)), self._shared())
+    def write_events(self, records: Iterable[Record]) -> list[Record]:
+        """What is to be written of events, in one line."""
+        said: list[Record] = []
+        last = self.last_event
+        for record in records:
+            short = shorten(record, tail_of_event(record))
+            said.append(differ(short, self._expect_event(record.get("tool_call_id"), last)))
+            last = short
+        return said
 
     def write_snapshot(self, record: Record) -> Record:
         """What is to be written of a snapshot, its messages aside."""
-        return differ(shorten(record, tail_of_snapshot(record)), self._shared())
+        return differ(shorten(record, tail_of_snapshot(record)), self._expect_snapshot())
 
     def write_effect(self, record: Record) -> Record:
         """What is to be written of a tool call's effect: what is new since it was last recorded."""
@@ -124,17 +136,19 @@ class RunSteps(Struct, kw_only=True):
         if record.get("idempotency_key") is not None:
             self.event_keys.add(record["idempotency_key"])
 
-    def read_event(self, data: Record) -> None:
-        """An event, as it was written. Of several with one key, the first counts."""
-        record = {**self._shared(), **data}
-        record = lengthen(record, tail_of_event(record))
-        if not self.knows_event(record.get("idempotency_key")):
+    def read_event(self, data: Record, *, known: bool = False) -> None:
+        """An event, as it was written. Of several with one key, the first counts. `known`: it was noted when
+        it happened."""
+        short = {**self._expect_event(data.get("tool_call_id"), self.last_event), **data}
+        self.last_event = short
+        record = lengthen(short, tail_of_event(short))
+        if not known and not self.knows_event(record.get("idempotency_key")):
             self.note_event(record)
 
     def read_snapshot(self, data: Record) -> Record:
         """The fields of a snapshot, as they were given."""
-        record = {**self._shared(), **data}
-        record = lengthen(record, tail_of_snapshot(record))
+        short = self.last_snapshot = {**self._expect_snapshot(), **data}
+        record = lengthen(short, tail_of_snapshot(short))
         key = record.get("idempotency_key")
         if key is not None:
             self.snapshot_keys.add(key)
@@ -145,6 +159,16 @@ class RunSteps(Struct, kw_only=True):
         """How a tool call stands."""
         call = data["tool_call_id"]
         self.effects[call] = {**self.effects.get(call, {}), "run_id": self.run_id, **data}
+
+    # -- as they are expected ------------------------------------------------------------------------
+
+    def _expect_event(self, call: str | None, last: Record | None) -> Record:
+        effect = self.effects.get(call) if call is not None else None
+        known = {} if effect is None else {"tool_name": effect.get("tool_name")}
+        return {**self._shared(), **after_event(last), **known}
+
+    def _expect_snapshot(self) -> Record:
+        return {**self._shared(), **after_snapshot(self.last_snapshot)}
 
     def _shared(self) -> Record:
         return {**shared_of(self.record), "run_id": self.run_id}
@@ -166,14 +190,20 @@ class Steps:
             record = body.config[CONFIG]
             self.get(record["run_id"]).record = record
         elif isinstance(body, AdapterBody) and entry.kind in (EVENTS, EFFECT, SNAPSHOT):
-            data = body.data
-            run = self.get(data.get("run") or entry.run or "")
-            for one in () if events_known else data.get("events", ()):
-                run.read_event(one)
-            if entry.kind == EFFECT:
-                run.read_effect(data["effect"])
-            elif entry.kind == SNAPSHOT:
-                self._read_snapshot(entry, run, data)
+            try:
+                self._read(entry, body.data, events_known)
+            except (KeyError, TypeError, AttributeError) as error:
+                why = f"not a record of step persistence ({error!r})"
+                raise Corrupt(self._where, why, seq=entry.seq) from error
+
+    def _read(self, entry: Entry, data: Record, events_known: bool) -> None:
+        run = self.get(data.get("run") or entry.run or "")
+        for one in data.get("events", ()):
+            run.read_event(one, known=events_known)
+        if entry.kind == EFFECT:
+            run.read_effect(data["effect"])
+        elif entry.kind == SNAPSHOT:
+            self._read_snapshot(entry, run, data)
 
     def find(self, run_id: str) -> RunSteps | None:
         """What is known of a run, if anything is."""

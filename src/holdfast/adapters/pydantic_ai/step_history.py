@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
+from datetime import datetime
+from functools import cache
 from hashlib import blake2b
+from types import NoneType
 from typing import Any, Final
 
 from msgspec import Struct
@@ -35,7 +38,7 @@ class _Kept(Struct, frozen=True):
 
     @classmethod
     def of(cls, message: ModelMessage, swap: Swap) -> _Kept:
-        plain, fields = dump(message), deepcopy(message).__dict__
+        plain, fields = dump(message), _copy(message.__dict__)
         usage = fields["usage"].__dict__ if fields.get("usage") is not None else None
         blind = any(mark in plain for mark in _UNEQUAL)
         return cls(fields, usage, pack(plain, swap), _digest(plain) if blind else None)
@@ -46,12 +49,6 @@ class _Kept(Struct, frozen=True):
         if self.fields != given.__dict__:
             return False
         return self.digest is None or _digest(dump(given)) == self.digest
-
-    def share_usage(self, given: dict[str, Any]) -> None:
-        """Their comparison of usages takes longer than all the rest: spare it for those that are equal."""
-        usage = given.get("usage")
-        if usage is not None and usage.__dict__ == self.usage:
-            self.fields["usage"] = usage
 
 
 class Delta(Struct, frozen=True):
@@ -112,7 +109,10 @@ def _count_same(kept: Sequence[_Kept], messages: Sequence[ModelMessage]) -> int:
     """How many messages at the beginning are as they were."""
     given = [message.__dict__ for message in messages[: len(kept)]]
     for one, said in zip(kept, given, strict=False):
-        one.share_usage(said)
+        # Their comparison of usages takes longer than all the rest: spare it for those that are equal.
+        usage = said.get("usage")
+        if usage is not None:
+            one.fields["usage"] = usage if usage.__dict__ == one.usage else None
     # All at once first: nearly always, nothing has changed, and this is done for every step.
     if [one.fields for one in kept[: len(given)]] == given and all(one.digest is None for one in kept):
         return len(given)
@@ -122,6 +122,33 @@ def _count_same(kept: Sequence[_Kept], messages: Sequence[ModelMessage]) -> int:
             break
         same += 1
     return same
+
+
+def _copy(value: Any) -> Any:
+    """A deep copy of what is a tree, for it could be dumped; `deepcopy` takes many times as long."""
+    cls = value.__class__
+    if cls in _ATOMS:
+        return value
+    if cls is list:
+        return [_copy(one) for one in value]
+    if cls is dict:
+        return {_copy(key): _copy(one) for key, one in value.items()}
+    if _is_plain(cls):
+        made = object.__new__(cls)
+        made.__dict__.update(_copy(value.__dict__))
+        return made
+    return deepcopy(value)
+
+
+@cache
+def _is_plain(cls: type) -> bool:
+    """Whether it is a dataclass of theirs with nothing but fields. Of others, who knows how they are made."""
+    theirs = cls.__module__.partition(".")[0] == "pydantic_ai"
+    slotted = any("__slots__" in vars(one) for one in cls.__mro__)
+    return theirs and is_dataclass(cls) and cls.__new__ is object.__new__ and not slotted
+
+
+_ATOMS: Final = frozenset({str, int, float, bool, NoneType, bytes, datetime})
 
 
 def _digest(plain: bytes) -> bytes:

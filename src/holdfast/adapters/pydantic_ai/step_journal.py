@@ -13,13 +13,13 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...codec import GENESIS, Chain, Sealed, open_line
+from ...codec import GENESIS, Chain, Sealed, check, encode_body, open_line
 from ...content.swapping import Piece
 from ...entries import AdapterBody, Body, SessionOpened
 from ...errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
@@ -51,6 +51,17 @@ class Draft(Struct, frozen=True, kw_only=True):
     """The blobs that must be there before it is written."""
 
 
+class _Line(NamedTuple):
+    """What stands in a line to be, and the events of the run that it takes along."""
+
+    run_id: str
+    name: str
+    body: Body
+    kind: str | None = None
+    content: bytes | None = None
+    events: Sequence[Record] = ()
+
+
 Decide: TypeAlias = "Callable[[Desk], Sequence[Draft]]"
 """What to write after what the journal says, if anything. Asked again when somebody else was quicker."""
 
@@ -63,14 +74,14 @@ class Desk:
 
     def __init__(self, engine: Engine, session: SessionId) -> None:
         self._engine, self.session = engine, session
-        self.lock = anyio.Lock()
+        self.lock = anyio.Lock(fast_acquire=True)
         self.state = SessionState(session)
         self.steps = Steps(f"session {session!r}")
         self.histories = Histories(self.steps, engine.blobs.sizes.inline_bytes)
         self.channel = Channel(session, None)
         self._held: dict[str, list[Record]] = {}
         """Events that stand in no line yet, by run."""
-        self._sent: list[tuple[int, str, list[Record]]] = []
+        self._sent: list[tuple[int, str, Sequence[Record]]] = []
         """Events that stand in a line which may not be durable yet, with its `seq`."""
 
     @property
@@ -157,30 +168,40 @@ class Desk:
 
     def _seal(self, drafts: Sequence[Draft]) -> list[Sealed]:
         """Make the lines, and fold them in."""
+        own = {one.run_id for one in drafts[:1] if one.body is None}
+        first = [Draft(run_id=run, kind=EVENTS) for run in self._held if run not in own]
+        lines, held = self._plan((*first, *drafts))
+        # All or none: what was folded cannot be taken back.
+        for line in lines:
+            check(line.body, line.content, kind=line.kind)
+        self._held = held
         sealed: list[Sealed] = []
         if not self.state.seq:
             opened = SessionOpened(uid=fresh_uid(), labels=_LABELS)
             sealed.append(append_to(self.state, opened, self._engine))
-        own = {one.run_id for one in drafts[:1] if one.body is None}
-        first = [Draft(run_id=run, kind=EVENTS) for run in self._held if run not in own]
-        sealed += [self._seal_one(one) for one in (*first, *drafts)]
-        return sealed
+        return [*sealed, *map(self._seal_one, lines)]
 
-    def _seal_one(self, draft: Draft) -> Sealed:
-        name, data = name_run(draft.run_id, draft.data)
-        if draft.body is not None:
-            made = append_to(self.state, draft.body, self._engine, name)
-        else:
-            events = self._held.pop(draft.run_id, [])
+    def _plan(self, drafts: Iterable[Draft]) -> tuple[list[_Line], dict[str, list[Record]]]:
+        """The lines to be, and the events that none of them takes along."""
+        lines: list[_Line] = []
+        held = dict(self._held)
+        for draft in drafts:
+            name, data = name_run(draft.run_id, draft.data)
+            if draft.body is not None:
+                lines.append(_Line(draft.run_id, name, draft.body))
+                continue
+            events = held.pop(draft.run_id, [])
             if events:
-                run = self.steps.get(draft.run_id)
-                data = {**data, "events": [run.write_event(one) for one in events]}
-            body = AdapterBody(data=data)
-            made = append_to(self.state, body, self._engine, name, draft.content, kind=draft.kind)
-            if events:
-                settled = self.channel.durable_seq
-                self._sent = [one for one in self._sent if one[0] > settled]
-                self._sent.append((made.entry.seq, draft.run_id, events))
+                data = {**data, "events": self.steps.get(draft.run_id).write_events(events)}
+            lines.append(_Line(draft.run_id, name, AdapterBody(data=data), draft.kind, draft.content, events))
+        return lines, held
+
+    def _seal_one(self, line: _Line) -> Sealed:
+        made = append_to(self.state, line.body, self._engine, line.name, line.content, kind=line.kind)
+        if line.events:
+            settled = self.channel.durable_seq
+            self._sent = [one for one in self._sent if one[0] > settled]
+            self._sent.append((made.entry.seq, line.run_id, line.events))
         self.steps.apply(made.entry, events_known=True)
         return made
 
@@ -276,6 +297,7 @@ class Desks:
 
     async def hold(self, session: SessionId, run_id: str, event: Record) -> None:
         """Note an event that nobody waits for, unless it is a repetition."""
+        encode_body(AdapterBody(data=event))  # Refused now, and not when it would keep others back.
         while True:
             desk = await self._find_read(session)
             async with desk.lock:

@@ -1,7 +1,8 @@
 """Their records as JSON, without what is known already: there are several for every step.
 
-Only what differs from an earlier record is written. What is left out is null, stands in the record of the
-run, or can be told from the rest, so every record is given back as it was.
+Only what differs from the record that was to be expected is written: that follows from the record of the
+run, from the last one of its kind, and from the effect of its call. What nobody expects is null. So every
+record is given back as it was.
 """
 
 from __future__ import annotations
@@ -26,6 +27,23 @@ def differ(record: Mapping[str, Any], known: Mapping[str, Any]) -> Record:
 def shared_of(run: Mapping[str, Any] | None) -> Record:
     """What the record of a run says for all that happens in it."""
     return {name: run[name] for name in _SHARED if name in run} if run is not None else {}
+
+
+def after_event(last: Mapping[str, Any] | None) -> Record:
+    """What the next event of a run is expected to say: it belongs to the same step."""
+    return {} if last is None else {"step_index": last["step_index"], **_next_key(last)}
+
+
+def after_snapshot(last: Mapping[str, Any] | None) -> Record:
+    """What the next snapshot of a run is expected to say: it is that of the next step."""
+    if last is None:
+        return {}
+    return {"step_index": last["step_index"] + 1, "state": last["state"], **_next_key(last)}
+
+
+def _next_key(last: Mapping[str, Any]) -> Record:
+    number = last.get(_KEY)
+    return {_KEY: number + 1} if isinstance(number, int) else {}
 
 
 def shorten(record: Record, tail: str) -> Record:

@@ -83,7 +83,7 @@ class _TextsDumper(Dumper):
     format = Format.BINARY
     oid = _TEXTS
 
-    def dump(self, obj: Texts | Table) -> Buffer:
+    def dump(self, obj: Texts) -> Buffer:
         return obj.data
 
 
@@ -92,7 +92,6 @@ class _NumbersDumper(_TextsDumper):
 
 
 def teach(connection: Connection[tuple[object, ...]]) -> None:
-    """Make a connection take all of them as parameters. Nobody else has values of these types."""
+    """Make a connection take them as parameters. Nobody else has values of these types."""
     connection.adapters.register_dumper(Texts, _TextsDumper)
-    connection.adapters.register_dumper(Table, _TextsDumper)
     connection.adapters.register_dumper(Numbers, _NumbersDumper)

@@ -8,7 +8,7 @@ way may be sent again: it names the sums that it follows, so it lands once or fi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from ...head import Head
 from ...ids import SessionId
 from ..driver import Append, ClaimChange, Claimed, Conflict, Done, OriginGone, Outcome
 from .arrays import Table, Text, Texts
+from .call import Call
 from .claims import digest_of, escape, find_claim
 from .connections import Connection
 from .failures import Collided
@@ -23,7 +24,7 @@ from .statements import Statements
 
 encode = msgspec.json.Encoder().encode
 
-_CALL = "SELECT $schema.append(%s, %s, %s, %s, %s, %s)"
+APPEND: Final = "SELECT $schema.append($1::text, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])"
 
 _END = "\x1f"
 """Between texts in one: no name has it, and in JSON it is escaped."""
@@ -32,8 +33,8 @@ _END = "\x1f"
 class Commit:
     """Items that are to be committed, and what became of them so far."""
 
-    def __init__(self, sql: Statements, batch: Sequence[Append]) -> None:
-        self._sql, self._batch = sql, batch
+    def __init__(self, sql: Statements, append: Call, batch: Sequence[Append]) -> None:
+        self._sql, self._append, self._batch = sql, append, batch
         self._outcomes: dict[int, Outcome] = {}
         """By the place in the batch."""
         self._tries = 0
@@ -46,7 +47,8 @@ class Commit:
             if not waiting:
                 continue
             items = [self._batch[place] for place in waiting.values()]
-            ((given,),) = self._sql.rows(connection, _CALL, [self._sql.path, *_tables(items)])
+            tables = [table.data for table in _tables(items)]
+            given = self._append.run(connection, [self._sql.path.encode(), *tables])
             landed = given.split(_END) if given else []
             half = len(landed) // 2
             for session, posted in zip(landed[:half], landed[half:], strict=True):

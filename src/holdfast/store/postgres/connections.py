@@ -1,8 +1,7 @@
 """Connections to one server: how they are opened, shared between threads, given up and made anew.
 
-Each piece of work borrows one for as long as it takes. Nothing is kept in a session on the server between two
-of them, neither settings nor prepared statements, so whatever stands between may hand every transaction to
-another one.
+Each piece of work borrows one for as long as it takes, and counts on nothing that an earlier one left in its
+session on the server: whatever stands between may hand every transaction to another one.
 """
 
 from __future__ import annotations
@@ -55,6 +54,8 @@ class Connections:
     def __init__(self, source: Source, schema: str) -> None:
         self._source, self.schema = source, schema
         self._known: WeakSet[Connection] = WeakSet()
+        self.welcome: Callable[[Connection], None] | None = None
+        """Done with each new one before it is used."""
 
     @property
     def shown(self) -> str:
@@ -101,6 +102,8 @@ class Connections:
         if connection.info.encoding != "utf-8":
             raise BadInput(f"{self.shown}: connections must have client_encoding=utf8")
         teach(connection)
+        if self.welcome is not None:
+            self.welcome(connection)
         self._known.add(connection)
 
     def close(self) -> None:

@@ -28,7 +28,8 @@ from ..driver import (
 from . import address, claims, removal
 from .arrays import Texts
 from .blobs import Blobs
-from .commit import Commit, encode_labels
+from .call import Call
+from .commit import APPEND, Commit, encode_labels
 from .connections import Connections, OwnConnections, PoolConnections
 from .due import AGE, TIP, find_due, find_holders
 from .hints import Hints, channel_of
@@ -94,10 +95,14 @@ class PostgresDriver:
             conninfo = source.conninfo
             self._db = Connections(source, address.check_schema(schema or address.SCHEMA))
         self._sql = Statements(self._db.schema)
+        self._append = Call(APPEND.replace("$schema", self._sql.schema))
         self._blobs = Blobs(self._db, self._sql)
         self._hints = Hints(conninfo, self._db.schema)
         try:
             self._id = prepare(self._db, create=create)
+            if isinstance(where, str):  # An application's own connections are left as they are.
+                self._db.again(self._append.prepare)
+                self._db.welcome = self._append.prepare
         except BaseException:
             self._db.close()
             raise
@@ -108,7 +113,7 @@ class PostgresDriver:
     # -- journals -----------------------------------------------------------------------------------
 
     def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
-        return self._db.again(Commit(self._sql, batch).run) if batch else []
+        return self._db.again(Commit(self._sql, self._append, batch).run) if batch else []
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
         # As bytes: a text would be decoded here, to be encoded again.

@@ -24,11 +24,11 @@ class Statements:
     """Fills in `$schema`, and runs statements without leaving anything behind on the connection."""
 
     def __init__(self, schema: str) -> None:
-        name = sql.Identifier(schema).as_string(None)
-        self._schema = name.replace("%", "%%")
+        self.schema = sql.Identifier(schema).as_string(None)
+        """Its name, as it stands in a statement."""
         self._known: dict[str, bytes] = {}
         # Temporary tables of others come last: they would come first if they were not named.
-        self.path = f"{name}, pg_temp"
+        self.path = f"{self.schema}, pg_temp"
         """Where a function looks for tables."""
 
     def fill(self, statement: str) -> bytes:
@@ -37,7 +37,7 @@ class Statements:
         if known is None:
             # Without its indentation: psycopg parses anew what is long.
             text = " ".join(statement.replace("$durable", DURABLE).split())
-            known = self._known[statement] = text.replace("$schema", self._schema).encode()
+            known = self._known[statement] = text.replace("$schema", self.schema.replace("%", "%%")).encode()
         return known
 
     def rows(self, connection: Connection, statement: str, values: Parameters = ()) -> list[tuple[Any, ...]]:
