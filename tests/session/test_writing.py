@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from holdfast import BadInput, Closed, Every, Session, Store, open_store
-from holdfast.entries import SummaryChanged
+from holdfast.entries import StateSet, SummaryChanged
 from holdfast.store.driver import Append, Outcome
 from holdfast.store.memory import MemoryDriver
 from tests.session.scenes import StoreUrl, collect, eventually, kinds, step, texts
@@ -34,12 +34,17 @@ async def test_a_line_that_nobody_waits_for_is_durable_soon(store_url: StoreUrl)
         assert await eventually(lambda: durable(reader)) == ["unasked"]
 
 
-async def test_what_is_recorded_together_is_recorded_whole_or_not_at_all(store_url: StoreUrl) -> None:
+async def test_what_is_recorded_together_is_recorded_whole_or_not_at_all(
+    store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of them cannot be written: the others are neither in the state nor in the journal's way."""
     async with open_store(store_url) as store:
         async with store.session("s") as session:
             with pytest.raises(BadInput, match="cannot be written"):
                 session.record(SummaryChanged(summary="a"), SummaryChanged(summary="half \ud83d"))
+            monkeypatch.setattr("holdfast.codec.LINE_BYTES_MAX", 1_000)
+            with pytest.raises(BadInput, match="over the limit"):
+                session.record(SummaryChanged(summary="a"), StateSet(key="k"), content=b"1" * 1_001)
             assert session.summary == ""
             await session.add("after it")
         found = await store.load("s")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import apsw
 import pytest
 from pydantic_ai.messages import (
@@ -32,6 +34,7 @@ from holdfast import BadInput, Corrupt, LeaseHeld, MissingExtra, RunExists
 from holdfast.adapters.pydantic_ai.step_history import dump
 from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
 from holdfast.limits import LINGER_S, STEP_JOURNALS_MAX
+from holdfast.store.driver import Append, Outcome
 from tests.steps.stage import Url, at, effect, event, history, opened, run, snapshot
 
 
@@ -194,6 +197,29 @@ async def test_an_event_is_not_lost_when_somebody_else_is_quicker(left_alone: bo
         assert kinds == ["run_started", "model_request_started", "model_request_completed"]
 
 
+async def test_a_store_that_closes_while_an_event_leaves_does_not_lose_it(
+    store_url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its line is refused, for somebody else was quicker: whoever sends it and whoever closes do not race."""
+    async with opened(store_url) as two, opened(store_url) as one:
+        await one.register_run(run("r1", conversation_id="c1"))
+        await two.register_run(run("r2", conversation_id="c1"))
+        await one.append_event(event("r1", "model_request_started"))
+        assert one._desks is not None
+        driver = one._desks.engine.driver
+        commit = driver.commit
+
+        def commit_slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
+            time.sleep(0.1)
+            return commit(batch)
+
+        monkeypatch.setattr(driver, "commit", commit_slowly)
+        one._desks._send()
+        await anyio.lowlevel.checkpoint()
+    async with opened(store_url) as steps:
+        assert [one.kind for one in await steps.list_events(run_id="r1")] == ["model_request_started"]
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["the first event", "a later one"])
 async def test_what_is_refused_takes_no_event_along(first: bool, store_url: Url) -> None:
     """Neither those that wait for a line, nor what the next ones are compared with."""
@@ -325,12 +351,11 @@ class _Mixed(_Slotted):
     right: int
 
 
-@dataclass(init=False, eq=False)
-class _Text(str):
-    """Is not made by `object.__new__`."""
+# Theirs may look like this one day.
+_Mixed.__module__ = "pydantic_ai.messages"
 
 
-@pytest.mark.parametrize("content", [_Mixed(1, 2), {"a": [_Slotted(1)]}, _Text("words")])
+@pytest.mark.parametrize("content", [_Mixed(1, 2), {"a": [_Slotted(1)]}, Decimal("1.5")])
 async def test_a_tool_may_return_what_it_likes(content: Any, store_url: Url) -> None:
     """Copies of it are made to be compared with."""
     returned = ToolReturnPart(tool_name="look", content=content, tool_call_id="call_0")
@@ -431,7 +456,7 @@ async def test_the_last_word_about_a_tool_call_counts(store_url: Url) -> None:
 
 async def test_two_stores_write_to_one_conversation(store_url: Url) -> None:
     """Whoever finds that the other was quicker looks again; nothing is lost and nothing is there twice."""
-    async with opened(store_url) as one, opened(store_url) as two:
+    async with opened(store_url) as two, opened(store_url) as one:
         await one.register_run(run("r1", conversation_id="c1"))
         await two.register_run(run("r2", conversation_id="c1"))
 

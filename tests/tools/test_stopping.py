@@ -466,9 +466,11 @@ async def test_tool_threads_have_a_limit_of_their_own(
     stuck = Stuck(world)
     release: list[Result] = []
 
-    @tool(side_effects={"mutate"}, timeout_s=0.01)
     def late() -> str:
         return world.do("late")
+
+    def within(timeout_s: float) -> Registry:
+        return Registry([tool(side_effects={"mutate"}, timeout_s=timeout_s)(late)])
 
     async def one(number: int) -> None:
         args = {"what": f"{number}"}
@@ -482,10 +484,10 @@ async def test_tool_threads_have_a_limit_of_their_own(
                 tasks.start_soon(one, number)
             await anyio.to_thread.run_sync(stuck.entered.wait)
             await come_true(lambda: not threads.available_tokens)
-            found = await Registry([late]).dispatch("late", {}, session=session)
+            found = await within(0.01).dispatch("late", {}, session=session)
             assert (found.status, found.content) == ("failed", "late timed out")
             assert [row.tool for row in session.in_doubt] == []
             stuck.release.set()
-        found = await Registry([late]).dispatch("late", {}, session=session)
+        found = await within(60).dispatch("late", {}, session=session)
         assert found.status == "completed"
     assert sorted(world.done) == ["0", "1", "late"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final, TypeVar, TypeVarTuple
 
@@ -63,7 +63,7 @@ class Engine:
         self.now = now
         self.is_busy: Callable[[], bool] = lambda: False
         """Whether a tool that could not be stopped still runs. Set by the ledger."""
-        self.on_close: list[Callable[[], None]] = []
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
         """What the layers above still have to write when all that was handed over is settled."""
         self._threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_store_threads_{id(self)}")
         self._blob_threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_blob_threads_{id(self)}")
@@ -139,17 +139,17 @@ class Engine:
         if self._closed:
             return
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._close)
+            await anyio.to_thread.run_sync(self.committer.close)
+            for write_rest in self.on_close:
+                await write_rest()
+            await anyio.to_thread.run_sync(self._let_go)
         self._closed = True
 
     def forget_in_child(self) -> None:
         """A forked child has no right to what its parent opened."""
         self._closed = True
 
-    def _close(self) -> None:
-        self.committer.close()
-        for write_rest in self.on_close:
-            write_rest()
+    def _let_go(self) -> None:
         self.presence.end(busy=self.is_busy())
         self.home.close()
         self.driver.close()

@@ -145,7 +145,7 @@ def _is_plain(cls: type) -> bool:
     """Whether it is a dataclass of theirs with nothing but fields. Of others, who knows how they are made."""
     theirs = cls.__module__.partition(".")[0] == "pydantic_ai"
     slotted = any("__slots__" in vars(one) for one in cls.__mro__)
-    return theirs and is_dataclass(cls) and cls.__new__ is object.__new__ and not slotted
+    return theirs and is_dataclass(cls) and not slotted
 
 
 _ATOMS: Final = frozenset({str, int, float, bool, NoneType, bytes, datetime})

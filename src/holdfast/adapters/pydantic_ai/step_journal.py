@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from ...codec import GENESIS, Chain, Sealed, check, encode_body, open_line
 from ...content.swapping import Piece
 from ...entries import AdapterBody, Body, SessionOpened
-from ...errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
+from ...errors import Closed, Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ...fold import SessionState
 from ...ids import SessionId, fresh_uid
 from ...limits import LINGER_S, STEP_JOURNALS_MAX
@@ -325,20 +325,28 @@ class Desks:
             await self.write(
                 session, lambda desk: [Draft(run_id=run, kind=EVENTS) for run in desk.held_runs()]
             )
+        except Closed:
+            pass  # Who closes the store takes them along.
         except HoldfastError as error:
             # They are still held: whoever writes next, or closes the store, takes them along.
             log.warning("session %s: events could not be written: %s", session, error)
 
-    def _write_rest(self) -> None:
-        """Before the store closes: events that stand in no line, or in one that was refused. Blocks."""
-        for desk in list(self._open.values()):
-            self._forget(desk)
-        for session, left in self._left.items():
+    async def _write_rest(self) -> None:
+        """Before the store closes: events that stand in no line, or in one that was refused."""
+        if self._sending:
+            here = asyncio.get_running_loop()
+            await asyncio.gather(*(task for task in self._sending if task.get_loop() is here))
+        while True:
+            for desk in list(self._open.values()):
+                async with desk.lock:
+                    self._forget(desk)
+            if not self._left:
+                return
+            session, left = self._left.popitem()
             try:
-                self._write_left(session, left)
+                await anyio.to_thread.run_sync(self._write_left, session, left)
             except HoldfastError as error:
                 log.warning("session %s: %d events could not be written: %s", session, len(left), error)
-        self._left.clear()
 
     def _write_left(self, session: SessionId, left: Sequence[tuple[str, Record]]) -> None:
         while True:
