@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
 import pytest
 
 import holdfast
-from holdfast import Message, ModelError, Reply, ScriptedModel, Text, Usage
+from holdfast import Message, ModelError, Prompt, Reply, ScriptedModel, Text, Usage
+from holdfast.agent.model import Said
 from tests.agent.stage import World, call, fresh_store, make
 from tests.telemetry.listening import Listener, about, error_of, id_of
 
@@ -231,9 +233,15 @@ async def test_a_cancelled_run_ends_every_span(listener: Listener) -> None:
 
 
 async def test_a_request_that_is_cancelled_ends_its_span(listener: Listener) -> None:
+    class Cancelled(ScriptedModel):
+        async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+            scope.cancel()
+            async for one in super().ask(prompt):
+                yield one
+
     async with fresh_store() as store:
-        with anyio.move_on_after(0.05):
-            await make(ScriptedModel(["Late."], delay_s=60)).run("Go", session="s", store=store)
+        with anyio.CancelScope() as scope:
+            await make(Cancelled(["Late."], delay_s=60)).run("Go", session="s", store=store)
     assert error_of(listener.find("chat scripted")) == "cancelled"
 
 

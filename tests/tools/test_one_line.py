@@ -99,6 +99,7 @@ async def test_what_a_body_is_sent_and_what_is_raised_in_it_reach_it(store_url: 
     @tool(side_effects={"read"})
     async def endless() -> None:
         try:
+            scope.cancel()
             await anyio.sleep_forever()
         finally:
             seen.append("cleaned up")
@@ -108,7 +109,7 @@ async def test_what_a_body_is_sent_and_what_is_raised_in_it_reach_it(store_url: 
             tasks.start_soon(sender.send, "word")
             result = await Registry([listen]).dispatch("listen", {}, session=session)
         assert (result.status, result.value) == ("completed", "word")
-        with anyio.move_on_after(0.01):
+        with anyio.CancelScope() as scope:
             await Registry([endless]).dispatch("endless", {}, session=session)
         assert seen == ["timed out", "cleaned up"]
         assert (await kinds(store, session))[-1] == "tool.discarded"

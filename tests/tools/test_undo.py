@@ -359,7 +359,7 @@ async def test_an_undo_that_still_runs_is_not_run_beside_itself(store_url: Url, 
     registry._grace_s = 0.05
     async with opened(store_url) as (store, session):
         try:
-            await step(registry, session, "book", what="hotel")
+            await step(booking(world), session, "book", what="hotel")
             (found,) = await registry.undo(session, session.left_behind())
             assert found.status == "in_doubt"
             (row,) = session.in_doubt
