@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip -qq --disable-pip-version-check
 
-# Tests wait for disks and for children most of the time: half as many again as there are processors.
-WORKERS = $(shell $(VENV)/bin/python -c 'import os; print(os.cpu_count() * 3 // 2)')
+# Tests wait for disks and for children half of the time: twice as many as there are processors.
+WORKERS = $(shell $(VENV)/bin/python -c 'import os; print(os.cpu_count() * 2)')
 
 # Stamps: what they depend on is older than they are, or is installed anew.
 MADE := $(VENV)/.made
