@@ -334,8 +334,9 @@ class Desks:
     async def _write_rest(self) -> None:
         """Before the store closes: events that stand in no line, or in one that was refused."""
         if self._sending:
-            here = asyncio.get_running_loop()
-            await asyncio.gather(*(task for task in self._sending if task.get_loop() is here))
+            loop = asyncio.get_running_loop()
+            mine = [task for task in self._sending if task.get_loop() is loop]
+            await asyncio.gather(*mine, return_exceptions=True)
         while True:
             for desk in list(self._open.values()):
                 async with desk.lock:
