@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
 import shutil
 import signal
@@ -14,10 +16,28 @@ from holdfast.cli import main
 from tests.cli.stage import Done, call
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever needs the shop first waits until it is made: two dozen processes, one after the other."""
+    for item in items:
+        if "stocked" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(scope="session")
 def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made once, by real processes, some of which are killed. Tests get a copy."""
-    shop = tmp_path_factory.mktemp("shop")
+    """Made once for all workers, by real processes, some of which are killed. Tests get a copy."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    shop = base / "stocked"
+    with open(base / "stocked.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shop.exists():
+            _stock(tmp_path_factory.mktemp("shop")).rename(shop)
+    return shop
+
+
+def _stock(shop: Path) -> Path:
     shutil.copy(Path(__file__).with_name("clerk.py"), shop)
 
     def run(words: str, session: str, *options: str, dies_in: str = "") -> int:
