@@ -347,6 +347,10 @@ def _summarised(facts: Facts, entry: Entry, body: SummaryChanged) -> None:
     facts.summary = body.summary
 
 
+def _erased(facts: Facts, entry: Entry, body: SessionErased) -> None:
+    facts.head.title = ""
+
+
 def _budgeted(facts: Facts, entry: Entry, body: BudgetChanged) -> None:
     facts.budget = body.budget
 
@@ -409,6 +413,7 @@ HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
     StateUnset: _unset,
     PlanChanged: _planned,
     SummaryChanged: _summarised,
+    SessionErased: _erased,
     BudgetChanged: _budgeted,
     CheckpointTaken: _checkpoint,
     CheckpointDropped: _dropped,

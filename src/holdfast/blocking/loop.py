@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
@@ -36,6 +36,8 @@ class Loop:
         task = _Task(work)
         try:
             return self._start(task).result()
+        except CancelledError as error:
+            raise Closed("the store was closed meanwhile") from error
         except BaseException:
             # Ctrl-C reaches the thread that waits, not the one that works; and that one still has to write
             # down how far it came.
@@ -62,9 +64,20 @@ class Loop:
     @contextmanager
     def inside(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """The block of an `async with`."""
-        entered = self.wait(manager.__aenter__())
+        entered: list[T] = []
+
+        async def enter() -> None:
+            entered.append(await manager.__aenter__())
+
+        try:
+            self.wait(enter())
+        except BaseException as error:
+            if entered:  # Ctrl-C came when it was too late to stop, and nobody else would leave it.
+                with suppress(Closed):
+                    self.wait(manager.__aexit__(type(error), error, error.__traceback__))
+            raise
         with self.leaving(manager):
-            yield entered
+            yield entered[0]
 
     @contextmanager
     def leaving(self, manager: AbstractAsyncContextManager[Any]) -> Iterator[None]:

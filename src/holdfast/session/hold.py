@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,12 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from ..clock import boot_s
-from ..errors import Fenced, LeaseHeld
+from ..errors import Fenced, HoldfastError, LeaseHeld
 from ..ids import HolderId, SessionId
 from ..limits import LEASE_POLL_S
 from ..store.driver import ClaimChange, Claimed, Done
 from ..store.engine import Engine
 from ..store.presence import Life
+from ..unbroken import unbroken
 
 log = logging.getLogger("holdfast")
 
@@ -62,16 +62,17 @@ async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> 
         if boot_s() >= deadline_s:
             raise LeaseHeld(name, found.name, left_s=found.left_s)
         await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
+    failed = True
     try:
         yield found
+        failed = False
     finally:
         try:
-            with anyio.CancelScope(shield=True):
-                await engine.call(_release, engine, found)
-        except anyio.get_cancelled_exc_class():
-            # The thread may never have begun. Doing it twice is harmless.
-            threading.Thread(target=_release, args=(engine, found)).start()
-            raise
+            await unbroken(lambda: engine.call(_release, engine, found))
+        except HoldfastError as error:
+            if not failed:
+                raise
+            log.warning("%r was not given back: %s", name, error)
 
 
 def _release(engine: Engine, held: Hold | Life) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import copy
 
 import anyio
@@ -16,7 +17,7 @@ from msgspec import Struct
 from ..clock import boot_s
 from ..codec import Sealed, seal
 from ..entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
-from ..errors import HoldfastError, LeaseHeld, NotFound, ReadOnly
+from ..errors import Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
 from ..limits import LEASE_POLL_S
@@ -55,6 +56,11 @@ async def take(
 ) -> Taken:
     """Take the lease, waiting up to `wait_s` for whoever has it; else `LeaseHeld`."""
     deadline_s = boot_s() + wait_s
+    left = engine.left.get(session)
+    if left is not None:
+        with suppress(Fenced):
+            await engine.committer.barrier(left)
+        engine.left.pop(session, None)
     while True:
         found = await engine.call_or_undo(
             _try, lambda late: _give_back(engine, late), engine, session, dict(labels), parent, create
@@ -110,8 +116,11 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
     channel = Channel(head.session, head.sum)
     channel.head, channel.fence, channel.durable_seq = head, head.seq, head.seq
     # Registered first: from the moment the line is there, nobody here may mistake it for a leftover.
-    if engine.channels.setdefault(head.session, channel) is not channel:
-        return None
+    with engine.registering:
+        there = engine.channels.get(head.session)
+        if there is not None and there.lost is None:
+            return None
+        engine.channels[head.session] = channel
     outcome = None
     try:
         outcome = commit_now(engine.driver, item)

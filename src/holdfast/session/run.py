@@ -127,6 +127,8 @@ class Run:
             if self._explicit is not None:
                 await self._session.flush()
         except BaseException as error:
+            if self._id in facts.runs and not self._session.is_lost:
+                self._session.record(_end_for(error))
             self.leave_context()
             self._end_span(error)
             raise
@@ -194,7 +196,9 @@ class Run:
                 return
             facts = self._session.state.facts
             if facts.head.version == self._first_version and facts.changed and self._session.continuable:
-                await self._checkpoint()
+                # A run that reached no boundary gets a checkpoint at its end. Nothing is waited for yet:
+                # whoever is cancelled has recorded how it ended.
+                self._session.take_checkpoint()
             end = self._find_end(error)
             if end is not None:
                 self._session.record(end)
@@ -212,11 +216,6 @@ class Run:
         end = self._end if error is None and self._end else _end_for(error)
         shift = self._session.shift
         return end if shift is None else shift.end(end, error)
-
-    async def _checkpoint(self) -> None:
-        """A run that reached no boundary gets a checkpoint at its end."""
-        with anyio.CancelScope(shield=True):
-            await self._session.checkpoint()
 
     def complete(self, output: Json = None) -> None:
         """What the run gave; recorded when the block ends without an error."""

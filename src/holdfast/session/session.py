@@ -152,6 +152,8 @@ class Session(SessionView):
         finally:
             if self._engine.channels.get(self.id) is channel:
                 del self._engine.channels[self.id]
+            if channel.lost is None and channel.durable_seq < self._state.seq:
+                self._engine.left[self.id] = channel
         if interrupt is not None:
             raise interrupt
 

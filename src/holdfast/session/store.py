@@ -35,6 +35,7 @@ from ..store.driver import Driver, HeadFilter, RunCursor, Tip
 from ..store.engine import Engine
 from ..store.journal import Journal
 from ..store.url import OpenDriver, Place, find_driver
+from ..unbroken import unbroken
 from ..values import Codec
 from .answers import Answered, Doubt, decide, open_doubts, resolve, resolve_operation
 from .cadence import Cadence
@@ -116,8 +117,15 @@ class Store(Shelf):
         return store
 
     async def __aenter__(self) -> Store:
-        driver, home = await anyio.to_thread.run_sync(self._open_both)
-        self._opened = self._make_engine(driver, home)
+        async def open() -> None:
+            driver, home = await anyio.to_thread.run_sync(self._open_both)
+            self._opened = self._make_engine(driver, home)
+
+        try:
+            await unbroken(open)
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(
@@ -404,10 +412,10 @@ class Store(Shelf):
         """
         async with self.session(session, wait_s=wait_s, create=False) as opened:
             if transcript and checkpoints:
-                await delete(self._engine, opened)
+                await unbroken(lambda: delete(self._engine, opened))
                 return "deleted"
             if transcript:
-                await erase(self._engine, opened)
+                await unbroken(lambda: erase(self._engine, opened))
             if checkpoints:
                 for one in opened.checkpoints:
                     await opened.drop(one.version)

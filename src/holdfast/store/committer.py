@@ -201,8 +201,11 @@ class Committer:
                 break
             if channel.session in sessions:
                 continue  # Somebody left it while its lines failed, and opened it anew: one after the other.
+            if channel.lost is not None:
+                del self._dirty[channel]  # What came after the lines that were refused.
+                continue
             retry = channel.flying is not None
-            if channel.lost is None and (retry or channel.lines):
+            if retry or channel.lines:
                 item = channel.take()
                 batch.append((channel, item))
                 sessions.add(channel.session)

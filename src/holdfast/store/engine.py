@@ -19,6 +19,7 @@ from ..errors import Closed
 from ..ids import SessionId
 from ..limits import BLOB_THREADS, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS, STORE_THREADS
 from ..messages import AnyMessage
+from ..unbroken import unbroken
 from ..values import Codec, Values
 from .blobs.driver import DriverHome
 from .blobs.home import BlobHome
@@ -54,6 +55,10 @@ class Engine:
         self.committer = Committer(driver, linger_s=linger_s)
         self.channels: dict[SessionId, Channel] = {}
         """Of the sessions that are open here."""
+        self.left: dict[SessionId, Channel] = {}
+        """Of sessions that were left while their last lines could not be written: they are tried again."""
+        self.registering = threading.Lock()
+        """Held by who puts one there."""
         self.holds: dict[str, object] = {}
         """Resources that are held here, or about to be."""
         self.presence = Presence(
@@ -67,6 +72,7 @@ class Engine:
         """What the layers above still have to write when all that was handed over is settled."""
         self._threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_store_threads_{id(self)}")
         self._blob_threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_blob_threads_{id(self)}")
+        self._closing = anyio.Lock()
         self._closed = False
         _engines.add(self)
 
@@ -135,15 +141,19 @@ class Engine:
                 channel.posted = max(channel.posted, number)
 
     async def close(self) -> None:
-        """Write what is left, say goodbye, let go. Safe to call twice."""
-        if self._closed:
-            return
-        with anyio.CancelScope(shield=True):
+        """Write what is left, say goodbye, let go. Safe to call twice, and at once."""
+        async with self._closing:
+            if not self._closed:
+                await unbroken(self._close)
+
+    async def _close(self) -> None:
+        try:
             await anyio.to_thread.run_sync(self.committer.close)
             for write_rest in self.on_close:
                 await write_rest()
+        finally:
             await anyio.to_thread.run_sync(self._let_go)
-        self._closed = True
+            self._closed = True
 
     def forget_in_child(self) -> None:
         """A forked child has no right to what its parent opened."""

@@ -114,6 +114,8 @@ class Journal:
                 return state
         state = SessionState(self.session, self._blobs)
         self._fold_tail(state, Chain(self.where, 0, GENESIS), self.lines(0, until))
+        if not state.seq:  # Somebody has deleted it since its first entry was read.
+            raise NotFound(f"no session {self.session!r}")
         return state
 
     def _fold_from(

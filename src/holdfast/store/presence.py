@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from ..clock import boot_id, boot_s
-from ..errors import HoldfastError
+from ..errors import Closed, HoldfastError
 from ..ids import HolderId, SessionId, fresh_uid
 from ..limits import BEATS_PER_TERM, LEASE_TERM_S
 from .driver import Beat, Driver
@@ -88,6 +88,7 @@ class Presence:
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+        self._ended = False
         self._kernel_lock: _KernelLock | None = None
         self._valid_until_s = 0.0
         self._duty: Duty | None = None
@@ -98,6 +99,8 @@ class Presence:
     def begin(self) -> None:
         """Beat for the first time: durable before any lease names this holder."""
         with self._started:
+            if self._ended:
+                raise Closed("the store was closed")
             if self._thread is not None:
                 return
             self._kernel_lock = self._kernel_lock or _KernelLock.take(self.holder)
@@ -137,6 +140,8 @@ class Presence:
 
     def renew(self) -> None:
         """Beat now, after a silence."""
+        if self._ended:
+            raise Closed("the store was closed")
         self._beat()
 
     def announce(self, duty: Duty | None) -> None:
@@ -149,19 +154,23 @@ class Presence:
         """Stop beating, and say so, unless something that was begun is still under way (`busy`)."""
         self._stop.set()
         with self._started:
-            if self._thread is None:
-                return
-            self._thread.join()
+            self._ended = True
+            if self._thread is not None:
+                self._thread.join()
             if busy:
                 return  # The kernel lock stays until the process ends.
+            lock, self._kernel_lock = self._kernel_lock, None
             try:
-                self._driver.retire(self.holder)
+                if self._thread is not None:
+                    self._driver.retire(self.holder)
             except HoldfastError as error:
                 # Who cannot say goodbye is found dead instead, by its lock.
                 log.warning("the store cannot be told that this process is done with it: %s", error)
+                if lock:
+                    lock.let_go()
                 return
-            if self._kernel_lock:
-                self._kernel_lock.release()
+            if lock:
+                lock.release()
 
     # -- judging others ------------------------------------------------------------------------------
 
@@ -255,6 +264,10 @@ class _KernelLock:
     def release(self) -> None:
         with suppress(OSError):
             os.unlink(self.path)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Leave it to be found."""
         os.close(self._handle)
         self._held.discard(self)
 

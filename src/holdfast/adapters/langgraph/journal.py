@@ -237,6 +237,9 @@ class Desks:
                     draft = make(desk.thread)
                     if draft is not None:
                         self._offer(desk, draft)
+                except Fenced:
+                    desk.ended = True  # Somebody was quicker, and nobody who waits for it knows yet.
+                    continue
                 except BaseException:
                     # Half of it may be in the thread, and none of it will be in the journal.
                     desk.ended = True
@@ -310,8 +313,10 @@ class Desks:
                 desk.ended = True  # Somebody else was quicker.
             return not any(parcel in desk.unsent for parcel in waiting)
 
-    async def fetch(self, place: Place, digests: Iterable[str]) -> dict[str, Shared]:
+    async def fetch(self, desk: Desk, digests: Iterable[str]) -> dict[str, Shared]:
         """The bytes of these blobs; `LostBlob` if one of them cannot be had."""
+        place = desk.place
+        await self._send(desk)  # Somebody may just be putting them.
         source = BlobPlace(place.session, self.engine.blobs, where=str(place))
         return await self.engine.call_home(lambda: {digest: source.share(digest) for digest in digests})
 
@@ -327,9 +332,10 @@ class Desks:
     async def shrink(self, place: Place, keep: Callable[[Thread], set[str]]) -> None:
         """Keep some of the checkpoints, and give back the space of the others."""
         desk = await self.look(place)
-        ids = keep(desk.thread)
-        if desk.is_new or ids >= desk.thread.records.keys():
-            return
+        with desk.lock:
+            ids = keep(desk.thread)
+            if desk.is_new or ids >= desk.thread.records.keys():
+                return
         if not ids:
             await self.delete(place)
             return

@@ -116,11 +116,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         found: list[tuple[str, Place]] = []
         for place in places:
             desk = await self._desks.look(place)
-            found += [
-                (id, place)
-                for id in desk.thread.records
-                if wanted in (None, id) and (bound is None or id < bound)
-            ]
+            with desk.lock:
+                found += [
+                    (id, place)
+                    for id in desk.thread.records
+                    if wanted in (None, id) and (bound is None or id < bound)
+                ]
         left = len(found) if limit is None else limit
         blobs: dict[str, Shared] = {}
         for id, place in sorted(found, key=lambda one: one[0], reverse=True):
@@ -249,7 +250,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     async def _merge(self, other: BaseCheckpointSaver[Any], source: Place, target: Place) -> int:
         """Put what `other` has of a namespace and is not here, the oldest first; how many checkpoints."""
-        known = set((await self._desks.look(target)).thread.records)
+        desk = await self._desks.look(target)
+        with desk.lock:
+            known = set(desk.thread.records)
         ids = [one.checkpoint["id"] async for one in iter_all(other, _config(source))]
         for id in sorted(ids):
             found = await find_one(other, _config(source, id))
@@ -352,7 +355,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                         del blobs[digest]
                     with values.with_blobs(blobs):
                         return read(True)
-            blobs.update(await self._desks.fetch(desk.place, missing))
+            blobs.update(await self._desks.fetch(desk, missing))
 
     async def _find_tuple(
         self, desk: Desk, id: str, blobs: dict[str, Shared], *, keep: bool

@@ -31,6 +31,7 @@ from ...store.committer import Channel, commit_now
 from ...store.driver import Append, ClaimChange, Done
 from ...store.engine import Engine
 from ...store.journal import Journal
+from ...unbroken import unbroken
 from .step_fold import EVENTS, Steps, name_run
 from .step_history import Histories
 from .step_records import Record
@@ -83,6 +84,8 @@ class Desk:
         """Events that stand in no line yet, by run."""
         self._sent: list[tuple[int, str, Sequence[Record]]] = []
         """Events that stand in a line which may not be durable yet, with its `seq`."""
+        self.forgotten = False
+        """Who waited for the lock meanwhile begins anew."""
 
     @property
     def is_settled(self) -> bool:
@@ -235,22 +238,36 @@ class Desks:
         """Events that were handed over and refused, for whoever opens the journal again."""
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        self._closing = False
         engine.on_close.append(self._write_rest)
 
-    async def look(self, session: SessionId) -> Desk:
-        """The journal as it stands now."""
+    async def look(self, session: SessionId, *, settled: bool = False) -> Desk:
+        """The journal as it stands now. While a line of ours is on its way, what others wrote is not seen,
+        unless it is `settled` first."""
         while True:
             desk = self._find(session)
             async with desk.lock:
+                if desk.forgotten:
+                    continue
                 try:
-                    current = desk.channel.lost is None and await self.engine.call(desk.read_on)
-                except BaseException:
-                    self._forget(desk)
-                    raise
+                    if settled:
+                        await self.engine.committer.barrier(desk.channel)
+                    current = desk.channel.lost is None and await self._read_on(desk)
+                except Fenced:
+                    current = False
                 if current:
+                    self._refuse_closed()
                     desk.hold_all(self._left.pop(session, ()))
                     return desk
+                self._forget(desk)
+
+    async def _read_on(self, desk: Desk) -> bool:
+        try:
+            # To its end: what is read by half is of no use to whoever comes next.
+            return await unbroken(lambda: self.engine.call(desk.read_on))
+        except HoldfastError:
             self._forget(desk)
+            raise
 
     async def write(self, session: SessionId, decide: Decide) -> None:
         """Write what there is to write. Durable on return."""
@@ -258,6 +275,8 @@ class Desks:
             desk = await self._find_read(session)
             try:
                 async with desk.lock:
+                    if desk.forgotten:
+                        continue
                     drafts = decide(desk)
                     await self._keep_blobs(desk, drafts)
                     if drafts:
@@ -265,7 +284,8 @@ class Desks:
                 await self.engine.committer.barrier(desk.channel)
                 return
             except Fenced:
-                self._forget(desk)
+                async with desk.lock:
+                    self._forget(desk)
 
     async def _keep_blobs(self, desk: Desk, drafts: Sequence[Draft]) -> None:
         """Make the blobs durable that the drafts refer to."""
@@ -282,18 +302,20 @@ class Desks:
     async def write_claimed(self, session: SessionId, drafts: Sequence[Draft], claim: ClaimChange) -> bool:
         """Write together with a claim; False if somebody was quicker. Durable on return."""
         desk = await self.look(session)
-        try:
-            async with desk.lock:
+        async with desk.lock:
+            if desk.forgotten:
+                return False
+            try:
                 await self.engine.committer.barrier(desk.channel)
-                if await self.engine.call(desk.commit, drafts, (claim,)):
+                if await unbroken(lambda: self.engine.call(desk.commit, drafts, (claim,))):
                     return True
-        except Fenced:
-            pass
-        except BaseException:
-            self._forget(desk)  # Nobody knows whether it landed: who comes next looks.
-            raise
-        self._forget(desk)
-        return False
+            except Fenced:
+                pass
+            except HoldfastError:
+                self._forget(desk)  # Nobody knows whether it landed: who comes next looks.
+                raise
+            self._forget(desk)
+            return False
 
     async def hold(self, session: SessionId, run_id: str, event: Record) -> None:
         """Note an event that nobody waits for, unless it is a repetition."""
@@ -301,21 +323,26 @@ class Desks:
         while True:
             desk = await self._find_read(session)
             async with desk.lock:
+                if desk.forgotten:
+                    continue
                 try:
                     self.engine.committer.check(desk.channel)
                 except Fenced:
                     self._forget(desk)
                     continue
                 desk.hold_all([(run_id, event)])
-            loop = asyncio.get_running_loop()
-            if self._timer is None or self._timer[0] is not loop:
-                self._timer = loop, loop.call_later(LINGER_S, self._send)
+            self._send_soon()
             return
+
+    def _send_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is None or self._timer[0] is not loop:
+            self._timer = loop, loop.call_later(LINGER_S, self._send)
 
     def _send(self) -> None:
         """Events that no other line has taken along leave by themselves."""
         self._timer = None
-        for session in [desk.session for desk in self._open.values() if desk.holds()]:
+        for session in {*self._left, *(desk.session for desk in self._open.values() if desk.holds())}:
             task = asyncio.get_running_loop().create_task(self._send_one(session))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
@@ -333,17 +360,15 @@ class Desks:
 
     async def _write_rest(self) -> None:
         """Before the store closes: events that stand in no line, or in one that was refused."""
+        self._closing = True
         if self._sending:
             loop = asyncio.get_running_loop()
             mine = [task for task in self._sending if task.get_loop() is loop]
             await asyncio.gather(*mine, return_exceptions=True)
-        while True:
-            for desk in list(self._open.values()):
-                async with desk.lock:
-                    self._forget(desk)
-            if not self._left:
-                return
-            session, left = self._left.popitem()
+        for desk in list(self._open.values()):
+            async with desk.lock:
+                self._forget(desk)
+        for session, left in self._left.items():
             try:
                 await anyio.to_thread.run_sync(self._write_left, session, left)
             except HoldfastError as error:
@@ -358,18 +383,27 @@ class Desks:
                 return
 
     def _forget(self, desk: Desk) -> None:
-        """Begin anew with this journal. Events that are not durable yet are kept for it."""
-        if self._open.get(desk.session) is desk:
-            del self._open[desk.session]
-            left = desk.list_unsettled()
-            if left:
-                self._left.setdefault(desk.session, []).extend(left)
+        """Begin anew with this journal. Events that are not durable yet are kept for it. Needs its lock."""
+        if desk.forgotten:
+            return
+        desk.forgotten = True
+        del self._open[desk.session]
+        left = desk.list_unsettled()
+        if left:
+            self._left.setdefault(desk.session, []).extend(left)
+            if not self._closing:
+                self._send_soon()
+
+    def _refuse_closed(self) -> None:
+        if self._closing:
+            raise Closed("the store was closed")
 
     async def _find_read(self, session: SessionId) -> Desk:
         desk = self._find(session)
         return desk if desk.state.seq else await self.look(session)
 
     def _find(self, session: SessionId) -> Desk:
+        self._refuse_closed()
         desk = self._open.get(session)
         if desk is None:
             desk = self._open[session] = Desk(self.engine, session)

@@ -65,7 +65,8 @@ class HoldfastStepStore:
         while True:
             claim = await self._find_claim(record.run_id)
             session = SessionId(claim) if claim is not None else _lone_session(record.run_id)
-            known = (await self._open.look(session)).steps.find(record.run_id)
+            # Settled: who claimed it may have written meanwhile.
+            known = (await self._open.look(session, settled=claim is not None)).steps.find(record.run_id)
             if known is not None and known.record is not None:
                 if record.registration_id and known.record.get("registration_id") == record.registration_id:
                     return  # The same registration once more.
