@@ -185,6 +185,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
                 found.append(one)
         return found[::-1]
 
+    def may_have_landed_before(self, row: Effect) -> bool:
+        """Whether an earlier attempt with the same key was in doubt when another took its place."""
+        return any(one.status == "discarded" and one.outcome in self.rows for one in self.attempts(row))
+
     def has_changed_since(self, row: Effect, call: CallRef) -> bool:
         """Whether anything else changed the world after the row and before the call. What comes later in
         the call's own reply does not count, though its intent may be there already."""

@@ -25,6 +25,10 @@ class CallRef(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         """The reply that asked for it, in whatever way it is carried out."""
         return self.of if self.reply is None else self.reply
 
+    def comes_after(self, other: CallRef) -> bool:
+        """Whether it is a later call of the same reply."""
+        return self.reply is not None and self.reply == other.reply and self.index > other.index
+
 
 class ResultContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The content of a line that answers a call: the text that the model is shown, and the same as data.

@@ -84,6 +84,8 @@ def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
         return Ran(value=end.value, latency_ms=_since(began_s))
     except Exception as error:
         return Ran(error=error, latency_ms=_since(began_s))
+    except (SystemExit, asyncio.CancelledError) as error:
+        return Ran(error=_as_error(error), latency_ms=_since(began_s))
     return Hook(lambda **_: _go_on(body, first), True, False)
 
 
@@ -121,6 +123,18 @@ async def run_plain(
         return Ran(value=value, latency_ms=_since(began_s))
     except Exception as error:
         return Ran(error=error, latency_ms=_since(began_s))
+    except SystemExit as error:  # `sys.exit()` in a tool must not end the agent.
+        return Ran(error=_as_error(error), latency_ms=_since(began_s))
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        return Ran(error=_as_error(error), latency_ms=_since(began_s))
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is being cancelled, and not something that its body waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def run_guarded(

@@ -364,16 +364,13 @@ class Dispatch:
         decision = self._ledger.decide(ready.tool, scope, operation, first, call.ref, last)
         match decision:
             case Replay(row):
-                said = await recall(self._session, row)
-                given = _as_replay(said.given, row.call.id)
-                self._ledger.replay(call.ref, row, given.text, said, row.call.id)
-                return _completed(call, given, row.call.id)
+                return await self._replay(call, row)
             case Blocked(row):
                 if last is None or last.issued != row.issued:
                     return self._block(call, ready, describe_doubt(row))
                 return _result(call, await self._runner.tell(row), "in_doubt")
             case Join(row):
-                return self._pend(ready, lambda: self._join(row, look))
+                return self._pend(ready, lambda: self._join(call, row, look))
             case Issue():
                 issued = self._ledger.issue(ready, call.ref, scope, operation, decision)
                 return self._pend(ready, lambda: self._run(ready, issued, look), issued)
@@ -404,10 +401,17 @@ class Dispatch:
         result = await self._runner.run(ready, row, begun)
         return result if result is not None else await again()
 
-    async def _join(self, row: Effect, again: Again) -> Result:
-        """Somebody here does the same: wait for it, then look again."""
+    async def _join(self, call: Call, row: Effect, again: Again) -> Result:
+        """Somebody here does the same: wait for it, then look again, unless it has an outcome. The same may
+        have been asked for once more since, and that one waits for this call."""
         await self._ledger.wait_for(row)
-        return await again()
+        return await self._replay(call, row) if row.status == "completed" else await again()
+
+    async def _replay(self, call: Call, row: Effect) -> Result:
+        said = await recall(self._session, row)
+        given = _as_replay(said.given, row.call.id)
+        self._ledger.replay(call.ref, row, given.text, said, row.call.id)
+        return _completed(call, given, row.call.id)
 
     async def _look_again(self, call: Call) -> Result:
         return await self._go_on(await self._begin(call))

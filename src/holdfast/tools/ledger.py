@@ -52,13 +52,6 @@ _under_way: dict[str, Engine] = {}
 """Keys of the effects whose bodies run in this process, also those that nobody waits for any more."""
 
 
-def is_definite(tool: AnyTool, ran: Ran) -> bool:
-    """Whether a body that gave no value surely did nothing."""
-    if not tool.changes_the_world or not ran.begun:
-        return True
-    return isinstance(ran.error, (NotDone, *tool.harmless))
-
-
 class Ledger:
     """What the tools of one open session do, whichever registries are used."""
 
@@ -81,6 +74,13 @@ class Ledger:
         engine.is_busy = lambda: any(one is engine for one in list(_under_way.values()))
 
     # -- deciding ------------------------------------------------------------------------------------
+
+    def is_definite(self, tool: AnyTool, row: Effect, ran: Ran) -> bool:
+        """Whether a body that gave no value surely did nothing, and no earlier attempt at it either."""
+        if not tool.changes_the_world:
+            return True
+        nothing = not ran.begun or isinstance(ran.error, (NotDone, *tool.harmless))
+        return nothing and not self._session.state.facts.effects.may_have_landed_before(row)
 
     def decide(
         self,
@@ -108,7 +108,9 @@ class Ledger:
             # Another call that sets something means it anew, once anything else has changed the world.
             anew = effects.has_changed_since(last, call)
         if last.key in self._at_it:
-            return following if anew else Join(last)
+            # A later call of the same reply, of a tool whose calls run in order, waits for this one.
+            mutual = "write" in tool.side_effects and last.call.comes_after(call)
+            return following if anew or mutual else Join(last)
         undo = effects.find_open_undo(last)
         if undo is not None and not (anew and self._may_follow(tool, undo)):
             return Join(undo) if undo.key in self._at_it else Blocked(undo)
@@ -237,7 +239,10 @@ class Ledger:
     def discard(self, row: Effect) -> None:
         """Record that the body was not entered, or was harmless: it is simply run again."""
         if row.status == "running" and not self._session.is_lost:
-            self._session.record(ToolDiscarded(call=row.call, issued=row.issued))
+            if row.changes_the_world and self._session.state.facts.effects.may_have_landed_before(row):
+                self.doubt(row, "an earlier attempt may have landed")
+            else:
+                self._session.record(ToolDiscarded(call=row.call, issued=row.issued))
         self.leave(row)
 
     async def record_ran(self, ready: Ready, call: CallRef, ran: Ran) -> Given:
@@ -394,7 +399,7 @@ class Ledger:
 
     def _learn_late(self, tool: AnyTool, row: Effect, ran: Ran) -> None:
         """A body that was left behind has ended after all; called in its thread."""
-        if not ran.done and not is_definite(tool, ran):
+        if not ran.done and not self.is_definite(tool, row, ran):
             return
         try:
             if anyio.from_thread.run(self._settle_late, row, ran):

@@ -19,7 +19,7 @@ from .body import Ran
 from .claims import Claims
 from .decision import Issue
 from .gates import Ready
-from .ledger import Ledger, is_definite
+from .ledger import Ledger
 from .outcome import (
     Declined,
     Landed,
@@ -71,7 +71,10 @@ class Runner:
                 outcome = await self._conclude(ready, row, ran)
                 if not isinstance(outcome, Issue):
                     return outcome
+                status = row.status
                 await anyio.sleep(tool.retry.pause_s(row.attempt, random.random()))
+                if row.status != status:
+                    return None  # A person has said meanwhile what became of it.
                 row = self.ledger.issue_again(ready, row, outcome)
                 rows.append(row)
                 await self.commit(row)
@@ -105,7 +108,7 @@ class Runner:
                 raise ran.interrupt
             return await self._record_and_go_on(ready, row, ran)
         except (Fenced, Closed):
-            if row.changes_the_world and (ran.done or is_definite(ready.tool, ran)):
+            if row.changes_the_world and (ran.done or self.ledger.is_definite(ready.tool, row, ran)):
                 with anyio.CancelScope(shield=True), suppress(Closed):
                     await self._session.engine.call(self.ledger.tell_successor, row, ran)
             raise
@@ -118,7 +121,7 @@ class Runner:
             self.ledger.discard(row)
             return result_of(row, str(ran.error), "waiting")
         more = row.attempt < tool.retry.attempts and not isinstance(ran.error, Declined)
-        definite = is_definite(tool, ran)
+        definite = self.ledger.is_definite(tool, row, ran)
         retry = definite and more and (tool.changes_the_world or not ran.stopped)
         await self._record(tool, row, ran, final=definite and not retry)
         if retry:
@@ -142,7 +145,7 @@ class Runner:
         if ran.done:
             await self._record_value(row, ran)
             return
-        if is_definite(tool, ran):
+        if self.ledger.is_definite(tool, row, ran):
             self.ledger.fail(row, describe_failure(tool, ran), why_of(ran), final=final)
         else:
             self.ledger.doubt(row, why_of(ran), left_behind=ran.left_behind)

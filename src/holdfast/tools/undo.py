@@ -18,7 +18,6 @@ from .body import Ran
 from .canonical import digest
 from .decision import Issue
 from .gates import Gates, Ready
-from .ledger import is_definite
 from .outcome import as_given
 from .recall import recall
 from .running import Runner, why_of
@@ -57,19 +56,23 @@ async def _undo_one(
     if ready is None:
         return "cannot", "its arguments no longer fit the tool"
     operation = digest("undo", session.state.facts.head.uid, str(row.issued))
-    last = session.state.facts.effects.find_last(operation)
-    while last is not None and runner.ledger.is_at(last):
-        await runner.ledger.wait_for(last)
-        last = session.state.facts.effects.find_last(operation)
-    if row.status != "completed":
-        return ("undone", "") if row.status == "undone" else ("cannot", f"it is {row.status}")
-    if last is not None and last.status in ("running", "in_doubt", "gave_up"):
-        return "in_doubt", last.why
-    if last is not None and math.isinf(await runner.ledger.body_is_over(last)):
-        return "in_doubt", "the body of its last undo still runs"
-    said = await recall(session, row)
-    if row.scope == "global":
-        await runner.claims.reopen(row.operation)
+    effects, last = session.state.facts.effects, None
+    while True:
+        last = effects.find_last(operation)
+        if last is not None and runner.ledger.is_at(last):
+            await runner.ledger.wait_for(last)
+            continue
+        if row.status != "completed":
+            return ("undone", "") if row.status == "undone" else ("cannot", f"it is {row.status}")
+        if last is not None and last.status in ("running", "in_doubt", "gave_up"):
+            return "in_doubt", last.why
+        if last is not None and math.isinf(await runner.ledger.body_is_over(last)):
+            return "in_doubt", "the body of its last undo still runs"
+        said = await recall(session, row)
+        if row.scope == "global":
+            await runner.claims.reopen(row.operation)
+        if effects.find_last(operation) is last and row.status == "completed":
+            break  # Else somebody else has begun to take it back meanwhile.
     issued = runner.ledger.issue(
         ready, CallRef(id=f"undo-{row.issued}"), "call", operation, _how(last), undoes=row.issued
     )
@@ -103,7 +106,8 @@ async def _record(
     session: Session, runner: Runner, tool: AnyTool, row: Effect, issued: Effect, ran: Ran
 ) -> tuple[UndoStatus, str]:
     """Record how the undo ended. With its completion the effect counts as taken back."""
-    status: UndoStatus = "undone" if ran.done else "failed" if is_definite(tool, ran) else "in_doubt"
+    definite = runner.ledger.is_definite(tool, issued, ran)
+    status: UndoStatus = "undone" if ran.done else "failed" if definite else "in_doubt"
     why = "" if ran.done else why_of(ran)
     if status == "undone":
         await runner.ledger.complete(issued, as_given(ran.value), ran.latency_ms)
