@@ -186,8 +186,15 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         return found[::-1]
 
     def may_have_landed_before(self, row: Effect) -> bool:
-        """Whether an earlier attempt with the same key was in doubt when another took its place."""
-        return any(one.status == "discarded" and one.outcome in self.rows for one in self.attempts(row))
+        """Whether an earlier attempt with the same key was in doubt when another took its place, and nobody
+        has said since that it did not land."""
+        found = False
+        for one in self.attempts(row):
+            if one.status == "not_landed":
+                found = False
+            elif one.status == "discarded" and one.outcome in self.rows:
+                found = True
+        return found
 
     def has_changed_since(self, row: Effect, call: CallRef) -> bool:
         """Whether anything else changed the world after the row and before the call. What comes later in

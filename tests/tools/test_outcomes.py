@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
@@ -620,3 +621,27 @@ async def test_misuse_of_a_context_without_a_session_is_told() -> None:
         return f"{ctx.fence} {ctx.notes} {bool(ctx.key)}"
 
     assert (await Registry([who]).dispatch("who", {})).content == "0 {'a': 1} True"
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+async def test_a_harmless_body_that_ends_by_itself_has_failed(
+    error: BaseException, waits: bool, store_url: Url
+) -> None:
+    """`sys.exit()` in a tool does not end the agent, nor does somebody else's cancellation."""
+
+    @tool(side_effects={"read"})
+    async def leave() -> None:
+        if waits:
+            await anyio.sleep(0.001)
+        raise error
+
+    @tool(side_effects={"read"})
+    async def stay() -> str:
+        return "here"
+
+    async with opened(store_url) as (_, session):
+        await reply(session, call("leave"), call("stay", id="c2"))
+        left, stayed = await Registry([leave, stay]).dispatch_step(session)
+        assert (left.status, stayed.status) == ("failed", "completed")
+        assert type(error).__name__ in left.content

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import holdfast.tools.running
-from holdfast import NotDone, Registry, Retry, ToolContext, tool
-from holdfast.entries import ToolFailed, ToolIssued
+from holdfast import NotDone, Registry, Retry, StoreFailed, ToolContext, tool
+from holdfast.entries import ToolFailed, ToolIssued, Verdict
+from holdfast.store.driver import Append, Outcome
 from tests.tools.stage import NoWaiting, Url, World, bodies, call, kinds, opened, reply, results
 
 
@@ -151,3 +154,91 @@ async def test_nobody_else_takes_over_between_two_attempts(
             found["a"] = await registry.dispatch("act", {}, call_id="a", session=session)
     assert world.done == ["try 1", "try 2"]
     assert (found["a"].value, found["b"].value, found["b"].replay_of) == ("done", "done", "a")
+
+
+class CannotConnect(Exception):
+    """Nothing was sent."""
+
+
+async def test_an_attempt_in_doubt_stays_so_when_the_next_surely_did_nothing(
+    store_url: Url, world: World, waiting: NoWaiting
+) -> None:
+    """What counts is the operation: it may have landed the first time, and keeps its key."""
+
+    @tool(
+        side_effects={"mutate"},
+        idempotent=True,
+        harmless=[CannotConnect],
+        retry=Retry(attempts=2),
+    )
+    async def charge(ctx: ToolContext[Any]) -> str:
+        if len(world.log) == 1 and ctx.attempt == 2:
+            raise CannotConnect("refused")
+        world.do("charge", ctx.key)
+        if ctx.attempt == 1:
+            raise ConnectionError("the answer is lost")
+        return "receipt"
+
+    registry = Registry([charge])
+    async with opened(store_url) as (_, session):
+        found = await registry.dispatch("charge", {}, session=session)
+        assert found.status == "in_doubt"
+        found = await registry.dispatch("charge", {}, call_id="again", session=session)
+        assert (found.status, found.value) == ("completed", "receipt")
+    assert len(set(world.keys)) == 1
+
+
+async def test_an_attempt_in_doubt_stays_so_when_the_next_is_not_begun(
+    store_url: Url, world: World, waiting: NoWaiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its intent cannot be written, and when somebody asks again, the service has forgotten the key."""
+
+    @tool(side_effects={"mutate"}, idempotent=60, retry=Retry(attempts=2))
+    async def charge(ctx: ToolContext[Any]) -> str:
+        world.do("charge", ctx.key)
+        raise ConnectionError("the answer is lost")
+
+    registry = Registry([charge])
+    async with opened(store_url) as (store, session):
+        driver = store.engine.driver
+        commit = driver.commit
+
+        def broken(batch: Sequence[Append]) -> Sequence[Outcome]:
+            if any("tool.issued" in item.kinds for item in batch) and world.log:
+                raise StoreFailed("disk full")
+            return commit(batch)
+
+        with monkeypatch.context() as disk:
+            disk.setattr(driver, "commit", broken)
+            with pytest.raises(StoreFailed):
+                await registry.dispatch("charge", {}, session=session)
+        await session.flush()
+        (row,) = session.in_doubt
+        assert row.attempt == 2
+        later = store.engine.now() + timedelta(seconds=61)
+        monkeypatch.setattr(store.engine, "now", lambda: later)
+        found = await registry.dispatch("charge", {}, call_id="again", session=session)
+        assert found.status == "in_doubt"
+    assert world.done == ["charge"]
+
+
+@pytest.mark.parametrize("verdict", ["landed", "gave_up"])
+async def test_a_verdict_that_comes_before_the_next_attempt_counts(
+    verdict: Verdict, store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who said that it landed does not see it land twice."""
+    registry = failing(
+        world, 9, ConnectionError("?"), side_effects={"mutate"}, idempotent=True, retry=Retry(attempts=3)
+    )
+    async with opened(store_url) as (store, session):
+
+        async def pause(_: float) -> None:
+            (row,) = session.in_doubt
+            await store.resolve("s", row.issued, verdict, by="ann")
+            await session.set("heard", 1)
+            await session.flush()
+
+        monkeypatch.setattr("holdfast.tools.running.anyio.sleep", pause)
+        found = await registry.dispatch("act", {}, session=session)
+        assert found.status == ("completed" if verdict == "landed" else "in_doubt")
+    assert world.done == ["try 1"]

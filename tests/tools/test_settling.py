@@ -336,6 +336,28 @@ async def test_not_landed_for_good_is_believed_at_once(
     assert not any(waiting.slept)
 
 
+async def test_nobody_waits_for_a_body_that_its_process_saw_end(
+    store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cancelled there, and its process lives on."""
+    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+
+    @tool(side_effects={"mutate"}, verify=lambda: NotLanded())
+    async def act() -> None:
+        scope.cancel()
+        await anyio.sleep_forever()
+
+    registry = Registry([act], grace_s=0)
+    async with holdfast.open_store(store_url) as old:
+        async with old.session("s") as session:
+            with anyio.CancelScope() as scope:
+                await registry.dispatch("act", {}, session=session)
+            assert len(session.in_doubt) == 1
+        async with opened(store_url) as (_, taken):
+            assert await taken.settle(registry) == []
+    assert not any(waiting.slept)
+
+
 async def test_a_holder_that_is_out_posts_what_it_still_learns(store_url: Url, world: World) -> None:
     """It cannot write any more; whoever has the session now hears how it ended."""
     entered, release = anyio.Event(), anyio.Event()

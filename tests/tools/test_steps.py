@@ -15,7 +15,9 @@ from holdfast import (
     BadInput,
     ForeignMessage,
     Message,
+    NotDone,
     Registry,
+    Retry,
     Shape,
     Text,
     ToolCall,
@@ -418,3 +420,23 @@ async def test_a_format_of_ones_own_says_where_its_calls_are(store_url: Url, wor
         (found,) = await acting(world).dispatch_step(session)
         assert found.content == "did a"
     assert world.done == ["a"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_no_call_of_a_reply_waits_for_a_later_one(fails: bool, store_url: Url, world: World) -> None:
+    """They run in order, and the last means the first anew, for there was another since."""
+
+    @tool(side_effects={"write"}, retry=Retry(attempts=1))
+    async def put(what: str) -> str:
+        world.do(what)
+        if fails and len(world.log) == 1:
+            raise NotDone("full")
+        return "ok"
+
+    async with opened(store_url) as (_, session):
+        await reply(session, *(call("put", {"what": what}, f"c{place}") for place, what in enumerate("aaba")))
+        with anyio.fail_after(30):
+            results = await Registry([put]).dispatch_step(session)
+    expected = ["failed", "completed"] if fails else ["completed", "completed"]
+    assert [one.status for one in results] == [*expected, "completed", "completed"]
+    assert world.done == (["a", "a", "b", "a"] if fails else ["a", "b", "a"])

@@ -406,3 +406,35 @@ async def test_a_fork_knows_what_its_origin_has_taken_back_since(store_url: Url,
             found = await registry.dispatch("book", {"what": "hotel"}, session=fork)
             assert found.replay_of is None
     assert world.done == ["book hotel", "unbook hotel", "book hotel", "book hotel"]
+
+
+async def test_two_who_take_the_same_back_at_once_do_it_once(store_url: Url, world: World) -> None:
+    """Who comes second waits for the first."""
+    registry = booking(world)
+    async with opened(store_url) as (_, session):
+        await step(registry, session, "book", what="hotel")
+        effects = session.left_behind()
+        found: list[str] = []
+
+        async def undo() -> None:
+            found.extend(one.status for one in await registry.undo(session, effects))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(undo)
+        assert found == ["undone"] * 3
+    assert world.done == ["book hotel", "unbook hotel"]
+
+
+async def test_what_still_runs_cannot_be_taken_back(store_url: Url, world: World) -> None:
+    """Its intent may not even be durable."""
+    async with opened(store_url) as (_, session):
+        found: list[Undone] = []
+
+        @tool(side_effects={"mutate"}, undo=lambda: None)
+        async def act() -> None:
+            found.extend(await other.undo(session, list(session.state.facts.effects.rows.values())))
+
+        other = Registry([act])
+        await other.dispatch("act", {}, session=session)
+        assert [(one.status, one.why) for one in found] == [("cannot", "it is running")]

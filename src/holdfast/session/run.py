@@ -195,13 +195,13 @@ class Run:
             if self._session.is_lost:
                 return
             facts = self._session.state.facts
-            if facts.head.version == self._first_version and facts.changed and self._session.continuable:
-                # A run that reached no boundary gets a checkpoint at its end. Nothing is waited for yet:
-                # whoever is cancelled has recorded how it ended.
-                self._session.take_checkpoint()
-            end = self._find_end(error)
-            if end is not None:
-                self._session.record(end)
+            try:
+                if facts.head.version == self._first_version and facts.changed and self._session.continuable:
+                    await self._checkpoint()
+            finally:  # Also if whoever waits here is cancelled: the run has ended.
+                end = self._find_end(error)
+                if end is not None:
+                    self._session.record(end)
             with anyio.CancelScope(shield=True):
                 await self._session.flush()
         except HoldfastError as failure:
@@ -216,6 +216,11 @@ class Run:
         end = self._end if error is None and self._end else _end_for(error)
         shift = self._session.shift
         return end if shift is None else shift.end(end, error)
+
+    async def _checkpoint(self) -> None:
+        """A run that reached no boundary gets a checkpoint at its end."""
+        with anyio.CancelScope(shield=True):
+            await self._session.checkpoint()
 
     def complete(self, output: Json = None) -> None:
         """What the run gave; recorded when the block ends without an error."""

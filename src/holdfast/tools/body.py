@@ -133,7 +133,10 @@ async def run_plain(
 
 def _is_cancelled() -> bool:
     """Whether this task is being cancelled, and not something that its body waited for."""
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False  # In trio's loop, it is an error like any other.
     return task is None or task.cancelling() > 0
 
 

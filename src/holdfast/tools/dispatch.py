@@ -405,7 +405,8 @@ class Dispatch:
         """Somebody here does the same: wait for it, then look again, unless it has an outcome. The same may
         have been asked for once more since, and that one waits for this call."""
         await self._ledger.wait_for(row)
-        return await self._replay(call, row) if row.status == "completed" else await again()
+        done = row.status == "completed" and row.undoes is None
+        return await self._replay(call, row) if done else await again()
 
     async def _replay(self, call: Call, row: Effect) -> Result:
         said = await recall(self._session, row)

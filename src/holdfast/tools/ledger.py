@@ -167,6 +167,8 @@ class Ledger:
         presence = self._session.engine.presence
         if row.holder is None or row.holder == presence.holder:
             return 0.0
+        if not row.crashed and not row.left_behind:
+            return 0.0  # Its own process has said how it ended.
         life = await self._session.engine.call(presence.judge, HolderId(row.holder))
         if life.ended:
             return 0.0

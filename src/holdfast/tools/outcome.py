@@ -89,6 +89,14 @@ def as_json(value: object) -> Json:
 
 def as_given(value: object) -> Given:
     """What a tool returned: text for the model, and blocks where it gave media. Never raises."""
+    try:
+        return _as_given(value)
+    except Exception:  # It cannot even be looked at.
+        shown = describe_value(value)
+        return Given(text=shown, value=shown)
+
+
+def _as_given(value: object) -> Given:
     if value is None or value.__class__ in (str, int, bool, float, dict):
         data = as_json(value)
         return Given(text=as_text(data), value=data)

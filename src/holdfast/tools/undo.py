@@ -47,6 +47,8 @@ _NOT_OURS: tuple[UndoStatus, str] = "cannot", "it is not an effect of this sessi
 async def _undo_one(
     session: Session, tool: AnyTool | None, gates: Gates, runner: Runner, row: Effect
 ) -> tuple[UndoStatus, str]:
+    if row.status == "running":
+        return "cannot", "it is running"
     if tool is None or tool.undo is None:
         return "cannot", "the tool is gone" if tool is None else "the tool has no undo"
     args, owner = await session.engine.call(_find_intent, session, row.issued)
