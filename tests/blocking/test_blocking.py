@@ -1,12 +1,14 @@
 """The same store and sessions for code without an event loop."""
 
+import _thread
 import contextvars
 import gc
 import inspect
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -32,7 +34,7 @@ from holdfast import (
     blocking,
 )
 from holdfast.session import store as async_store
-from holdfast.store.driver import ClaimChange, Driver
+from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
 from holdfast.store.journal import Journal
 from holdfast.store.url import find_driver
 from tests.session.scenes import StoreUrl, calling, results, texts
@@ -540,3 +542,52 @@ def test_a_blob_is_put_and_read_without_an_event_loop(store_url: StoreUrl) -> No
             assert b"".join(opened) == b"".join(store.read_blob(blob.digest)) == b"large" * 5
         with pytest.raises(NotFound), store.open_blob("0" * 64):
             pass
+
+
+def test_ctrl_c_while_a_session_is_opened_does_not_leave_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came too late to stop it, and nobody else would close it."""
+    with blocking.open_store("memory:") as store:
+        driver = store.as_async.engine.driver
+        commit = driver.commit
+
+        def slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
+            threading.Timer(0.1, _thread.interrupt_main).start()
+            time.sleep(0.5)
+            return commit(batch)
+
+        with monkeypatch.context() as disk:
+            disk.setattr(driver, "commit", slowly)
+            opening = store.session("s")
+            with pytest.raises(KeyboardInterrupt):
+                opening.__enter__()
+        with store.session("s"):
+            pass
+
+
+def test_who_still_waits_when_the_store_is_left_is_told_that_it_was_closed() -> None:
+    """And not by an error of somebody else's."""
+    found: list[BaseException] = []
+
+    def follow(store: blocking.Store) -> None:
+        try:
+            for _ in store.tail("s"):
+                begun.set()
+        except BaseException as error:
+            found.append(error)
+
+    begun = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def fail() -> None:
+        with blocking.open_store("memory:") as store:
+            with store.session("s"):
+                pass
+            threads.append(threading.Thread(target=follow, args=(store,)))
+            threads[0].start()
+            assert begun.wait(30)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fail()
+    threads[0].join(30)
+    assert [type(error) for error in found] == [Closed]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import anyio
+import anyio.lowlevel
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.types import ERROR
@@ -155,3 +158,29 @@ async def test_a_put_that_is_too_large_changes_nothing(
             await writer.put(note="too large")
     await writer.put(note="after")
     assert await values_at(HoldfastSaver(store), thread("t")) == {"note": "after"}
+
+
+async def test_everybody_who_was_overtaken_is_told_so(store: holdfast.Store) -> None:
+    """Also who comes when the first one has been refused, and does not know it yet."""
+    one, other = HoldfastSaver(store), HoldfastSaver(store)
+    first = Writer(one)
+    await first.put(value=1)
+    second = Writer(other)
+    found = await other.aget_tuple(thread(checkpoint_ns=""))
+    assert found is not None
+    second.config = found.config
+    await second.put(value=2)
+    refused: list[str] = []
+
+    async def write(task: str) -> None:
+        try:
+            await one.aput_writes(first.config, [("value", 1)], task)
+        except holdfast.HoldfastError as error:
+            refused.append(type(error).__name__)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(write, "a")
+        await anyio.lowlevel.checkpoint()
+        tasks.start_soon(write, "b")
+        time.sleep(0.2)  # noqa: ASYNC251 - the event loop is busy, and the committer is not
+    assert refused == ["Overtaken", "Overtaken"]

@@ -1,0 +1,165 @@
+"""Several who use a journal at the same moment, and one of them fails, is cancelled or closes the store."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Closed, RunExists, StoreFailed
+from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
+from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
+from tests.steps.stage import Url, effect, event, history, opened, run, snapshot
+
+_ASKED = "model_request_started"
+
+
+def driver_of(steps: HoldfastStepStore) -> Driver:
+    """Where its lines go."""
+    return steps._store.engine.driver
+
+
+async def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """It runs until it waits for something that takes a while."""
+    task = asyncio.create_task(work)
+    await asyncio.sleep(0.1)
+    return task
+
+
+async def list_kept(url: Url) -> list[str]:
+    """The events of run `a`, as somebody else finds them."""
+    async with opened(url) as steps:
+        return [one.metadata["n"] for one in await steps.list_events(run_id="a")]
+
+
+@pytest.mark.parametrize("how", ["it fails", "somebody is quicker", "it is cancelled"])
+async def test_a_registration_that_comes_to_nothing_harms_nobody(
+    how: str, store_url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who waited for it write after what is there, and not after what it would have written."""
+    async with opened(store_url) as steps:
+        await steps.register_run(run("a", conversation_id="c"))
+        driver, go_on = driver_of(steps), threading.Event()
+        commit = driver.commit
+
+        def late(batch: Sequence[Append]) -> Sequence[Outcome]:
+            if any(item.claims for item in batch):
+                go_on.wait(30)
+                if how == "it fails":
+                    raise StoreFailed("disk full")
+            return commit(batch)
+
+        monkeypatch.setattr(driver, "commit", late)
+        registering = await begin(steps.register_run(run("b", conversation_id="c")))
+        saving = await begin(steps.save_snapshot(snapshot("a", history(1))))
+        noting = await begin(steps.append_event(event("a", _ASKED, metadata={"n": "1"})))
+        if how == "somebody is quicker":
+            driver.claim(ClaimChange(key="pydantic-ai:run:b", expect=None, record="steps-other"))
+        elif how == "it is cancelled":
+            registering.cancel()
+        go_on.set()
+        await asyncio.gather(registering, return_exceptions=True)
+        await saving
+        await noting
+    assert await list_kept(store_url) == ["1"]
+    async with opened(store_url) as steps:
+        assert [one.messages for one in await steps.list_snapshots(run_id="a")] == [history(1)]
+
+
+async def test_a_reader_that_is_cancelled_harms_nobody(
+    store_url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event that is being noted, sent, or waits to be sent, is there once, and soon."""
+    async with opened(store_url) as steps:
+        await steps.register_run(run("a", conversation_id="c"))
+        driver = driver_of(steps)
+        find_tip, commit = driver.find_tip, driver.commit
+
+        def slowly(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def called(given: Any) -> Any:
+                time.sleep(0.15)
+                return call(given)
+
+            return called
+
+        monkeypatch.setattr(driver, "find_tip", slowly(find_tip))
+        monkeypatch.setattr(driver, "commit", slowly(commit))
+        for number in range(4):
+            reading = await begin(_read(steps))
+            kind = "run_started" if number == 2 else _ASKED
+            noting = asyncio.create_task(steps.append_event(event("a", kind, metadata={"n": f"{number}"})))
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await noting
+            (await begin(_read(steps))).cancel()
+        monkeypatch.undo()
+        for _ in range(300):
+            if len(found := await list_kept(store_url)) >= 4:
+                break
+            await asyncio.sleep(0.1)
+        assert found == ["0", "1", "2", "3"]
+    assert await list_kept(store_url) == ["0", "1", "2", "3"]
+
+
+async def _read(steps: HoldfastStepStore) -> None:
+    await steps.list_events(run_id="a")
+
+
+async def test_a_reader_takes_no_event_from_a_store_that_closes(
+    store_url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told that the store is closed, and the event is written."""
+    store = await holdfast.open_store(store_url).__aenter__()
+    steps = HoldfastStepStore(store)
+    await steps.register_run(run("a", conversation_id="c"))
+    await steps.register_run(run("b", conversation_id="d"))
+    driver = driver_of(steps)
+    find_tip = driver.find_tip
+
+    def slowly(session: Any) -> Any:
+        time.sleep(0.3 if session == "steps-d" else 0)
+        return find_tip(session)
+
+    monkeypatch.setattr(driver, "find_tip", slowly)
+    await steps.append_event(event("a", _ASKED, metadata={"n": "1"}))
+    other = await begin(_read_other(steps))
+    closing = asyncio.create_task(store.aclose())
+    await asyncio.sleep(0.05)
+    with pytest.raises(Closed):
+        await steps.list_events(run_id="a")
+    await asyncio.gather(other, closing, return_exceptions=True)
+    monkeypatch.undo()
+    assert await list_kept(store_url) == ["1"]
+
+
+async def _read_other(steps: HoldfastStepStore) -> None:
+    await steps.list_events(run_id="b")
+
+
+async def test_a_run_is_not_registered_twice_while_a_line_is_on_its_way(
+    store_url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has a line on its way does not see what others wrote, and looks again before it says no."""
+    async with opened(store_url) as one, opened(store_url) as two:
+        await two.register_run(run("old", conversation_id="c"))
+        driver, go_on = driver_of(two), threading.Event()
+        commit = driver.commit
+
+        def late(batch: Sequence[Append]) -> Sequence[Outcome]:
+            if any(b"slowly" in line for item in batch for line in item.lines):
+                go_on.wait(30)
+            return commit(batch)
+
+        monkeypatch.setattr(driver, "commit", late)
+        recording = await begin(two.record_tool_effect(effect("old", "slowly")))
+        await one.register_run(run("x", conversation_id="c", registration_id="1"))
+        registering = await begin(two.register_run(run("x", conversation_id="d", registration_id="2")))
+        go_on.set()
+        with pytest.raises(RunExists):
+            await registering
+        await recording
