@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
@@ -12,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import BadInput, NotDone, Registry, Rewound, Session, Store, ToolContext, Undone, tool
 from holdfast.entries import ToolIssued, ToolUndone
+from holdfast.store.driver import Append, Outcome
 from tests.tools.stage import Url, World, bodies, come_true, die, hear, kinds, opened
 
 
@@ -426,15 +429,24 @@ async def test_two_who_take_the_same_back_at_once_do_it_once(store_url: Url, wor
     assert world.done == ["book hotel", "unbook hotel"]
 
 
-async def test_what_still_runs_cannot_be_taken_back(store_url: Url, world: World) -> None:
-    """Its intent may not even be durable."""
-    async with opened(store_url) as (_, session):
-        found: list[Undone] = []
+async def test_what_still_runs_cannot_be_taken_back(
+    store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor can what is about to: its intent is not even durable."""
+    registry = booking(world)
+    async with opened(store_url) as (store, session):
+        driver = store.engine.driver
+        commit = driver.commit
 
-        @tool(side_effects={"mutate"}, undo=lambda: None)
-        async def act() -> None:
-            found.extend(await other.undo(session, list(session.state.facts.effects.rows.values())))
+        def slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
+            time.sleep(0.2)
+            return commit(batch)
 
-        other = Registry([act])
-        await other.dispatch("act", {}, session=session)
-        assert [(one.status, one.why) for one in found] == [("cannot", "it is running")]
+        rows = session.state.facts.effects.rows
+        monkeypatch.setattr(driver, "commit", slowly)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: registry.dispatch("book", {"what": "hotel"}, session=session))
+            await come_true(lambda: bool(rows))
+            (found,) = await registry.undo(session, list(rows.values()))
+        assert (found.status, found.why) == ("cannot", "it is running")
+    assert world.done == ["book hotel"]
