@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import anyio
@@ -252,7 +253,8 @@ class Desks:
                 try:
                     if settled:
                         await self.engine.committer.barrier(desk.channel)
-                    current = desk.channel.lost is None and await self._read_on(desk)
+                    # To its end: what is read by half is of no use to whoever comes next.
+                    current = desk.channel.lost is None and await unbroken(partial(self._read_on, desk))
                 except Fenced:
                     current = False
                 if current:
@@ -263,9 +265,8 @@ class Desks:
 
     async def _read_on(self, desk: Desk) -> bool:
         try:
-            # To its end: what is read by half is of no use to whoever comes next.
-            return await unbroken(lambda: self.engine.call(desk.read_on))
-        except HoldfastError:
+            return await self.engine.call(desk.read_on)
+        except BaseException:
             self._forget(desk)
             raise
 
@@ -307,15 +308,20 @@ class Desks:
                 return False
             try:
                 await self.engine.committer.barrier(desk.channel)
-                if await unbroken(lambda: self.engine.call(desk.commit, drafts, (claim,))):
-                    return True
             except Fenced:
-                pass
-            except HoldfastError:
-                self._forget(desk)  # Nobody knows whether it landed: who comes next looks.
-                raise
-            self._forget(desk)
-            return False
+                self._forget(desk)
+                return False
+            # To its end: whether it landed must be known before anybody else uses the desk.
+            return await unbroken(partial(self._commit, desk, drafts, claim))
+
+    async def _commit(self, desk: Desk, drafts: Sequence[Draft], claim: ClaimChange) -> bool:
+        landed = False
+        try:
+            landed = await self.engine.call(desk.commit, drafts, (claim,))
+        finally:
+            if not landed:
+                self._forget(desk)  # It has folded what is not there, or nobody knows: who comes next looks.
+        return landed
 
     async def hold(self, session: SessionId, run_id: str, event: Record) -> None:
         """Note an event that nobody waits for, unless it is a repetition."""
