@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import anyio
 import anyio.lowlevel
@@ -12,6 +13,8 @@ from langgraph.checkpoint.serde.types import ERROR
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph.journal import Desk, Desks
+from holdfast.content.swapping import Piece
 
 from .graphs import chat, said, thread
 from .puts import Writer, checkpoint, values_at
@@ -184,3 +187,39 @@ async def test_everybody_who_was_overtaken_is_told_so(store: holdfast.Store) -> 
         tasks.start_soon(write, "b")
         time.sleep(0.2)  # noqa: ASYNC251 - the event loop is busy, and the committer is not
     assert refused == ["Overtaken", "Overtaken"]
+
+
+async def test_a_picture_that_is_being_put_is_not_lost(
+    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads meanwhile waits for it."""
+    blobs, read_on = store.engine.blobs, Desks._read_on
+    keep = blobs.keep
+
+    def read_slowly(desks: Desks, desk: Desk) -> bool:
+        found = read_on(desks, desk)
+        time.sleep(0.2)
+        return found
+
+    def keep_slowly(pieces: Iterable[Piece]) -> None:
+        time.sleep(0.3)
+        keep(pieces)
+
+    saver = HoldfastSaver(store)
+    writer = Writer(saver)
+    await writer.put(value=1)
+    monkeypatch.setattr(Desks, "_read_on", read_slowly)
+    monkeypatch.setattr(blobs, "keep", keep_slowly)
+    found: list[object] = []
+
+    async def read() -> None:
+        found.append(await values_at(saver, thread()))
+
+    async def put() -> None:
+        await writer.put(value=bytes(200_000))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.sleep(0.1)
+        tasks.start_soon(put)
+    assert found in ([{"value": 1}], [{"value": bytes(200_000)}])
