@@ -174,11 +174,11 @@ def _watch_commits(world: World) -> None:
     """Die between a tool and its record, or let the other one know that it is there."""
     write = Committer._write
 
-    def watched(self: Committer, batch: Any) -> None:
+    def watched(self: Committer, batch: Any, told: Any, *, wait: bool) -> None:
         completed = any("tool.completed" in item.kinds for _, item in batch)
         if completed:
             world.die("between a tool and its record")
-        write(self, batch)
+        write(self, batch, told, wait=wait)
         if completed:
             loop.call_soon_threadsafe(world.recorded.set)
 

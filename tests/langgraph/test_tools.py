@@ -15,6 +15,7 @@ from langgraph.types import Command, interrupt
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
+from holdfast.adapters.langgraph.ledger import Question
 
 from .graphs import Talk, thread
 
@@ -152,23 +153,61 @@ async def test_an_approval_is_an_interrupt(store: holdfast.Store, answer: object
     assert len(done) == 1
 
 
-async def test_a_person_may_correct_the_arguments_or_refuse(store: holdfast.Store) -> None:
-    """Two calls of one reply wait; each answer names its call, in whatever order."""
+@pytest.mark.parametrize("order", [("call_0", "call_1"), ("call_1", "call_0")])
+async def test_a_person_may_correct_the_arguments_or_refuse(
+    order: tuple[str, str], store: holdfast.Store
+) -> None:
+    """Two calls of one reply wait; each answer names its call, in whatever order. What the first one gave is
+    given once more when the node is run again, and is not called a replay: it is the same call."""
     tools = durable_tools([effects(pay, **MUTATES, needs_approval=True)], store=store)
     script = [calls(("pay", {"order": "a"}), ("pay", {"order": "b"})), AIMessage("ok")]
     graph = clerk(HoldfastSaver(store), tools, script)
     state = await graph.ainvoke(GO, thread())
-    for _ in range(4):
-        if "__interrupt__" not in state:
-            break
-        asked = state["__interrupt__"][0].value
-        if asked["call"].endswith("call_0"):
-            answer = {"call": asked["call"], "approve": True, "args": {"order": "a", "cents": 7}, "by": "ann"}
-        else:
-            answer = {"call": asked["call"], "approve": False, "reason": "not that one"}
-        state = await graph.ainvoke(Command(resume=answer), thread())
+    task = state["__interrupt__"][0].value["call"].rpartition("/")[0]
+    answers = {
+        "call_0": {"approve": True, "args": {"order": "a", "cents": 7}, "by": "ann"},
+        "call_1": {"approve": False, "reason": "not that one"},
+    }
+    # Whichever of them is quicker interrupts the graph, and the other one may not have asked yet.
+    for name in (*order, *order):
+        if "__interrupt__" in state:
+            answer = {"call": f"{task}/{name}", **answers[name]}
+            state = await graph.ainvoke(Command(resume=answer), thread())
     assert results(state)[0] == "paid 7 for a"
     assert "not that one" in results(state)[1]
+    assert len(done) == 1
+
+
+async def test_an_answer_that_somebody_gave_meanwhile_is_not_given_again(
+    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LangGraph hands an answer to every call of a node that asks, and those run at once."""
+    tools = durable_tools([effects(pay, **MUTATES, needs_approval=True)], store=store)
+    graph = clerk(HoldfastSaver(store), tools, [calls(("pay", {"order": "a"})), AIMessage("ok")])
+    state = await graph.ainvoke(GO, thread())
+    asked = state["__interrupt__"][0].value
+    look = Question._others
+
+    async def look_and_be_overtaken(question: Question) -> tuple[set[str], bool]:
+        found = await look(question)
+        await store.approve(asked["session"], asked["call"], by="somebody quicker")
+        async with store.session(asked["session"]):
+            return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Question, "_others", look_and_be_overtaken)
+        await Question(store, asked["session"], "approval", asked["call"], {"approve": True}).answered()
+    state = await graph.ainvoke(None, thread())
+    assert results(state) == ["paid 100 for a"]
+
+
+async def test_a_call_that_is_made_again_is_not_called_a_replay(store: holdfast.Store) -> None:
+    """A node that is run again makes the same call; another call for the same is one."""
+    [paying] = durable_tools([effects(pay, **MUTATES)], store=store)
+    call, other = calls(("pay", {"order": "a"}), ("pay", {"order": "a"})).tool_calls
+    given = [(await paying.ainvoke({**one}, thread())).content for one in (call, call, other)]
+    assert given[:2] == ["paid 100 for a"] * 2
+    assert given[2].startswith("[idempotent replay of ")
     assert len(done) == 1
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
@@ -15,7 +15,7 @@ from anyio.lowlevel import current_token
 from langgraph.types import interrupt
 
 from ... import blocking
-from ...errors import BadInput
+from ...errors import BadInput, NotFound
 from ...ids import SessionId, escape_id
 from ...messages import Json
 from ...session.session import Session
@@ -149,8 +149,11 @@ class Question(NamedTuple):
                 log.warning("%r does not say which call it answers; %s is asked about again", said, self.call)
                 return
             call = self.call
-        if call not in waiting:
-            return
+        if call in waiting:
+            with suppress(NotFound):  # Calls that run at once are handed the same answer: one was quicker.
+                await self._answer(call, said)
+
+    async def _answer(self, call: str, said: Mapping[str, Any]) -> None:
         by = str(said.get("by") or BY)
         if "outcome" in said:
             await self.store.resolve(

@@ -248,7 +248,9 @@ class DurableTool(BaseTool):
             return found.model_copy(update={"tool_call_id": call.tool_call_id})
         if found is not result.value:
             return found
-        shown = result.content if result.replay_of is not None else as_text(found)
+        # A node that is run again makes the same call, not another one like it.
+        is_another = result.replay_of not in (None, call.name)
+        shown = result.content if is_another else as_text(found)
         return ToolMessage(shown, name=self.name, tool_call_id=call.tool_call_id)
 
 
