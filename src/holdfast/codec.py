@@ -16,22 +16,19 @@ nothing about what was there. Binary values are base64url without padding. `docs
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64decode
 from binascii import Error as Base64Error
-from binascii import b2a_base64
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from functools import cached_property
 from hashlib import sha256
-from itertools import chain
-from typing import Annotated, Any, Final, Protocol, Union, overload
+from typing import Final
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .entries import KIND_OF, KINDS, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
 from .errors import BadInput, Corrupt, NewerFormat
-from .limits import LINE_BYTES_MAX, OPEN_LINES
+from .limits import LINE_BYTES_MAX
 
 VERSION: Final = 1
 """Of the line's form. A reader refuses lines of a higher version."""
@@ -80,10 +77,12 @@ def _to_base64(data: bytes) -> bytes:
 
 
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
+_FROM_URLSAFE = bytes.maketrans(b"-_", b"+/")
 
 
 def _from_text(text: str) -> bytes:
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    # Padding that is not needed does no harm.
+    return a2b_base64(text.encode("ascii").translate(_FROM_URLSAFE) + b"==")
 
 
 def _timestamp(at: datetime) -> str:
@@ -106,11 +105,15 @@ class _Salts:
         try:
             return self._ready.pop()
         except IndexError:
-            data, size = os.urandom(64 * self.BYTES), self.BYTES
-            salts = [data[i : i + size] for i in range(0, len(data), size)]
-            made = [(salt, sha256(salt + b"body").digest()[:12], _to_base64(salt)) for salt in salts]
-            self._ready.extend(made[1:])
-            return made[0]
+            self._ready.extend(self._make(os.urandom(64 * self.BYTES)))
+            return self._ready.pop()
+
+    def _make(self, data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+        text, size = _to_base64(data), self.BYTES
+        for start in range(0, len(data), size):
+            salt = data[start : start + size]
+            # Three bytes are four characters, so the text can be cut where the bytes are.
+            yield salt, _body_salt(salt), text[start * 4 // 3 : (start + size) * 4 // 3]
 
 
 _take_salt = _Salts().take
@@ -225,21 +228,22 @@ def _body_salt(salt: bytes) -> bytes:
     return sha256(salt + b"body").digest()[:12]
 
 
-def _digest(line: Line) -> bytes:
+def _digest(line: Line, salt: bytes) -> bytes:
     if line.content is not UNSET:
-        return sha256(_from_text(line.salt) + memoryview(line.content)).digest()
+        return sha256(salt + memoryview(line.content)).digest()
     return _from_text(line.erased)
 
 
-def _body_digest(line: Line) -> bytes:
-    salt = _from_text(line.body_salt) if line.body_salt else _body_salt(_from_text(line.salt))
-    return sha256(salt + memoryview(line.body)).digest()
+def _body_digest(line: Line, salt: bytes) -> bytes:
+    body_salt = _from_text(line.body_salt) if line.body_salt else _body_salt(salt)
+    return sha256(body_salt + memoryview(line.body)).digest()
 
 
 def sum_of(line: Line, after: str, where: str) -> str:
     """What the line's `sum` must be when it follows `after`."""
     try:
-        digest, fact = _digest(line), _body_digest(line)
+        salt = _from_text(line.salt)
+        digest, fact = _digest(line, salt), _body_digest(line, salt)
     except (ValueError, Base64Error) as error:
         raise Corrupt(where, "its salt or digest is not base64", seq=line.seq) from error
     envelope = _encode((line.v, line.seq, line.at, line.run, line.step, line.kind, line.must))
@@ -280,110 +284,6 @@ def open_line(line: Line, where: str) -> Entry:
     )
 
 
-class Lines(Sequence[bytes]):
-    """Lines in one piece, with newlines between them: taken apart only when somebody looks at one."""
-
-    def __init__(self, joined: bytes, count: int) -> None:
-        self.joined, self._count = joined, count
-
-    @cached_property
-    def _apart(self) -> list[bytes]:
-        return self.joined.split(b"\n")
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._apart)
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
-        return self._apart[index]
-
-    def __eq__(self, other: object) -> bool:
-        return self._apart == list(other) if isinstance(other, Sequence) else NotImplemented
-
-
-class Opened(Protocol):
-    """What an opened line says, be it an `Entry` or one of those that an `Opener` gives."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def at(self) -> datetime: ...
-    @property
-    def body(self) -> Body | Raw: ...
-    @property
-    def content(self) -> Raw | None: ...
-
-
-# No class statement: each of the many classes made of it would look up the names of its types anew.
-_EveryLine = msgspec.defstruct(
-    "_EveryLine",
-    [
-        ("v", Annotated[int, Meta(le=VERSION)]),
-        ("seq", int),
-        ("at", datetime),
-        ("run", str | None, None),
-        ("step", int, 0),
-        ("must", bool, False),
-        ("salt", str, ""),
-        ("body_salt", str, ""),
-        ("erased", str, ""),
-        ("sum", str),
-    ],
-    kw_only=True,
-    gc=False,
-)
-
-
-def line_type(kinds: Collection[str]) -> Any:
-    """The type of a `Line` whose body is decoded, too, if it is of one of these kinds."""
-    lines = [
-        msgspec.defstruct(
-            "Line",
-            [("body", body if kind in kinds else Raw), ("content", Raw, None)],
-            bases=(_EveryLine,),
-            tag_field="kind",
-            tag=kind,
-            kw_only=True,
-            gc=False,
-        )
-        for kind, body in KINDS.items()
-    ]
-    return Union[tuple(lines)]  # noqa: UP007
-
-
-class Opener:
-    """Opens many lines at once, for those who need only some kinds of them."""
-
-    def __init__(self, kinds: Collection[str], decoder: msgspec.json.Decoder[Any]) -> None:
-        """`decoder` is one for the `line_type` of these kinds."""
-        self._kinds, self._decode = frozenset(kinds), decoder.decode_lines
-
-    def open(self, lines: Sequence[bytes], where: str) -> Iterable[Opened]:
-        """What `parse` and `open_line` make of these lines, in order. Those of other kinds may be among it,
-        with their bodies as they are stored."""
-        if isinstance(lines, Lines):
-            return self._open(lines.joined, lines, where)
-        batches = (lines[at : at + OPEN_LINES] for at in range(0, len(lines), OPEN_LINES))
-        return chain.from_iterable(self._open(b"\n".join(batch), batch, where) for batch in batches)
-
-    def _open(self, joined: bytes, lines: Sequence[bytes], where: str) -> Sequence[Opened]:
-        try:
-            opened: list[Opened] = self._decode(joined)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            opened = []
-        if len(opened) == len(lines):
-            return opened
-        # A kind or a value of a newer version, or damage: one by one, to see which line it is.
-        parsed = (parse(line, where) for line in lines)
-        return [open_line(line, where) for line in parsed if line.kind in self._kinds]
-
-
 class Chain:
     """Reads lines in order and finds gaps, altered lines and torn tails.
 
@@ -416,6 +316,8 @@ def erase(line: bytes, where: str) -> bytes:
     parsed = parse(line, where)
     if parsed.content is UNSET:
         return line
-    digest = _to_base64(_digest(parsed)).decode()
-    salt = _to_base64(_body_salt(_from_text(parsed.salt))).decode()
-    return _encode(msgspec.structs.replace(parsed, content=UNSET, salt="", body_salt=salt, erased=digest))
+    salt = _from_text(parsed.salt)
+    digest, body_salt = _to_base64(_digest(parsed, salt)).decode(), _to_base64(_body_salt(salt)).decode()
+    return _encode(
+        msgspec.structs.replace(parsed, content=UNSET, salt="", body_salt=body_salt, erased=digest)
+    )

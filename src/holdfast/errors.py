@@ -190,7 +190,7 @@ class StoreFailed(HoldfastError):
 
 
 class StoreBusy(StoreFailed):
-    """Another process kept the store locked for longer than anyone should."""
+    """Another process kept the store locked for longer than anyone should, or at all, for who cannot wait."""
 
 
 class StoreUnreachable(StoreFailed):

@@ -29,7 +29,7 @@ from .messages import (
 
 
 class Item(Struct, gc=False):
-    """A place in the transcript: the entry that put it there, and what it says, decoded when read.
+    """A place in the transcript: the entry that put it there, and what it says, decoded by when it is read.
 
     The results of a reply share one item: `results` by the position of their call.
     """
@@ -39,6 +39,7 @@ class Item(Struct, gc=False):
     role: Role
     parts: tuple[Part, ...]
     content: Raw | AnyMessage | None
+    """As it is stored, as it was decoded with its line, or as it was read: then it has an id and a time."""
     format: str = OWN
     results: dict[int, ToolResult] | None = None
     inbox: int | None = None
@@ -57,7 +58,9 @@ class Item(Struct, gc=False):
     def read(self) -> AnyMessage:
         """The message, with the journal's id and time where it has none of its own."""
         content = self.content
-        if isinstance(content, Message | ForeignMessage):
+        if isinstance(content, Message):
+            return content if content.id and content.at else self._named(content)
+        if isinstance(content, ForeignMessage):
             return content
         id = f"m{self.seq}"
         message: AnyMessage
@@ -68,19 +71,18 @@ class Item(Struct, gc=False):
         if content is None:
             message = Message(role=self.role, blocks=(Text("[erased]"),), id=id, at=self.at, metadata=_ERASED)
         elif self.format == OWN:
-            return self._keep(self._read_own(_undecoded(content)))
+            message = self._named(self._read_own(_undecoded(content)))
         else:
             message = self._read_foreign(_undecoded(content), id)
         self.content = message
         return message
 
-    def _keep(self, message: Message) -> Message:
-        # It was made this moment and nobody else has it: filling it in beats copying it.
+    def _named(self, message: Message) -> Message:
+        # It was made for this item and nobody else has it: filling it in beats copying it.
         if message.id is None:
             force_setattr(message, "id", f"m{self.seq}")
         if message.at is None:
             force_setattr(message, "at", self.at)
-        self.content = message
         return message
 
     def _read_own(self, content: Raw) -> Message:
@@ -125,7 +127,7 @@ def _read_ahead(items: Sequence[Item]) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
     for (item, _), message in zip(waiting, messages, strict=True):
-        item._keep(message)
+        item.content = message
 
 
 class Messages(Sequence[AnyMessage]):
@@ -138,9 +140,11 @@ class Messages(Sequence[AnyMessage]):
         return len(self._items)
 
     def __iter__(self) -> Iterator[AnyMessage]:
+        ahead = 0
         for place, item in enumerate(self._items):
-            if place % READ_AHEAD == 0:
-                _read_ahead(self._items[place : place + READ_AHEAD])
+            if place >= ahead and item.content.__class__ is Raw:
+                ahead = place + READ_AHEAD
+                _read_ahead(self._items[place:ahead])
             yield item.read()
 
     @overload

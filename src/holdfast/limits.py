@@ -4,6 +4,14 @@ LINGER_S = 0.05
 """How long a line that nobody waits for may stay in memory. Long enough to share a sync with the next
 barrier, short enough that a person following along does not notice."""
 
+COMMIT_HERE_S = 0.001
+"""Commits that have lately taken less than this are made on the event loop's thread. A hop into a thread and
+back takes up to half of it; a thread that computes may keep the loop waiting for five times as long (the
+interpreter's switch interval)."""
+
+COMMIT_HERE_BYTES = 256 << 10
+"""… if there is no more to write than this: the time is that of small ones."""
+
 LEASE_TERM_S = 30.0
 """How long a silent holder is believed alive. Long enough for a stalled disk or a garbage collection,
 short enough that another machine takes over within a coffee's length."""
@@ -44,6 +52,10 @@ KEYFRAME_LINES_MIN = 512
 KEYFRAME_GROWTH = 0.25
 """The next keyframe is due when the tail has grown to this share of what lies before it: all keyframes
 together then cost a constant per line, however long the session gets."""
+
+KEYFRAME_GROWTH_LEFT = 0.0625
+"""The same when a session is left in good order: no step waits for it then, and whoever opens it next
+has few lines to fold."""
 
 BUSY_S = 60.0
 """How long to wait for another process's write. Ordinary contention is over in milliseconds; a process

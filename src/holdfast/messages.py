@@ -102,6 +102,8 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """The text blocks, joined."""
+        if len(self.blocks) == 1 and isinstance(block := self.blocks[0], Text):
+            return block.text  # As in almost every message.
         return "".join([block.text for block in self.blocks if isinstance(block, Text)])
 
     @property
@@ -211,14 +213,12 @@ _decode_shape = msgspec.json.Decoder(Shape).decode
 
 def _is_plain(message: Message) -> bool:
     """Text and nothing else, as almost every message is: no need to look closer."""
-    return (
-        message.role in _ROLES
-        and not (message.id or message.at or message.agent or message.metadata)
-        and all(
-            block.__class__ is Text and block.text.__class__ is str and not block.metadata
-            for block in message.blocks
-        )
-    )
+    if message.role not in _ROLES or message.id or message.at or message.agent or message.metadata:
+        return False
+    for block in message.blocks:
+        if block.__class__ is not Text or block.text.__class__ is not str or block.metadata:
+            return False
+    return True
 
 
 _ROLES: Final = frozenset(get_args(Role))
@@ -271,6 +271,16 @@ def encode_message(message: AnyMessage) -> bytes:
         if isinstance(error, UnicodeEncodeError):
             refuse_unfaithful(msgspec.to_builtins(message))  # It says where.
         raise BadMessage(f"the message cannot be written as JSON: {error}") from error
+
+
+def encode_plain(message: AnyMessage) -> bytes | None:
+    """The same, if it is text and nothing else; None: `encode_message` looks closer."""
+    if message.__class__ is not Message or not _is_plain(message):
+        return None
+    try:
+        return _encode(message)
+    except UnicodeEncodeError:
+        return None
 
 
 def decode_message(data: bytes | msgspec.Raw) -> Message:

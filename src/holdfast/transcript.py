@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
-from .codec import Opened, Opener, line_type
 from .content.lazy import (
     NOWHERE,
     Place,
@@ -21,6 +20,7 @@ from .content.lazy import (
 from .entries import (
     KIND_OF,
     ApprovalRefused,
+    Body,
     CallRef,
     CheckpointTaken,
     Entry,
@@ -40,11 +40,13 @@ from .entries import (
 )
 from .items import Item, Messages
 from .messages import (
+    OWN,
     CallPart,
     Message,
     ResultPart,
     ToolResult,
 )
+from .opening import Opened, Opener, line_type
 from .spans import Spans
 from .validity import Pairing
 
@@ -154,12 +156,13 @@ class Transcript:
     def load(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
         """Begin with the lines of these spans; those that do not speak are not even decoded."""
         self._live, self._seen = Spans(spans), Spans(spans)
+        place, events, play = self._place, self._events, self._play
         for page in pages:
             for line in _OPENER.open(page, where):
-                event = _event_of(line, self._place)
+                event = _event_of(line, place)
                 if event is not None:
-                    self._events[line.seq] = event
-                    self._play(event)
+                    events[line.seq] = event
+                    play(event)
 
     def learn(self, other: Transcript) -> None:
         """Remember what the other one has read, so that going back to it misses nothing."""
@@ -180,13 +183,16 @@ class Transcript:
 
     def _play(self, event: _Event) -> None:
         if event.__class__ is Item:
-            self._add_or_queue(event)
-        elif isinstance(event, _Result):
-            self._add_result(event)
-        elif event is _REQUEST:
-            self.in_step = True
+            if event.inbox is None:
+                self._add(event)
+            else:
+                self._take_in(event)
         elif event is _STEP_END:
             self.in_step = False
+        elif event is _REQUEST:
+            self.in_step = True
+        elif isinstance(event, _Result):
+            self._add_result(event)
         elif event is _FORK:
             self._taken = 0  # A fork has an inbox of its own.
         elif isinstance(event, _Taken):
@@ -207,10 +213,9 @@ class Transcript:
             return self.in_step
         return len(found[1]) < sum(isinstance(part, CallPart) for part in found[0].parts)
 
-    def _add_or_queue(self, item: Item) -> None:
-        if item.inbox is None:
-            self._add(item)
-        elif item.inbox == self._accept:
+    def _take_in(self, item: Item) -> None:
+        """A message from the inbox, unless it was taken in before."""
+        if item.inbox == self._accept:
             self._accept = None
             if self._is_amid_step():
                 self.queued.append(item)
@@ -219,8 +224,9 @@ class Transcript:
 
     def _add(self, item: Item) -> None:
         self.items.append(item)
-        self.pairing.add(item.parts)
-        if item.parts and any(part.__class__ is CallPart for part in item.parts):
+        parts = item.parts
+        self.pairing.add(parts)
+        if parts and any(part.__class__ is CallPart for part in parts):
             self._replies.add(item.seq)
 
     def _add_result(self, event: _Result) -> None:
@@ -266,13 +272,14 @@ class Transcript:
 
 def _event_of(entry: Opened, place: Place) -> _Event | None:
     """What the entry says, or None if it does not speak."""
-    reader = _READERS.get(entry.body.__class__)
-    return None if reader is None else reader(entry, entry.body, place)
+    body = entry.body
+    reader = _find_reader(body.__class__)
+    return None if reader is None else reader(entry, body, place)
 
 
-def _own(content: Raw | None) -> Raw | None:
+def _own(content: Raw | Message | None) -> Raw | Message | None:
     """Apart from the lines that were read with it, which would stay in memory as long."""
-    return None if content is None else content.copy()
+    return content.copy() if isinstance(content, Raw) else content
 
 
 def _added(entry: Opened, body: MessageAdded, place: Place) -> Item:
@@ -331,9 +338,28 @@ _READERS: dict[type, Callable[[Opened, Any, Place], _Event | None]] = {
     InboxTaken: lambda entry, body, place: _Taken(body.number),
     TranscriptCompacted: _compacted,
 }
-_SPEAKING = frozenset(KIND_OF[body] for body in _READERS)
+_SPEAKING = {KIND_OF[body]: body for body in _READERS}
 """Kinds that the transcript needs to see. The bodies of all others are not decoded when only it is wanted."""
-_OPENER = Opener(_SPEAKING, msgspec.json.Decoder(line_type(_SPEAKING)))
+
+
+def _in_our_format(body: type[Body]) -> Any:
+    """The same body, of nothing but a message of ours."""
+    return msgspec.defstruct(
+        body.__name__, [("format", Literal["holdfast"], OWN)], bases=(body,), frozen=True
+    )
+
+
+# To skip a message takes as long as to decode it. So those of ours are decoded together with their lines,
+# unless there are references in one: what they stand for is read when somebody looks at it.
+_OURS = {KIND_OF[body]: _in_our_format(body) for body in (MessageAdded, ModelReplied)}
+_READERS.update({_OURS["message.added"]: _added, _OURS["model.replied"]: _replied})
+_OPENER = Opener(
+    _SPEAKING,
+    msgspec.json.Decoder(line_type(_SPEAKING)),
+    eager=msgspec.json.Decoder(line_type({**_SPEAKING, **_OURS}, dict.fromkeys(_OURS, Message))),
+    may_be_eager=lambda joined: not has_marks(joined),
+)
+_find_reader = _READERS.get
 
 
 def _result(
@@ -342,6 +368,7 @@ def _result(
     if call.reply is None:
         return None  # A bare dispatch lives in the ledger alone.
     content = _own(entry.content)
+    assert not isinstance(content, Message)
     said = read_content(content)
     here = place.at(entry.seq)
     result = ToolResult(

@@ -37,6 +37,7 @@ from holdfast.session import store as async_store
 from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
 from holdfast.store.journal import Journal
 from holdfast.store.url import find_driver
+from tests.drivers import in_thread
 from tests.session.scenes import StoreUrl, calling, results, texts
 
 
@@ -556,7 +557,7 @@ def test_ctrl_c_while_a_session_is_opened_does_not_leave_it_open(monkeypatch: py
             return commit(batch)
 
         with monkeypatch.context() as disk:
-            disk.setattr(driver, "commit", slowly)
+            disk.setattr(driver, "commit", in_thread(slowly))
             opening = store.session("s")
             with pytest.raises(KeyboardInterrupt):
                 opening.__enter__()

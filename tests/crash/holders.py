@@ -43,11 +43,11 @@ class StoppingDriver:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
-    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         if self.stop_before_commit:
             self.stop_before_commit = False
             self.stop()
-        outcomes = self._driver.commit(batch)
+        outcomes = self._driver.commit(batch, wait=wait)
         if self.stop_after_commit:
             self.stop_after_commit = False
             self.stop()

@@ -16,6 +16,7 @@ import pytest
 from holdfast import LeaseHeld, Session, Store, StoreFailed, open_store
 from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
 from holdfast.store.memory import MemoryDriver
+from holdfast.testing.conformance.author import Author, read_all, say
 from tests.stores import on_files, open_driver
 
 from . import faults
@@ -234,6 +235,42 @@ def test_who_could_not_say_goodbye_is_found_dead_at_once(warm: Warm, url: str) -
     assert warm.call(read_texts, url) == {"a": ["before"]}
 
 
+def fill_the_log(line: Line, url: str) -> list[int]:
+    """Commit while the file cannot grow, and once it can; how much file and log have grown after each."""
+    path = Path(url.partition(":")[2])
+    log = path.with_name("store-wal")
+    author = Author("a")
+    driver = open_driver(url)
+    author.begin(driver)
+    _commit_much(author, driver, 70)
+    driver.close()
+    found = [path.stat().st_size]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    driver = open_driver(url)
+    for limit in (found[0], before[0]):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        _commit_much(author, driver, 50)
+        found += [path.stat().st_size, log.stat().st_size]
+    assert read_all(driver, "a") == author.lines
+    driver.close()
+    return found
+
+
+def _commit_much(author: Author, driver: Driver, times: int) -> None:
+    for _ in range(times):
+        author.commit(driver, say(MUCH * 5))
+
+
+def test_a_log_that_cannot_be_folded_fails_no_commit(warm: Warm, quick_path: Path) -> None:
+    """On SQLite: what is in the log has landed. It is folded into the file as soon as that works."""
+    file, file_limited, log_limited, file_freed, log_freed = warm.call(
+        fill_the_log, f"sqlite:{quick_path}/store"
+    )
+    assert file == file_limited < file_freed
+    assert log_limited > 17_000_000, "it was not due"
+    assert log_freed < log_limited + 1_000_000, "it was folded too late"
+
+
 @on_files
 def test_a_limit_on_file_sizes_is_one_clear_error_and_then_over(
     warm: Warm, url: str, quick_path: Path
@@ -277,9 +314,9 @@ class LandingDriver:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
-    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         self.batches.append([item.session for item in batch])
-        outcomes = self._driver.commit(batch)
+        outcomes = self._driver.commit(batch, wait=wait)
         self._fail()
         return outcomes
 

@@ -71,10 +71,10 @@ def install(driver: Driver) -> None:
 
 
 def _watch_driver(driver: Driver) -> None:
-    def commit(batch: Sequence[Append], real: Any = driver.commit) -> Sequence[Outcome]:
+    def commit(batch: Sequence[Append], *, wait: bool = True, real: Any = driver.commit) -> Sequence[Outcome]:
         # Which sessions share a commit may change from one time to the next, too.
         kinds = "+".join(batch[0].kinds) if len(batch) == 1 else "of several sessions"
-        done: Sequence[Outcome] = _around(f"commit {kinds}", lambda: real(batch))
+        done: Sequence[Outcome] = _around(f"commit {kinds}", lambda: real(batch, wait=wait))
         return done
 
     def claim(change: ClaimChange, real: Any = driver.claim) -> Outcome:
@@ -110,11 +110,11 @@ def _watch_sessions() -> None:
         return
     real_record, real_flush = Session.record_all, Session.flush
 
-    def record_all(self: Session, entries: Sequence[tuple[Body, bytes | None]]) -> None:
+    def record_all(self: Session, entries: Sequence[tuple[Body, bytes | None]], **options: Any) -> None:
         kinds = [KIND_OF[type(body)] for body, _ in entries]
         if any(kind.startswith(_LEDGER) for kind in kinds):
             at(f"record {'+'.join(kinds)}")
-        real_record(self, entries)
+        real_record(self, entries, **options)
 
     async def flush(self: Session) -> None:
         await real_flush(self)

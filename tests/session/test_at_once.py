@@ -17,6 +17,7 @@ import pytest
 from holdfast import Closed, Fenced, Store, StoreFailed, open_store
 from holdfast.ids import SessionId
 from holdfast.store.driver import Append, Driver, Outcome
+from tests.drivers import in_thread
 from tests.session.scenes import StoreUrl, collect, step, texts
 
 on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -31,17 +32,19 @@ def slow_down(monkeypatch: pytest.MonkeyPatch, driver: Driver, seconds: float = 
         time.sleep(seconds)
         return commit(batch)
 
-    monkeypatch.setattr(driver, "commit", slowly)
+    monkeypatch.setattr(driver, "commit", in_thread(slowly))
 
 
-def fail(*_: Any) -> Any:
+def fail(*_: Any, **__: Any) -> Any:
     """A disk that is full."""
     raise StoreFailed("disk full")
 
 
-async def cancel(work: Callable[[], Any], after_s: float) -> None:
+async def cancel(work: Callable[[], Any], after_s: float, begun: asyncio.Event | None = None) -> None:
     """Cancel a task a while after it began."""
     task = asyncio.ensure_future(work())
+    if begun is not None:
+        await begun.wait()
     await asyncio.sleep(after_s)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -202,15 +205,17 @@ async def test_a_run_that_is_cancelled_has_an_end(
 ) -> None:
     """Nobody takes it for one whose process died."""
     async with open_store(store_url) as store:
+        opened = asyncio.Event()
 
         async def live() -> None:
             async with store.session("s") as session:
-                slow_down(monkeypatch, store.engine.driver)
+                slow_down(monkeypatch, store.engine.driver, 0.5)
+                opened.set()
                 async with session.run(run_id="r" if where == "at its beginning" else None) as run:
                     await session.add("hello")
                     run.complete("fine")
 
-        await cancel(live, 0.05)
+        await cancel(live, 0.05, opened)
         (run,) = await collect(store.runs())
         assert run.status == ("cancelled" if where == "at its beginning" else "completed")
 

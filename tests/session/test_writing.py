@@ -8,11 +8,13 @@ from typing import Literal
 import anyio
 import pytest
 
-from holdfast import BadInput, Closed, Every, Session, Store, open_store
+from holdfast import BadInput, Closed, Every, Session, Store, StoreBusy, open_store
 from holdfast.entries import StateSet, SummaryChanged
+from holdfast.fold import read_keyframe
+from holdfast.ids import SessionId
 from holdfast.store.driver import Append, Outcome
 from holdfast.store.memory import MemoryDriver
-from tests.session.scenes import StoreUrl, collect, eventually, kinds, step, texts
+from tests.session.scenes import StoreUrl, collect, driver_of, eventually, kinds, step, texts
 
 NEVER = 1000.0
 """A linger that no test outlives: only barriers write."""
@@ -165,7 +167,9 @@ class GatedDriver(MemoryDriver):
         self.gate, self.waiting, self.commits = threading.Event(), threading.Event(), 0
         self.gate.set()
 
-    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        if not wait:
+            raise StoreBusy("the gate may be closed")
         self.waiting.set()
         assert self.gate.wait(30)
         self.commits += 1
@@ -237,3 +241,21 @@ async def test_a_session_that_was_not_entered_says_so(store_url: StoreUrl) -> No
             _ = session.transcript
         assert await collect(store.sessions()) == []
         assert not hasattr(session, "no_such_thing")
+
+
+async def test_a_session_that_is_left_in_good_order_leaves_little_to_fold(
+    store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keyframe goes with the line that gives the lease back, if enough has been said since the last one."""
+    monkeypatch.setattr("holdfast.session.session.KEYFRAME_LINES_MIN", 8)
+    async with open_store(store_url) as store:
+        for said, is_worth_it in ((64, False), (8, True), (1, False)):
+            async with store.session("s") as session:
+                for number in range(said):
+                    await session.add(str(number))
+                last = session.state.seq
+            with driver_of(store_url) as driver:
+                frame = read_keyframe(driver.find_keyframe(SessionId("s")))
+            assert frame is not None
+            assert (frame.seq == last + 1) == is_worth_it
+        assert len((await store.load("s")).transcript) == 73

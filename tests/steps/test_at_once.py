@@ -14,6 +14,7 @@ import holdfast
 from holdfast import Closed, RunExists, StoreFailed
 from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
 from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
+from tests.drivers import in_thread
 from tests.steps.stage import Url, effect, event, history, opened, run, snapshot
 
 _ASKED = "model_request_started"
@@ -56,7 +57,7 @@ async def test_a_registration_that_comes_to_nothing_harms_nobody(
                     raise StoreFailed("disk full")
             return commit(batch)
 
-        monkeypatch.setattr(driver, "commit", late)
+        monkeypatch.setattr(driver, "commit", in_thread(late))
         registering = await begin(steps.register_run(run("b", conversation_id="c")))
         saving = await begin(steps.save_snapshot(snapshot("a", history(1))))
         noting = await begin(steps.append_event(event("a", _ASKED, metadata={"n": "1"})))
@@ -90,7 +91,7 @@ async def test_a_reader_that_is_cancelled_harms_nobody(
             return called
 
         monkeypatch.setattr(driver, "find_tip", slowly(find_tip))
-        monkeypatch.setattr(driver, "commit", slowly(commit))
+        monkeypatch.setattr(driver, "commit", in_thread(slowly(commit)))
         for number in range(4):
             reading = await begin(_read(steps))
             kind = "run_started" if number == 2 else _ASKED
@@ -157,7 +158,7 @@ async def test_a_run_is_not_registered_twice_while_a_line_is_on_its_way(
                 go_on.wait(30)
             return commit(batch)
 
-        monkeypatch.setattr(driver, "commit", late)
+        monkeypatch.setattr(driver, "commit", in_thread(late))
         recording = await begin(two.record_tool_effect(effect("old", "slowly")))
         await one.register_run(run("x", conversation_id="c", registration_id="1"))
         registering = await begin(two.register_run(run("x", conversation_id="d", registration_id="2")))

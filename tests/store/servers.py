@@ -54,8 +54,7 @@ def moto(place: Path) -> Iterator[Server]:
     port = free_port()
     command = [
         sys.executable,
-        "-c",
-        "from moto.server import main; main()",
+        str(Path(__file__).with_name("moto_server.py")),
         "-H",
         "127.0.0.1",
         "-p",

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.codec import erase
-from holdfast.entries import RunStarted
+from holdfast.entries import RunStarted, Span
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
 from holdfast.ids import HolderId, SessionId
 from holdfast.store.directory import DirectoryDriver, layout, locks
 from holdfast.store.driver import ClaimChange, Conflict, Done, HeadFilter, hidden_name
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+from holdfast.transcript import Transcript
 
 A = SessionId("a")
 
@@ -108,6 +109,14 @@ def test_a_commit_that_was_cut_short_anywhere_never_happened(
 
 def zeroed(line: bytes) -> bytes:
     return b"\0" * len(line)
+
+
+def left_out(line: bytes) -> bytes:
+    return b""
+
+
+def doubled(line: bytes) -> bytes:
+    return line + line
 
 
 def unmarked(line: bytes) -> bytes:
@@ -255,8 +264,28 @@ def test_damage_far_from_the_end_is_found_by_who_reads_it(root: Path, author: Au
             read_all(reader, "a")
         assert caught.value.line == 41
         with pytest.raises(Corrupt) as caught:
-            reader.read(A, 39, 2)
+            list(reader.read(A, 39, 2))
         assert caught.value.line == 41
+
+
+@pytest.mark.parametrize("damage", [zeroed, cut_in_half, renumbered, left_out, doubled])
+def test_damage_is_named_by_its_line_by_who_decodes_all_lines_at_once(
+    root: Path, author: Author, journal: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    """As by those who look at them one by one: the transcript of a session is read so when it is opened."""
+    for _ in range(50):
+        author.commit(DirectoryDriver(root), say("x" * 5000), say("y" * 5000))
+    lines = stored_lines(journal)
+    lines[40] = damage(lines[40])
+    journal.write_bytes(b"".join(lines))
+    driver = DirectoryDriver(root)
+    with pytest.raises(Corrupt) as alone:
+        list(driver.read(A, 0, 60))
+    with pytest.raises(Corrupt) as together:
+        Transcript().load([Span(1, 60)], [driver.read(A, 0, 60)], "the test")
+    assert together.value.where == str(journal)
+    assert together.value.line == (42 if damage is doubled else 41)
+    assert str(together.value) == str(alone.value)
 
 
 def test_a_damaged_session_does_not_keep_others_from_being_listed(

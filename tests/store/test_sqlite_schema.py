@@ -1,11 +1,15 @@
-"""A SQLite file of an earlier schema is brought up to date when it is opened."""
+"""A SQLite file of an earlier schema is brought up to date when it is opened; its indices earn their keep."""
 
 from pathlib import Path
 
 import apsw
+import pytest
 
 import holdfast
-from holdfast.store.sqlite import connections
+from holdfast.store.sqlite import SqliteDriver, connections
+from holdfast.store.sqlite.statements import RUNS
+
+PAGE = {"at": "", "after": "", "seq": 0, "limit": 10}
 
 
 async def test_an_older_file_goes_on_with_what_was_interrupted_in_it(tmp_path: Path) -> None:
@@ -25,6 +29,32 @@ async def test_an_older_file_goes_on_with_what_was_interrupted_in_it(tmp_path: P
     rows = db.execute("SELECT session, due = head ->> '$.due', posted_at FROM sessions ORDER BY session")
     assert rows.fetchall() == [("cut", 1, None), ("waiting", None, "1970-01-01T00:00:00.000000Z")]
     db.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "bindings", "indices"),
+    [
+        ("SELECT * FROM effects", {}, {"entries_outcome"}),
+        ("SELECT * FROM checkpoints", {}, {"entries_dropped"}),
+        ("SELECT * FROM runs", {}, {"entries_run_ended"}),
+        (RUNS.format(session="TRUE"), PAGE, {"entries_run_started", "entries_run_ended"}),
+        (
+            RUNS.format(session="started.session = :session"),
+            PAGE | {"session": "a"},
+            {"entries_run_of_session", "entries_run_ended"},
+        ),
+    ],
+)
+def test_queries_use_the_indices_that_every_commit_pays_for(
+    tmp_path: Path, query: str, bindings: dict[str, str | int], indices: set[str]
+) -> None:
+    """A term or a type that differs from the index's is enough that SQLite reads whole sessions instead."""
+    path = tmp_path / "agents.db"
+    SqliteDriver(path).close()
+    db = apsw.Connection(str(path))
+    plan = [step for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}", bindings)]
+    db.close()
+    assert all(any(f"USING INDEX {index} " in f"{step} " for step in plan) for index in indices), plan
 
 
 def _make_old(path: Path) -> None:

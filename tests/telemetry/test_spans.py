@@ -273,9 +273,8 @@ async def test_who_stops_listening_to_a_stream_ends_every_span(listener: Listene
     async with fresh_store() as store:
         with listener.tracer.start_as_current_span("caller") as caller:
             events = agent.stream("Go", session="s", store=store)
-            async for event in events:
-                if isinstance(event, holdfast.TextDelta):
-                    break
+            async for _ in events:
+                break  # At the first of them: the run must not be over before it is stopped.
             await events.aclose()
             with listener.tracer.start_as_current_span("afterwards"):
                 pass

@@ -24,7 +24,7 @@ PACKAGE = ROOT / "src" / "holdfast"
 LAYERS = (
     ("errors", "ids", "clock", "limits", "telemetry", "unbroken"),
     ("entries", "messages", "values", "plan", "budget", "content"),
-    ("codec",),
+    ("codec", "opening"),
     ("head", "spans", "validity", "transcript", "effects", "due", "facts", "fold", "diff", "items"),
     ("store",),
     ("session",),

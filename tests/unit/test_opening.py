@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from holdfast import Corrupt, NewerFormat
-from holdfast.codec import GENESIS, Lines, Opened, Opener, Sealed, erase, line_type, open_line, parse, seal
+from holdfast.codec import GENESIS, Sealed, erase, open_line, parse, seal
 from holdfast.entries import (
     KINDS,
     AdapterBody,
@@ -22,12 +22,13 @@ from holdfast.entries import (
     UnknownBody,
 )
 from holdfast.limits import OPEN_LINES
+from holdfast.opening import Lines, Opened, Opener, line_type
 from holdfast.transcript import Transcript
 from tests.unit.journals import Plot, Script, perform, plots
 
 AT = datetime(2026, 11, 15, 19, 29, 38, 123456, tzinfo=UTC)
 WANTED = ("message.added", "model.replied", "checkpoint.taken")
-OPENER = Opener(WANTED, msgspec.json.Decoder(line_type(WANTED)))
+OPENER = Opener(WANTED, msgspec.json.Decoder(line_type({kind: KINDS[kind] for kind in WANTED})))
 
 # In one piece, as SQLite gives them, and each by itself.
 FORMS: list[Callable[[Sequence[bytes]], Sequence[bytes]]] = [
@@ -68,7 +69,7 @@ def one_by_one(lines: Sequence[bytes]) -> list[Opened]:
 def facts(opened: Sequence[Opened]) -> list[tuple[object, ...]]:
     """What can be seen of lines of the wanted kinds, and of those that nobody can read."""
     return [
-        (one.seq, one.at, one.body, None if one.content is None else bytes(one.content))
+        (one.seq, one.at, one.body, bytes(one.content) if isinstance(one.content, msgspec.Raw) else None)
         for one in opened
         if isinstance(one.body, UnknownBody) or one.body.__class__ in {KINDS[kind] for kind in WANTED}
     ]
@@ -185,6 +186,63 @@ def test_a_transcript_is_loaded_around_an_adapters_lines() -> None:
     transcript = Transcript()
     transcript.load([Span(1, 3)], [lines], "the test")
     assert [message.text for message in transcript.messages] == ["one", "two"]
+
+
+def loaded(lines: Sequence[bytes]) -> Transcript:
+    transcript = Transcript()
+    transcript.load([Span(1, len(lines))], [lines], "the test")
+    return transcript
+
+
+def folded(lines: Sequence[bytes]) -> Transcript:
+    transcript = Transcript()
+    for line in lines:
+        transcript.apply(open_line(parse(line, "the test"), "the test"))
+    return transcript
+
+
+BLOCKS = {
+    "plain": b'{"kind":"text","text":"two"}',
+    "a newer kind of block": b'{"kind":"smell","of":"rain"}',
+    "a text that looks like a reference": b'{"kind":"text","text":"media+sha256:verbatim:oh"}',
+    "a call": b'{"kind":"tool_call","id":"1","name":"look","args":{"at":[1,2]}}',
+}
+
+
+@every_form
+@pytest.mark.parametrize("format", ["holdfast", "other"])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_message_says_the_same_whether_it_is_decoded_with_its_line_or_later(
+    form: Callable[[Sequence[bytes]], Sequence[bytes]], block: str, format: str
+) -> None:
+    """Also one in another format that looks like ours, and with whatever stands in the lines beside it."""
+    second = b'{"role":"user","blocks":[%b]}' % BLOCKS[block]
+    lines = write(
+        (MessageAdded(role="user"), said("one"), None),
+        (MessageAdded(role="user", format=format), second, None),
+        (ModelReplied(), None, None),
+        (ModelReplied(), said("three")[:-1] + b',"id":"its own"}', None),
+    )
+    at_once, later = loaded(form(lines)), folded(lines)
+    assert [item.encode() for item in at_once.items] == [item.encode() for item in later.items]
+    assert list(at_once.messages) == list(later.messages)
+    assert [message.id for message in at_once.messages] == ["m1", "m2", "m3", "its own"]
+    assert [message.at for message in at_once.messages] == [AT + timedelta(seconds=n) for n in (1, 2, 3, 4)]
+
+
+@every_form
+def test_a_message_that_cannot_be_read_hinders_no_other(
+    form: Callable[[Sequence[bytes]], Sequence[bytes]],
+) -> None:
+    """Whoever looks at it is told, and nobody else."""
+    lines = write(
+        (MessageAdded(role="user"), said("one"), None),
+        (MessageAdded(role="user"), b'{"role":"user","blocks":7}', None),
+    )
+    transcript = loaded(form(lines))
+    assert transcript.messages[0].text == "one"
+    with pytest.raises(TypeError):
+        transcript.messages[1]
 
 
 @pytest.mark.parametrize("format", ["holdfast", "other"])

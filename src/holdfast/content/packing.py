@@ -21,6 +21,7 @@ from ..messages import (
     Text,
     ToolResult,
     encode_message,
+    encode_plain,
 )
 from .lazy import BlobForeign, BlobMedia, BlobResult, Place, read_content, read_parts
 from .references import MARK, Reference
@@ -46,6 +47,9 @@ class Sizes(Struct, frozen=True, kw_only=True):
 
 def pack_light(message: AnyMessage, sizes: Sizes) -> bytes | None:
     """The content of a message with nothing to be taken out, or None: then `pack_message` looks closer."""
+    plain = encode_plain(message)
+    if plain is not None and MARK not in plain:
+        return plain
     if isinstance(message, BlobForeign) or (
         isinstance(message, Message) and any(_is_heavy(block, sizes) for block in message.blocks)
     ):

@@ -9,7 +9,6 @@ from ..entries import LeftBehind, SessionForked
 from ..errors import BadInput, NotFound, ReadOnly
 from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
-from ..store.committer import commit_now
 from ..store.driver import Append, Conflict, OriginGone, Pin
 from ..store.engine import Engine
 from ..store.journal import Journal
@@ -73,8 +72,7 @@ def _begin(
         ),
         engine,
     )
-    outcome = commit_now(
-        engine.driver,
+    outcome = engine.committer.commit_now(
         Append(
             session=name,
             after=None,

@@ -21,7 +21,7 @@ from ..errors import Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
 from ..limits import LEASE_POLL_S
-from ..store.committer import Channel, commit_now
+from ..store.committer import Channel
 from ..store.driver import Append, Conflict, Done
 from ..store.engine import Engine
 from ..store.journal import Journal
@@ -123,7 +123,7 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
         engine.channels[head.session] = channel
     outcome = None
     try:
-        outcome = commit_now(engine.driver, item)
+        outcome = engine.committer.commit_now(item)
     finally:
         if not isinstance(outcome, Done):
             del engine.channels[head.session]
@@ -150,7 +150,7 @@ def _give_back(engine: Engine, found: Taken | _Held | None) -> None:
         head=copy(found.state.facts.head),
     )
     try:
-        commit_now(engine.driver, item)
+        engine.committer.commit_now(item)
     except HoldfastError as error:
         log.warning("session %s keeps its lease until the process ends: %s", head.session, error)
     finally:

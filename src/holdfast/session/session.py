@@ -36,9 +36,10 @@ from ..errors import BadInput, Closed, HoldfastError, NotFound
 from ..facts import Checkpoint
 from ..fold import SessionState
 from ..ids import SessionId, check_labels, check_name
-from ..limits import KEYFRAME_GROWTH, KEYFRAME_LINES_MIN, PAGE_ROWS
+from ..limits import KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, KEYFRAME_LINES_MIN, PAGE_ROWS
 from ..messages import ForeignMessage, Json, Message, as_message
 from ..plan import Plan
+from ..store.committer import Channel
 from ..store.engine import Engine
 from ..store.journal import Journal
 from ..telemetry import end_step
@@ -60,6 +61,15 @@ class Settler(Protocol):
     """What can settle calls in doubt: a `Registry`."""
 
     async def settle(self, session: Session, *, deps: object, policy: str | None) -> list[Effect]: ...
+
+
+class _Unopened:
+    """In the place of what only an open session has."""
+
+    def __get__(self, session: Session | None, owner: type) -> _Unopened:
+        if session is None:
+            return self
+        raise Closed(f"session {session.id!r} is not open: use `async with store.session(…) as session`")
 
 
 class Session(SessionView):
@@ -97,12 +107,10 @@ class Session(SessionView):
 
     # -- opening and closing ------------------------------------------------------------------------
 
-    if not TYPE_CHECKING:  # To a type checker, this would say that every name is there.
-
-        def __getattr__(self, name: str) -> object:
-            if name in ("_state", "_channel"):
-                raise Closed(f"session {self.id!r} is not open: use `async with store.session(…) as session`")
-            raise AttributeError(f"a session has no {name!r}", name=name, obj=self)
+    _state: SessionState
+    _channel: Channel
+    if not TYPE_CHECKING:
+        _state = _channel = _Unopened()
 
     async def __aenter__(self) -> Session:
         taken = await take(
@@ -140,7 +148,7 @@ class Session(SessionView):
         interrupt: BaseException | None = None
         try:
             if channel.lost is None and channel.closed is None:
-                self.record(LeaseReleased())
+                self.record_all([(LeaseReleased(), None)], growth=KEYFRAME_GROWTH_LEFT)
                 channel.closed = Closed(f"session {self.id!r} was closed")
                 # A cancelled caller waits all the same: the lines must be there before the next one opens it.
                 while channel.durable_seq < self._state.seq:
@@ -164,15 +172,13 @@ class Session(SessionView):
 
         For the layers above; applications have a method for everything they may record.
         """
-        last = bodies[-1]
-        self.record_all(
-            [(last, content)]
-            if len(bodies) == 1
-            else [*((one, None) for one in bodies[:-1]), (last, content)]
-        )
+        self.record_all([*((one, None) for one in bodies[:-1]), (bodies[-1], content)])
 
-    def record_all(self, entries: Sequence[tuple[Body, bytes | None]]) -> None:
-        """Seal, fold and hand over entries, each with its content, for one commit."""
+    def record_all(
+        self, entries: Sequence[tuple[Body, bytes | None]], *, growth: float = KEYFRAME_GROWTH
+    ) -> None:
+        """Seal, fold and hand over entries, each with its content, for one commit; with a keyframe, when the
+        tail has grown by this share: together they cost a constant per line."""
         engine, state, channel = self._engine, self._state, self._channel
         if channel.lost is not None or channel.closed is not None:
             engine.committer.check(channel)
@@ -182,17 +188,11 @@ class Session(SessionView):
                 check(body, content)
         run = current_run(self.id)
         sealed = [append_to(state, body, engine, run, content) for body, content in entries]
-        engine.committer.offer(channel, sealed, replace(state.facts.head), keyframe=self._due_keyframe())
-
-    def _due_keyframe(self) -> bytes | None:
-        """A keyframe, when the tail has grown by a fixed share: together they cost a constant per line."""
-        state = self._state
-        before = state.keyframe_seq
-        tail = state.facts.head.seq - before
-        if tail < KEYFRAME_LINES_MIN or tail < KEYFRAME_GROWTH * before:
-            return None
-        state.keyframe_seq = state.facts.head.seq
-        return state.keyframe()
+        head, before, keyframe = state.facts.head, state.keyframe_seq, None
+        tail = head.seq - before
+        if tail >= KEYFRAME_LINES_MIN and tail >= growth * before:
+            state.keyframe_seq, keyframe = head.seq, state.keyframe()
+        engine.committer.offer(channel, sealed, replace(head), keyframe=keyframe)
 
     async def flush(self) -> None:
         """Wait until everything recorded so far is durable."""

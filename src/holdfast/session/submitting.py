@@ -8,7 +8,6 @@ from ..entries import SessionOpened
 from ..errors import NotFound
 from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
-from ..store.committer import commit_now
 from ..store.driver import Append
 from ..store.engine import Engine
 from .lease import append_to
@@ -42,4 +41,4 @@ def _make(engine: Engine, session: SessionId, agent: str, labels: dict[str, str]
         kinds=(sealed.entry.kind,),
         head=head,
     )
-    commit_now(engine.driver, item)  # Whoever else made it meanwhile made it just as well.
+    engine.committer.commit_now(item)  # Whoever else made it meanwhile made it just as well.

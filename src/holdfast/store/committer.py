@@ -1,8 +1,11 @@
-"""One thread writes for all sessions of a store.
+"""All sessions of a store share one committer.
 
 Sessions hand over lines as they arise. A line that nobody waits for leaves with the next barrier, or after a
-short linger. While one commit is under way the next batch gathers, so one transaction and one sync carry the
-lines of many sessions.
+short linger. What is waited for is gathered until the event loop's turn ends, and while a commit is under way
+the next batch gathers: so one transaction and one sync carry the lines of many sessions.
+
+A thread commits. A single session's lines are committed right on the event loop's thread, as long as that has
+been quick: a hop into a thread and back would take as long as the commit itself.
 
 A commit that failed may have landed all the same. It is settled by committing the very same lines again: they
 name the `sum` they follow, so they land once or find themselves there, and no read can be fooled.
@@ -16,55 +19,25 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from threading import get_ident
 
-import anyio
-from anyio.lowlevel import current_token
+from anyio.lowlevel import checkpoint
 
 from ..codec import Sealed
 from ..errors import Closed, Fenced, HoldfastError, NotFound, StoreFailed, StoreUnreachable
 from ..head import Head
 from ..ids import SessionId
-from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, LINGER_S
+from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
 from .driver import Append, Claimed, Conflict, Done, Driver, OriginGone, Outcome, Pin
+from .waiters import Waiter, wake_up
 
 log = logging.getLogger("holdfast")
 _RETRY_S = 1.0
 """How soon lines that failed are tried again when nobody asks for them."""
-
-
-class _Waiter:
-    """Somebody who waits until entry `seq` is durable, in an event loop of asyncio's or of trio's."""
-
-    __slots__ = ("_event", "_future", "error", "post", "seq")
-
-    def __init__(self, seq: int) -> None:
-        self.seq = seq
-        self.error: HoldfastError | None = None
-        self.post: Callable[..., object]
-        self._future: asyncio.Future[None] | None = None
-        try:
-            # A bare future where there is one: it costs half of an event, once per step.
-            loop = asyncio.get_running_loop()
-            self._future, self.post = loop.create_future(), loop.call_soon_threadsafe
-        except RuntimeError:
-            native: Any = current_token().native_token
-            self._event, self.post = anyio.Event(), native.run_sync_soon
-
-    async def wait(self) -> None:
-        if self._future is not None:
-            await self._future
-        else:
-            await self._event.wait()
-        if self.error is not None:
-            raise self.error
-
-    def wake(self) -> None:
-        if self._future is None:
-            self._event.set()
-        elif not self._future.done():  # It is done if the caller was cancelled.
-            self._future.set_result(None)
+_REMEMBER = 0.9
+_BUSY_LIKE_S = 10 * COMMIT_HERE_S
+"""A commit that would have had to wait counts as this: the next few are made in the thread."""
 
 
 class Channel:
@@ -86,13 +59,13 @@ class Channel:
         """Why nothing can be written any more, not even what was handed over."""
         self.closed: HoldfastError | None = None
         """Why nothing more can be handed over."""
-        self.waiters: list[_Waiter] = []
+        self.waiters: list[Waiter] = []
 
     def take(self) -> Append:
         """What to commit next: what failed before, else all that has gathered."""
         if self.flying is None:
             assert self.head is not None
-            self.flying = Append(
+            item = Append(
                 session=self.session,
                 after=self.after,
                 first_seq=self.first_seq,
@@ -102,8 +75,10 @@ class Channel:
                 keyframe=self.keyframe,
                 pin=self.pin,
             )
-            self.lines, self.kinds, self.keyframe, self.pin = [], [], None, None
-            self.after = self.head.sum
+            # In one go: a signal's handler that raises must not come in between.
+            self.lines, self.kinds, self.keyframe, self.pin, self.after, self.flying = (
+                [], [], None, None, item.head.sum, item
+            )  # fmt: skip
         return self.flying
 
 
@@ -116,7 +91,14 @@ class Committer:
         self._wake = threading.Condition(self._lock)
         self._dirty: dict[Channel, None] = {}
         self._urgent = False
+        self._leader: int | None = None
+        """The thread whose event loop has its turn, and sees to what is urgent then."""
+        self._writer: int | None = None
+        """The thread that commits a batch at this moment."""
         self._due: float | None = None
+        self._lately_s: float | None = None
+        """How long a commit of one session takes: the mean of the last ones, the last counts most. The first
+        one takes a lease, in a thread, before there is anything to hand over."""
         self._closing = False
         self._thread: threading.Thread | None = None
         _committers.add(self)
@@ -166,31 +148,126 @@ class Committer:
             seq = channel.head.seq if channel.head else 0
             if channel.durable_seq >= seq:
                 return
-            waiter = _Waiter(seq)
-            channel.waiters.append(waiter)
             self._mark(channel)
-            if not self._urgent:
-                self._urgent = True
-                self._wake.notify()
+            leads = not self._urgent and self._writer is None
+            self._urgent = True
+            if leads:
+                self._leader, waiter = get_ident(), None
+            else:
+                waiter = self._add_waiter(channel, seq)
+                if self._leader != get_ident():
+                    self._wake.notify()  # Another event loop's turn may take its time.
+        if leads:
+            waiter = await self._lead(channel, seq)
         # If the caller is cancelled here, the lines are committed all the same.
-        await waiter.wait()
+        if waiter is not None:
+            await waiter.wait()
+
+    def _add_waiter(self, channel: Channel, seq: int) -> Waiter:
+        waiter = Waiter(seq)
+        channel.waiters.append(waiter)
+        return waiter
+
+    async def _lead(self, channel: Channel, seq: int) -> Waiter | None:
+        """The first who waits lets all tasks that are ready have their turn, and sees to what has gathered
+        then: commits it, or has the thread do it; then it waits as everybody does."""
+        try:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                await checkpoint()
+            else:
+                await asyncio.sleep(0)  # The same, for less.
+        except BaseException:
+            with self._lock:
+                self._wake.notify()
+            raise
+        told: list[Waiter] = []
+        try:
+            with self._lock:
+                if channel.durable_seq >= seq:
+                    return None
+                if channel.lost is not None:
+                    raise channel.lost
+                waiter = self._add_waiter(channel, seq)
+                batch = self._gather() if self._may_write_here(channel) else []
+                if not batch:
+                    self._urgent = True
+                    self._wake.notify()
+            if batch:
+                self._write(batch, told, wait=False)
+                wake_up(one for one in told if one is not waiter)
+        except BaseException:
+            # A signal's handler may raise at any point of it: the thread brings to its end what was begun.
+            self._abandon(channel, told)
+            raise
+        if waiter not in told:
+            return waiter
+        if waiter.error is not None:
+            raise waiter.error
+        return None
+
+    def _may_write_here(self, channel: Channel) -> bool:
+        if self._writer is not None or self._closing or len(self._dirty) > 1 or channel not in self._dirty:
+            return False
+        if channel.flying is not None or channel.keyframe is not None:
+            return False
+        is_quick = self._lately_s is not None and self._lately_s <= COMMIT_HERE_S
+        return is_quick and sum(map(len, channel.lines)) <= COMMIT_HERE_BYTES
+
+    def _abandon(self, channel: Channel, told: list[Waiter]) -> None:
+        """Leave to the thread what this one has begun. Whatever was done of it may be done again."""
+        with self._lock:
+            if self._writer == get_ident():
+                self._writer = None
+            if channel.lost is None and (channel.flying is not None or channel.lines):
+                self._dirty[channel] = None
+            self._urgent = True
+            self._wake.notify()
+            for waiter in channel.waiters:
+                waiter.error = waiter.error or channel.lost
+            told += [one for one in channel.waiters if one.error or one.seq <= channel.durable_seq]
+        wake_up(told)
+
+    def commit_now(self, item: Append) -> Outcome:
+        """Commit one item outside any channel, in the caller's thread; a failure is settled by trying once
+        more."""
+        began_s = time.monotonic()
+        try:
+            outcome = self._driver.commit([item])[0]
+        except StoreFailed:
+            outcome = self._driver.commit([item])[0]
+            if isinstance(outcome, Conflict) and outcome.sum == item.head.sum:
+                outcome = Done(0)
+        with self._lock:
+            self._note_time(time.monotonic() - began_s)
+        return outcome
 
     # -- the thread ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._urgent and not self._closing:
-                    left = None if self._due is None else self._due - time.monotonic()
-                    if left is not None and left <= 0:
-                        break
-                    self._wake.wait(left)
+                while not self._is_time():
+                    self._wake.wait(self._left_s())
                 batch = self._gather()
                 if not batch:
                     if self._closing:
                         return
                     continue
-            self._write(batch)
+            told: list[Waiter] = []
+            self._write(batch, told, wait=True)
+            wake_up(told)
+
+    def _is_time(self) -> bool:
+        if self._writer is not None:
+            return False  # An event loop is at it, and says so when it is done.
+        return self._urgent or self._closing or (self._due is not None and self._due <= time.monotonic())
+
+    def _left_s(self) -> float | None:
+        if self._writer is not None:
+            return self._linger_s
+        return None if self._due is None else max(0.0, self._due - time.monotonic())
 
     def _gather(self) -> list[tuple[Channel, Append]]:
         batch: list[tuple[Channel, Append]] = []
@@ -216,20 +293,42 @@ class Committer:
         self._urgent = any(channel.waiters for channel in self._dirty) if self._dirty else False
         # After a commit it looks once more by itself: what is offered until then need not wake it up.
         self._due = time.monotonic() + self._linger_s if batch or self._dirty else None
+        self._leader = None
+        if batch:
+            self._writer = get_ident()
         return batch
 
-    def _write(self, batch: list[tuple[Channel, Append]]) -> None:
+    def _write(self, batch: list[tuple[Channel, Append]], told: list[Waiter], *, wait: bool) -> None:
+        """Commit a batch; `told` gets whoever can be told. What came to no outcome is left to the thread."""
+        began_s = time.monotonic()
+        outcomes = self._commit([item for _, item in batch], wait=wait)
+        with self._lock:
+            if len(batch) == 1:
+                self._note_time(time.monotonic() - began_s if outcomes else _BUSY_LIKE_S)
+            for (channel, item), outcome in zip(batch, outcomes, strict=bool(outcomes)):
+                self._settle(channel, item, outcome, told)
+            if not outcomes:
+                self._dirty.update((channel, None) for channel, _ in batch)
+                self._urgent = True
+            self._writer = None
+            if self._dirty or self._closing:
+                self._wake.notify()
+
+    def _note_time(self, took_s: float) -> None:
+        before_s = took_s if self._lately_s is None else self._lately_s
+        self._lately_s = _REMEMBER * before_s + (1 - _REMEMBER) * took_s
+
+    def _commit(self, items: list[Append], *, wait: bool) -> Sequence[Outcome | HoldfastError]:
+        """What became of each; nothing, if that takes longer than an event loop may wait."""
         try:
-            outcomes: list[Outcome | HoldfastError] = list(self._driver.commit([item for _, item in batch]))
-        except StoreUnreachable as error:  # It is no session's trouble, and trying each would take for ever.
-            outcomes = [error] * len(batch)
-        except Exception:  # One session's trouble must not be everybody's, nor end this thread.
-            outcomes = [self._write_one(item) for _, item in batch]
-        with self._wake:
-            woken: list[_Waiter] = []
-            for (channel, item), outcome in zip(batch, outcomes, strict=True):
-                woken += self._settle(channel, item, outcome)
-        _wake_up(woken)
+            return self._driver.commit(items, wait=wait)
+        except Exception as error:
+            if not wait:
+                return ()
+            if isinstance(error, StoreUnreachable):
+                return [error] * len(items)  # It is no session's trouble: trying each would take for ever.
+            # One session's trouble must not be everybody's, nor end this thread.
+            return [self._write_one(item) for item in items]
 
     def _write_one(self, item: Append) -> Outcome | HoldfastError:
         try:
@@ -240,8 +339,10 @@ class Committer:
             log.exception("the driver raised what it should not")
             return StoreFailed(f"the driver failed: {error!r}")
 
-    def _settle(self, channel: Channel, item: Append, outcome: Outcome | HoldfastError) -> list[_Waiter]:
-        """Record what became of the item; who can be told now."""
+    def _settle(
+        self, channel: Channel, item: Append, outcome: Outcome | HoldfastError, told: list[Waiter]
+    ) -> None:
+        """Record what became of the item, and who can be told now."""
         error: HoldfastError | None = None
         match outcome:
             case Done(posted):
@@ -264,12 +365,12 @@ class Committer:
                     log.warning("session %s: a commit failed; will try again: %s", channel.session, error)
                     self._dirty[channel] = None
                     self._due = time.monotonic() + _RETRY_S
-        told = [one for one in channel.waiters if error is not None or one.seq <= channel.durable_seq]
-        for waiter in told:
+        ended = [one for one in channel.waiters if error is not None or one.seq <= channel.durable_seq]
+        for waiter in ended:
             waiter.error = error
-        if told:
-            channel.waiters = [one for one in channel.waiters if one not in told]
-        return told
+        if ended:
+            told += ended
+            channel.waiters = [one for one in channel.waiters if one not in ended]
 
     # -- the end -------------------------------------------------------------------------------------
 
@@ -291,35 +392,7 @@ def _end_in_child() -> None:
         # Another thread may have held the lock at the moment of the fork.
         committer._lock = threading.Lock()
         committer._wake = threading.Condition(committer._lock)
-        committer._closing, committer._thread = True, None
+        committer._closing, committer._thread, committer._writer = True, None, None
 
 
 os.register_at_fork(after_in_child=_end_in_child)
-
-
-def _wake_up(waiters: Iterable[_Waiter]) -> None:
-    """One call into each event loop, however many of its tasks wait."""
-    loops: dict[int, list[_Waiter]] = {}
-    for waiter in waiters:
-        loops.setdefault(id(getattr(waiter.post, "__self__", None)), []).append(waiter)
-    for group in loops.values():
-        try:
-            group[0].post(_set_all, group)
-        except RuntimeError:  # That event loop has ended, and everybody in it.
-            log.debug("nobody is left to be told of %d commits", len(group))
-
-
-def _set_all(waiters: list[_Waiter]) -> None:
-    for waiter in waiters:
-        waiter.wake()
-
-
-def commit_now(driver: Driver, item: Append) -> Outcome:
-    """Commit one item outside any channel; a failure is settled by trying once more."""
-    try:
-        return driver.commit([item])[0]
-    except StoreFailed:
-        outcome = driver.commit([item])[0]
-        if isinstance(outcome, Conflict) and outcome.sum == item.head.sum:
-            return Done(0)
-        return outcome

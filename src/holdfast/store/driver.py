@@ -202,7 +202,7 @@ class Driver(Protocol):
     def store_id(self) -> str:
         """A random name that was given to the store when it was made."""
 
-    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         """Append each item's lines after its `after`, all of an item or none.
 
         Durable on return, with head, keyframe, pin and claims. An item that does not fit gets
@@ -212,10 +212,17 @@ class Driver(Protocol):
 
         On `StoreFailed` each item may or may not be there; committing the same item again settles it:
         it answers `Done`, or `Conflict` with the item's own last sum, if it had landed.
+
+        Without `wait` it is called on an event loop's thread, which may wait for a sync of the disk and for
+        nothing else: if that is not enough (another process or thread is writing, there is a server to talk
+        to, something longer is due), raise `StoreBusy` at once, having written nothing.
         """
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-        """Up to `limit` lines with a `seq` greater than `after`, in order; none if there is no session."""
+        """Up to `limit` lines with a `seq` greater than `after`, in order; none if there is no session.
+
+        `Corrupt` where they are damaged, now or as soon as somebody looks at one of them.
+        """
 
     def find_tip(self, session: SessionId) -> Tip | None:
         """Where the journal ends, or None if there is no such session."""

@@ -81,7 +81,7 @@ class MemoryDriver:
     def store_id(self) -> str:
         return self._id
 
-    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         with self._lock:
             return [self._commit(item) for item in batch]
 

@@ -28,7 +28,7 @@ from ...fold import SessionState
 from ...ids import SessionId, fresh_uid
 from ...limits import LINGER_S, STEP_JOURNALS_MAX
 from ...session.lease import append_to
-from ...store.committer import Channel, commit_now
+from ...store.committer import Channel
 from ...store.driver import Append, ClaimChange, Done
 from ...store.engine import Engine
 from ...store.journal import Journal
@@ -223,7 +223,7 @@ class Desk:
             head=replace(self.state.facts.head),
             claims=claims,
         )
-        if isinstance(commit_now(self._engine.driver, item), Done):
+        if isinstance(self._engine.committer.commit_now(item), Done):
             self._note_durable()
             return True
         return False

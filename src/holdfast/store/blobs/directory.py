@@ -34,7 +34,7 @@ from ..directory.files import (
     touch,
     translated,
 )
-from ..directory.locks import held
+from ..directory.locks import Held
 from .context import check_context, check_digest
 from .home import BlobContext, ListedBlob, StoredBlob
 from .keys import OWN, KeyFunction, choose_key, clash, digest_key
@@ -132,7 +132,7 @@ class DirectoryHome:
     def _record_owner(self, owner: str) -> None:
         with translated(self._root):
             if self._check_format() is None:
-                with held(self._lock):
+                with Held(self._lock):
                     if self._check_format() is None:
                         put(self._file, [_encode(_HomeFile(FORMAT, owner)) + b"\n"], self._scratch)
 

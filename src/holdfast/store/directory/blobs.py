@@ -15,7 +15,7 @@ from ...limits import BLOB_PART_BYTES
 from ..driver import BlobRow, FoundBlob
 from .files import find_bytes, list_names, make_directory, move, put, sync_directory, translated, written
 from .layout import plain_name
-from .locks import held
+from .locks import Held
 
 _INFO = ".info"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,11 +77,11 @@ class Blobs:
     def put(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
         """Keep the bytes under their digest, unless they are there already. Durable."""
         description = self._description(digest)
-        with translated(description), held(self._lock):
+        with translated(description), Held(self._lock):
             if self._put_again(digest, description):
                 return
         # The lock is not held while the bytes arrive, which may take long.
-        with written(self._scratch, parts) as temporary, translated(description), held(self._lock):
+        with written(self._scratch, parts) as temporary, translated(description), Held(self._lock):
             if not self._put_again(digest, description):
                 # What was said first stays, if only the bytes are gone.
                 info = find_bytes(description) or info
@@ -139,7 +139,7 @@ class Blobs:
     def remove(self, digest: str, put_before: datetime) -> bool:
         """First the info, without which there is no blob. Durable."""
         description = self._description(digest)
-        with held(self._lock):
+        with Held(self._lock):
             info = find_bytes(description)
             if info is None or _changed_at(description) >= put_before:
                 return False
@@ -154,7 +154,7 @@ class Blobs:
         for place in self._places.list_taken():
             if self._is_blob(place):
                 continue
-            with held(self._lock), suppress(FileNotFoundError):
+            with Held(self._lock), suppress(FileNotFoundError):
                 if not self._is_blob(place) and _changed_at(place.mark) < begun_before:
                     place.clear()
                     swept += 1

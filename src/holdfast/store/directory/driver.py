@@ -8,12 +8,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ...errors import Corrupt, NotFound, StoreFailed
+from ...errors import Corrupt, NotFound, StoreBusy, StoreFailed
 from ...head import Head
 from ...ids import HolderId, SessionId
 from ..driver import (
@@ -38,8 +38,9 @@ from .claims import Claims, Proof
 from .files import clear_leftovers, find_bytes, list_names, put, sync_data, sync_directory, translated
 from .folder import Identity, SessionFolder
 from .forks import Forks
+from .journal import Extent
 from .layout import open_root, plain_name
-from .locks import held
+from .locks import Held
 
 _log = logging.getLogger("holdfast")
 _P = ParamSpec("_P")
@@ -83,15 +84,16 @@ class DirectoryDriver:
         return self._id
 
     @_translated
-    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
-        return [self._commit(item) for item in batch]
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        if not wait and (len(batch) > 1 or any(item.claims or item.pin for item in batch)):
+            raise StoreBusy(f"{self.root}: this takes more than one session's lock")
+        return [self._commit(item, wait) for item in batch]
 
-    def _commit(self, item: Append) -> Outcome:
+    def _commit(self, item: Append, wait: bool) -> Outcome:
         folder = self._folder(item.session)
-        with ExitStack() as locks:
-            if item.claims or item.pin:
-                locks.enter_context(self._alone())
-            there = locks.enter_context(folder.held(make=item.after is None))
+        wait_s = None if wait else 0.0
+        alone = self._alone() if item.claims or item.pin else nullcontext()
+        with alone, folder.made(wait_s=wait_s) if item.after is None else folder.held(wait_s=wait_s) as there:
             extent = folder.journal.find_extent(locked=True) if there else None
             if (extent.sum if extent else None) != item.after:
                 return Conflict(extent.sum if extent else None)
@@ -102,7 +104,7 @@ class DirectoryDriver:
                 if item.pin and not self._forks.has_origin(item.pin):
                     return OriginGone()
                 self._begin(folder, item)
-            self._append(folder, item)
+            self._append(folder, item, extent)
             return Done(folder.inbox.posted())
 
     def _begin(self, folder: SessionFolder, item: Append) -> None:
@@ -110,13 +112,13 @@ class DirectoryDriver:
             self._forks.pin(item.pin, item.session, item.head.uid)
         folder.begin(Identity(item.head.uid, item.first_seq, item.pin))
 
-    def _append(self, folder: SessionFolder, item: Append) -> None:
+    def _append(self, folder: SessionFolder, item: Append, after: Extent | None) -> None:
         head = item.head
         assert head.seq == item.first_seq + len(item.lines) - 1
         if item.claims:
             self._claims.announce(item.claims, Proof(item.session, head.seq, head.sum))
         with translated(folder.journal.path):
-            folder.journal.append(item.lines, seq=head.seq, sum=head.sum)
+            folder.journal.append(item.lines, after=after, seq=head.seq, sum=head.sum)
         if item.claims:
             self._claims.carry_out(item.claims)
         folder.write_head(head)
@@ -135,7 +137,7 @@ class DirectoryDriver:
         tip = self._find_tip(session, folder, locked=False)
         if tip and tip.head is None:
             # Perhaps a commit is just writing its head, which it does before it lets go of the lock.
-            with held(folder.lock, shared=True):
+            with Held(folder.lock, shared=True):
                 tip = self._find_tip(session, folder, locked=True)
         return tip
 
@@ -334,7 +336,7 @@ class DirectoryDriver:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the store's lock, with every claim settled."""
-        with held(self._layout.lock):
+        with Held(self._layout.lock):
             self._claims.settle(self._landed)
             yield
 
@@ -362,7 +364,7 @@ class DirectoryDriver:
         with suppress(OSError, StoreFailed, Corrupt):
             clear_leftovers(self._layout.scratch)
             if self._forks.needs_tidying():
-                with held(self._layout.lock, wait_s=0):
+                with Held(self._layout.lock, wait_s=0):
                     self._claims.settle(self._landed)
                     self._forks.tidy()
 

@@ -18,7 +18,7 @@ from ..driver import Pin, Tip
 from .files import discard, find_bytes, list_names, put, sync_directory, touch, write_all
 from .inbox import Inbox
 from .journal import Journal
-from .locks import held
+from .locks import Held
 
 _log = logging.getLogger("holdfast")
 
@@ -53,16 +53,19 @@ class SessionFolder:
         self._head = path / "head.json"
         self._keyframe = path / "keyframe.json"
 
+    def held(self, *, wait_s: float | None = None) -> Held:
+        """Hold the session's lock, for a block. False if there is no such directory."""
+        return Held(self.lock, wait_s=wait_s)
+
     @contextmanager
-    def held(self, *, make: bool = False) -> Iterator[bool]:
-        """Hold the session's lock. Yields False if there is no such directory, unless it is to be made."""
-        while True:
-            if make:
-                self._make()
-            with held(self.lock) as there:
-                if there or not make:
+    def made(self, *, wait_s: float | None = None) -> Iterator[bool]:
+        """The same, of a directory that is made if there is none."""
+        there = False
+        while not there:
+            self._make()
+            with self.held(wait_s=wait_s) as there:
+                if there:
                     yield there
-                    return
 
     def _make(self) -> None:
         with suppress(FileExistsError):

@@ -12,13 +12,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ...errors import Corrupt
-from .files import put, sync_data, sync_directory, write_all
-from .lines import Damage, StoredLine, find_last_whole, join, marked, parse, split, unmarked
-from .locks import held
+from .files import put, sync_data, sync_directory, translated, write_all
+from .lines import (
+    UNREADABLE,
+    Damage,
+    StoredLine,
+    Stretch,
+    expect,
+    find_last_whole,
+    join,
+    marked,
+    parse,
+    split,
+    unmarked,
+)
+from .locks import Held
 from .runs import RunIndex
 
 # Two or three ordinary commits, so that one look at the end of the file is enough.
@@ -30,8 +43,6 @@ _STRETCH_BYTES = 1 << 16
 _BUFFER_BYTES = 1 << 16
 # Readers that page through one journal at the same time, each from where it stopped.
 _PLACES = 32
-
-_UNREADABLE = "not a line of a journal"
 
 
 class Extent(NamedTuple):
@@ -97,13 +108,13 @@ class Journal:
             if file and locked:
                 known = self._catch_up(file.fileno())
             elif file and not _is_all_known(file.fileno(), known.extent):
-                with held(self._lock, shared=True):
+                with Held(self._lock, shared=True):
                     # Opened anew: an erasure may have put another file in its place while we waited.
                     file = self._open(opened)
                     known = self._catch_up(file.fileno()) if file else known
             yield View(file, known.extent, known) if file and known.extent.seq else None
 
-    def read(self, after: int, limit: int) -> list[bytes]:
+    def read(self, after: int, limit: int) -> Sequence[bytes]:
         """Up to `limit` lines with a `seq` greater than `after`, as they were given to `append`."""
         try:
             return self._read(after, limit)
@@ -112,17 +123,19 @@ class Journal:
             self._known = _Known(0)
             return self._read(after, limit)
 
-    def _read(self, after: int, limit: int) -> list[bytes]:
+    def _read(self, after: int, limit: int) -> Sequence[bytes]:
         with self.view() as view:
             if view is None or after >= view.extent.seq or limit <= 0:
                 return []
-            lines: list[bytes] = []
-            for line in self.walk(view, after + 1):
-                lines.append(unmarked(line.stored))
-                if len(lines) == limit:
-                    view.known.remember(line.seq + 1, line.end)
-                    break
-            return lines
+            first = next(self.walk(view, after + 1), None)
+            if first is None:
+                return []
+            view.file.seek(first.offset)
+            lines = list(islice(view.file, min(limit, view.extent.seq - first.seq + 1)))
+            stretch = Stretch(lines, first.seq, first.offset, self._report)
+            if len(lines) == limit:
+                view.known.remember(first.seq + limit, first.offset + len(stretch.joined))
+            return stretch
 
     def walk(self, view: View, seq: int) -> Iterator[StoredLine]:
         """The whole commits' lines from entry `seq` on, or from the first one if that is later."""
@@ -130,9 +143,10 @@ class Journal:
         view.file.seek(offset)
         while offset < view.extent.end:
             line = parse(view.file.readline(), offset)
-            if line.seq != found:
-                why = f"expected entry {found}, found entry {line.seq}" if line.seq else _UNREADABLE
-                raise self._corrupt(view.file.fileno(), Damage(offset, why))
+            try:
+                expect(line, found)
+            except Damage as damage:
+                raise self._corrupt(view.file.fileno(), damage) from damage
             if found >= seq:
                 yield line
             offset, found = line.end, found + 1
@@ -145,16 +159,18 @@ class Journal:
             raise self._corrupt(view.file.fileno(), damage) from damage
         return view.known.runs
 
-    def append(self, lines: Sequence[bytes], *, seq: int, sum: str) -> None:
+    def append(self, lines: Sequence[bytes], *, after: Extent | None, seq: int, sum: str) -> None:
         """Add a commit, whose last line has this `seq` and `sum`. Durable. Needs the lock, and a file.
 
-        What a crash left behind the last whole commit is put aside first. If the disk fails, the file is
-        cut back to where it was.
+        `after` is what was found under the same lock. What a crash left behind the last whole commit is put
+        aside first. If the disk fails, the file is cut back to where it was.
         """
         data = join(lines)
         fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         try:
-            known = self._catch_up(fd)
+            known = self._known
+            if known.extent is not after:
+                known = self._catch_up(fd)
             extent = known.extent
             self._put_aside(fd, extent.end)
             try:
@@ -250,7 +266,7 @@ class Journal:
             view.file.seek(0)
             first = parse(view.file.readline(), 0)
             if not first.seq:
-                raise self._corrupt(view.file.fileno(), Damage(0, _UNREADABLE))
+                raise self._corrupt(view.file.fileno(), Damage(0, UNREADABLE))
             low = first.seq, 0
         high = min((offset for found, offset in places if found > seq), default=view.extent.end)
         return _probe(view.file, low, high, seq)
@@ -276,6 +292,10 @@ class Journal:
         with suppress(OSError):
             os.ftruncate(fd, end)
         self._known = _Known(0)
+
+    def _report(self, damage: Damage) -> Corrupt:
+        with translated(self.path), open(self.path, "rb") as file:
+            return self._corrupt(file.fileno(), damage)
 
     def _corrupt(self, fd: int, damage: Damage) -> Corrupt:
         number = 1

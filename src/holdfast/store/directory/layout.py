@@ -9,7 +9,7 @@ import msgspec
 from ...errors import BadUrl, Corrupt, NewerFormat, NotFound
 from ...ids import SessionId, fresh_uid
 from .files import list_names, make_directory, put, touch
-from .locks import held
+from .locks import Held
 
 FORMAT = 1
 
@@ -96,7 +96,7 @@ def _refuse_foreign(root: Path) -> None:
 def _make(layout: Layout) -> None:
     make_directory(layout.scratch)
     touch(layout.lock)
-    with held(layout.lock):
+    with Held(layout.lock):
         # Two processes may have come here at once; there is one store, with one id.
         if layout.store_file.exists():
             return

@@ -10,11 +10,16 @@ commit: it counts as a whole or not at all. Damage anywhere else was not made by
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
+from ...errors import Corrupt
+from ...opening import Lines
+
+UNREADABLE = "not a line of a journal"
 _MARK = re.compile(rb',"end":([1-9][0-9]{0,9})\}\n\Z')
 _MARK_BYTES_MAX = len(b',"end":1234567890}\n')
 
@@ -97,6 +102,37 @@ def split(data: bytes, offset: int) -> list[StoredLine]:
         lines.append(parse(data[start:end], offset + start))
         start = end
     return lines
+
+
+def expect(line: StoredLine, seq: int) -> None:
+    """Raise `Damage` if it is not the line of this entry."""
+    if line.seq != seq:
+        why = f"expected entry {seq}, found entry {line.seq}" if line.seq else UNREADABLE
+        raise Damage(line.offset, why)
+
+
+class Stretch(Lines):
+    """Lines as they stand in the file, from entry `seq` on, which begins at `offset`.
+
+    They are looked at when they are taken apart. Whoever decodes them in one piece sees by that alone that
+    they are lines and in order, and need not know what `end` is; if they are not, taking them apart says so.
+    """
+
+    def __init__(
+        self, stored: Sequence[bytes], seq: int, offset: int, corrupt: Callable[[Damage], Corrupt]
+    ) -> None:
+        super().__init__(b"".join(stored), len(stored))
+        self._seq, self._offset, self._corrupt = seq, offset, corrupt
+
+    @cached_property
+    def _apart(self) -> list[bytes]:
+        lines = split(self.joined, self._offset)
+        try:
+            for seq, line in enumerate(lines, start=self._seq):
+                expect(line, seq)
+        except Damage as damage:
+            raise self._corrupt(damage) from damage
+        return [unmarked(line.stored) for line in lines]
 
 
 def find_last_whole(lines: Sequence[StoredLine], seq: int | None) -> StoredLine | None:

@@ -12,8 +12,6 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ...clock import boot_s
@@ -29,20 +27,22 @@ _opened: set[int] = set()
 _opening = threading.RLock()
 
 
-@contextmanager
-def held(path: Path, *, shared: bool = False, wait_s: float | None = None) -> Iterator[bool]:
-    """Hold the lock on the file. Yields False, and holds nothing, if there is no such file.
+class Held:
+    """Hold the lock on the file, for a block. False, and nothing is held, if there is no such file.
 
     `StoreBusy` after `wait_s`, by default the time after which somebody must be stuck.
     """
-    fd = _acquire(path, shared, BUSY_S if wait_s is None else wait_s)
-    if fd is None:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        _close(fd)
+
+    def __init__(self, path: Path, *, shared: bool = False, wait_s: float | None = None) -> None:
+        self._path, self._shared, self._wait_s = path, shared, BUSY_S if wait_s is None else wait_s
+
+    def __enter__(self) -> bool:
+        self._fd = _acquire(self._path, self._shared, self._wait_s)
+        return self._fd is not None
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            _close(self._fd)
 
 
 def _acquire(path: Path, shared: bool, wait_s: float) -> int | None:

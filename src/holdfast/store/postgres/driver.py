@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ...errors import NotFound
+from ...errors import NotFound, StoreBusy
 from ...head import Head
 from ...ids import HolderId, SessionId
 from ..driver import (
@@ -112,7 +112,9 @@ class PostgresDriver:
 
     # -- journals -----------------------------------------------------------------------------------
 
-    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        if not wait:
+            raise StoreBusy("a server may take any time to answer")
         return self._db.again(Commit(self._sql, self._append, batch).run) if batch else []
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:

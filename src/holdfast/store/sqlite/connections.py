@@ -8,24 +8,31 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import apsw
 
-from ...errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
+from ...errors import BadUrl, Corrupt, HoldfastError, NewerFormat, NotFound, StoreBusy, StoreFailed
 from ...ids import fresh_uid
 from ...limits import BUSY_S
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
 
 APPLICATION_ID: Final = 0x48464A31
 """`HFJ1`, in the header of the file: whose it is."""
 
 _PAGE_BYTES: Final = 16384
 """A message of a kilobyte or two leaves up to a third of a 4 KB page unused, but little of this one."""
+
+_LOG_PAGES_MAX: Final = 1000
+"""How long the write-ahead log gets before it is folded into the file. SQLite's own default: long enough that
+a page which changes with every commit is seldom copied, short enough to be over in milliseconds."""
 
 
 def migrations() -> list[str]:
@@ -47,10 +54,14 @@ class Connections:
             raise NotFound(f"there is no store at {path}")
         if path.is_dir():
             raise BadUrl(f"{path} is a directory; a sqlite: store is a file. Did you mean 'dir:{path}'?")
-        with self._translated():
+        try:
             if create:
                 _make_directories(path.parent)
             self._writer = self._open_prepared(create=create)
+        except (apsw.Error, OSError) as error:
+            raise self._translated(error) from error
+        self._wait = False
+        self._set_wait(True)
 
     def _open_prepared(self, *, create: bool) -> apsw.Connection:
         try:
@@ -78,6 +89,8 @@ class Connections:
         db.set_busy_handler(_Patience())
         # Full sync on every commit; a write-ahead log, so that readers and the writer do not wait.
         db.execute("PRAGMA synchronous = FULL")
+        # What the pages of a large INSERT were before: by default, in a file that takes longer than the rest.
+        db.execute("PRAGMA temp_store = MEMORY")
         _open_connections.add(db)
         return db
 
@@ -145,72 +158,119 @@ class Connections:
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
         """A connection of this thread's own, for as long as it reads."""
-        with self._translated():
-            with self._lock:
-                self._refuse_closed()
-                db = self._idle.pop() if self._idle else None
+        with self._lock:
+            self._refuse_closed()
+            db = self._idle.pop() if self._idle else None
+        try:
             db = db or self._open()
-            try:
-                yield db
-            finally:
-                with self._lock:
-                    keep = not self._closed
-                    if keep:
-                        self._idle.append(db)
-                if not keep:
-                    db.close()
+            yield db
+        except (apsw.Error, OSError) as error:
+            raise self._translated(error) from error
+        finally:
+            if db is not None:
+                self._give_back(db)
+
+    def _give_back(self, db: apsw.Connection) -> None:
+        with self._lock:
+            keep = not self._closed
+            if keep:
+                self._idle.append(db)
+        if not keep:
+            db.close()
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
         """A transaction that is durable when the block ends, or never was."""
-        with self._translated(), self._writer_lock:
-            self._refuse_closed()
-            if self._frozen:
-                raise StoreFailed(
-                    f"{self.path} cannot be written: the file or its directory is read-only. It can be "
-                    "looked at; to go on, copy it to where it can be written"
-                )
-            db = self._writer
-            db.execute("BEGIN IMMEDIATE")
+        with self._writer_lock:
             try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                _roll_back(db)
+                self._begin(wait=True)
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException as error:
+                self._undo(error, wait=True)
                 raise
+
+    def write(self, change: Callable[[apsw.Connection, _A], _T], what: _A, *, wait: bool) -> _T:
+        """The same around a call, for commits: the caches are cold after a sync, and a generator is costly.
+
+        Without `wait` it is `StoreBusy` if somebody else is writing, or if the log is to be folded first.
+        """
+        if not wait and self._writer_lock.locked():
+            raise StoreBusy(f"{self.path}: another thread is writing")
+        with (
+            self._writer_lock
+        ):  # Not `acquire`: a signal's handler that raises after it would keep it for ever.
+            try:
+                self._begin(wait)
+                changed = change(self._writer, what)
+                self._writer.execute("COMMIT")
+                return changed
+            except BaseException as error:
+                self._undo(error, wait)
+                raise
+
+    def _begin(self, wait: bool) -> None:
+        self._refuse_closed()
+        if self._frozen:
+            raise StoreFailed(
+                f"{self.path} cannot be written: the file or its directory is read-only. It can be "
+                "looked at; to go on, copy it to where it can be written"
+            )
+        if wait != self._wait:
+            self._set_wait(wait)
+        if not wait:
+            pages, folded = self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            if pages >= _LOG_PAGES_MAX and folded < pages:
+                raise StoreBusy(f"{self.path}: the log is to be folded into the file")
+        self._writer.execute("BEGIN IMMEDIATE")
+
+    def _undo(self, error: BaseException, wait: bool) -> None:
+        """Roll back, and raise a foreign error as ours."""
+        _roll_back(self._writer)
+        if isinstance(error, apsw.Error | OSError):
+            raise self._translated(error, wait) from error
+
+    def _set_wait(self, wait: bool) -> None:
+        """Whether the writer waits for others, and folds the log into the file when that is due.
+
+        SQLite then folds it after a commit, which has landed by then: an error of it is no error of the
+        commit's, and is met again by the next one.
+        """
+        self._wait = wait
+        self._writer.set_busy_handler(_Patience() if wait else None)
+        self._writer.wal_autocheckpoint(_LOG_PAGES_MAX if wait else 0)
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreFailed(f"{self.path} was closed")
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, error: apsw.Error | OSError, wait: bool = True) -> HoldfastError:
         """The one place where SQLite's errors become ours."""
-        try:
-            yield
-        except apsw.BusyError as error:
-            raise StoreBusy(
-                f"{self.path}: another process kept the database locked for {BUSY_S:.0f} s; "
-                "is one of them stopped in the middle of a write?"
-            ) from error
-        except apsw.NotADBError as error:
-            raise BadUrl(f"{self.path} is not a SQLite database") from error
-        except apsw.CorruptError as error:
-            raise Corrupt(
-                str(self.path), f"the database is damaged ({error}); restore a copy, or recover what is "
-                "left with the sqlite3 shell's .recover",
-            ) from error  # fmt: skip
-        except apsw.FullError as error:
-            raise StoreFailed(f"{self.path}: the disk is full; free some space and try again") from error
-        except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
-            raise StoreFailed(
-                f"{self.path} cannot be opened for writing ({error}); check that the file and its directory "
-                "are writable"
-            ) from error
-        except apsw.Error as error:
-            raise StoreFailed(f"{self.path}: {error}") from error
-        except OSError as error:
-            raise StoreFailed(f"{self.path}: {error.strerror or error}") from error
+        match error:
+            case apsw.BusyError() if not wait:
+                return StoreBusy(f"{self.path}: another process is writing")
+            case apsw.BusyError():
+                return StoreBusy(
+                    f"{self.path}: another process kept the database locked for {BUSY_S:.0f} s; "
+                    "is one of them stopped in the middle of a write?"
+                )
+            case apsw.NotADBError():
+                return BadUrl(f"{self.path} is not a SQLite database")
+            case apsw.CorruptError():
+                return Corrupt(
+                    str(self.path), f"the database is damaged ({error}); restore a copy, or recover what is "
+                    "left with the sqlite3 shell's .recover",
+                )  # fmt: skip
+            case apsw.FullError():
+                return StoreFailed(f"{self.path}: the disk is full; free some space and try again")
+            case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+                return StoreFailed(
+                    f"{self.path} cannot be opened for writing ({error}); check that the file and its "
+                    "directory are writable"
+                )
+            case OSError():
+                return StoreFailed(f"{self.path}: {error.strerror or error}")
+        return StoreFailed(f"{self.path}: {error}")
 
     def close(self) -> None:
         """Close every connection; the last one out folds the write-ahead log into the file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,10 +13,10 @@ import apsw
 import msgspec
 
 from ...clock import utc_now
-from ...codec import Lines
 from ...errors import NotFound
 from ...head import Head
 from ...ids import HolderId, SessionId
+from ...opening import Lines
 from ..driver import (
     Append,
     Beat,
@@ -40,7 +41,7 @@ from .blobs import Blobs
 from .connections import Connections
 from .due import find_due, find_holders, stamp
 from .hints import Hints
-from .statements import CHUNKS, CREATE, INSERT, INSERTS, MOVE, MOVES, POSTED_AT, RUNS
+from .statements import HEADS, INSERTS, MOVE, POSTED_AT, RUNS
 
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(Head).decode
@@ -62,19 +63,10 @@ class SqliteDriver:
 
     # -- journals -----------------------------------------------------------------------------------
 
-    def commit(self, batch: Sequence[Append]) -> Sequence[Outcome]:
-        with self._db.writing() as db:
-            if len(batch) == 1 and batch[0].after is not None and not batch[0].claims and not batch[0].pin:
-                return [_append(db, batch[0])]
-            tips = _tips_now(db, [item.session for item in batch])
-            outcomes = [_decide(db, item, tips.get(item.session)) for item in batch]
-            both = zip(batch, outcomes, strict=True)
-            landed = [item for item, outcome in both if isinstance(outcome, Done)]
-            _write_heads(db, landed)
-            _write_lines(db, landed)
-            for item in landed:
-                _write_extras(db, item)
-        return outcomes
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        if len(batch) == 1:
+            return [self._db.write(_commit_one, batch[0], wait=wait)]
+        return self._db.write(_commit_all, batch, wait=wait)
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
         # One row with all lines: no line holds a newline.
@@ -138,10 +130,10 @@ class SqliteDriver:
 
     def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
         with self._db.writing() as db:
-            sum, posted = _tips_now(db, [session]).get(session, (None, 0))
+            sum, posted = _find_tip(db, session) or (None, 0)
             if sum != after:
                 return Conflict(sum)
-            db.execute(MOVES[1], _head_columns(head))
+            db.execute(MOVE, _head_columns(head))
             # Erased means erased: not left to be read in unused parts of a page.
             db.pragma("secure_delete", True)
             pinned = _last_pinned(db, head.uid) or 0
@@ -154,7 +146,7 @@ class SqliteDriver:
 
     def delete(self, session: SessionId, after: str) -> Outcome:
         with self._db.writing() as db:
-            sum, posted = _tips_now(db, [session]).get(session, (None, 0))
+            sum, posted = _find_tip(db, session) or (None, 0)
             if sum != after:
                 return Conflict(sum)
             uid = str(db.execute("SELECT uid FROM sessions WHERE session = ?", (session,)).get)
@@ -257,9 +249,11 @@ class SqliteDriver:
         self._db.close()
 
 
-def _head_columns(head: Head) -> tuple[Any, ...]:
+def _head_columns(head: Head, pin: Pin | None = None) -> tuple[Any, ...]:
     return (
         head.session,
+        head.uid,
+        pin.uid if pin else None,
         head.seq,
         head.sum,
         head.status,
@@ -277,24 +271,40 @@ def _tip(row: tuple[Any, ...]) -> Tip:
     return Tip(session=SessionId(session), seq=seq, sum=sum, posted=posted, head=_decode_head(head))
 
 
-def _tips_now(db: apsw.Connection, sessions: Sequence[SessionId]) -> dict[str, tuple[str, int]]:
-    """The last sum and the newest inbox number of each session that is there, in one row."""
+def _commit_one(db: apsw.Connection, item: Append) -> Outcome:
+    outcome = _decide(db, item, _find_tip(db, item.session))
+    if isinstance(outcome, Done):
+        _write(db, (item,))
+    return outcome
+
+
+def _commit_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome]:
+    tips = _list_tips(db, [item.session for item in batch])
+    outcomes = [_decide(db, item, tips.get(item.session)) for item in batch]
+    both = zip(batch, outcomes, strict=True)
+    landed = [item for item, outcome in both if isinstance(outcome, Done)]
+    # As they stand in the indices: neighbours then change the same page, one after the other.
+    landed.sort(key=lambda item: item.session)
+    _write(db, landed)
+    return outcomes
+
+
+def _find_tip(db: apsw.Connection, session: SessionId) -> tuple[str, int] | None:
+    """The last sum and the newest inbox number."""
+    found: tuple[str, int] | None = db.execute(
+        "SELECT sum, posted FROM sessions WHERE session = ?", (session,)
+    ).get
+    return found
+
+
+def _list_tips(db: apsw.Connection, sessions: Sequence[SessionId]) -> dict[str, tuple[str, int]]:
+    """The same of each session that is there, in one row."""
     query = """
         SELECT json_group_array(json_array(session, sum, posted)) FROM sessions
         WHERE session IN (SELECT value FROM json_each(?))
     """
     rows = json.loads(str(db.execute(query, (_encode(sessions).decode(),)).get))
     return {session: (sum, posted) for session, sum, posted in rows}
-
-
-def _append(db: apsw.Connection, item: Append) -> Outcome:
-    """A commit of one session, as most are: looking and moving the head in one go."""
-    posted = db.execute(MOVE, (*_head_columns(item.head), item.after)).get
-    if posted is None:
-        return Conflict(_tips_now(db, [item.session]).get(item.session, (None, 0))[0])
-    _write_lines(db, (item,))
-    _write_extras(db, item)
-    return Done(posted)
 
 
 def _decide(db: apsw.Connection, item: Append, tip: tuple[str, int] | None) -> Outcome:
@@ -317,40 +327,49 @@ def _has(db: apsw.Connection, pin: Pin) -> bool:
     return db.execute(query, (pin.origin, pin.uid)).get is not None
 
 
-def _write_heads(db: apsw.Connection, items: Sequence[Append]) -> None:
-    moved: list[Any] = []
+def _write(db: apsw.Connection, items: Sequence[Append]) -> None:
+    _write_heads(db, items)
+    _write_lines(db, items)
     for item in items:
-        columns = _head_columns(item.head)
-        if item.after is not None:
-            moved += columns
-            continue
-        pin = item.pin
-        db.execute(CREATE, (item.head.uid, pin.uid if pin else None, *columns))
-        if pin is not None:
-            db.execute("INSERT INTO pins VALUES (?, ?, ?)", (pin.uid, item.head.uid, pin.seq))
-    _execute_chunked(db, MOVES, 10, moved)
+        _write_extras(db, item)
+
+
+def _write_heads(db: apsw.Connection, items: Sequence[Append]) -> None:
+    if len(items) == 1 and items[0].after is not None:
+        db.execute(MOVE, _head_columns(items[0].head))  # As most are; it takes half of the time.
+        return
+    values: list[Any] = []
+    for item in items:
+        values += _head_columns(item.head, item.pin)
+        if item.pin is not None:
+            pin = (item.pin.uid, item.head.uid, item.pin.seq)
+            db.execute("INSERT INTO pins VALUES (?, ?, ?)", pin)
+    _execute_chunked(db, HEADS, 12, values)
 
 
 def _write_lines(db: apsw.Connection, items: Sequence[Append]) -> None:
     values: list[Any] = []
     for item in items:
-        seq = item.first_seq
+        session, seq = item.session, item.first_seq
         for kind, line in zip(item.kinds, item.lines, strict=True):
-            values += (item.session, seq, kind, line.decode())
+            values += (session, seq, kind, line)
             seq += 1
-    if len(values) == 4:
-        db.execute(INSERT, values)
-    else:
-        _execute_chunked(db, INSERTS, 4, values)
+    _execute_chunked(db, INSERTS, 4, values)
 
 
 def _execute_chunked(
-    db: apsw.Connection, statements: Mapping[int, str], columns: int, values: Sequence[Any]
+    db: apsw.Connection, statements: Mapping[int, str], columns: int, values: list[Any]
 ) -> None:
-    for start in range(0, len(values), CHUNKS[-1] * columns):
-        part = values[start : start + CHUNKS[-1] * columns]
-        rows = next(size for size in CHUNKS if size * columns >= len(part))
-        db.execute(statements[rows], (*part, *[None] * (rows * columns - len(part))))
+    whole = statements.get(len(values) // columns)
+    if whole is not None:
+        db.execute(whole, values)
+        return
+    sizes = list(statements)
+    for start in range(0, len(values), sizes[-1] * columns):
+        part = values[start : start + sizes[-1] * columns]
+        rows = sizes[bisect_left(sizes, len(part) // columns)]
+        part += [None] * (rows * columns - len(part))
+        db.execute(statements[rows], part)
 
 
 def _write_extras(db: apsw.Connection, item: Append) -> None:

@@ -4,42 +4,39 @@ from __future__ import annotations
 
 from typing import Final
 
-CHUNKS: Final = (1, 4, 16, 64, 256, 1024)
+_CHUNKS: Final = (1, 2, 3, 4, 8, 16, 64, 256, 512)
 """Rows in one statement; what is missing to the next size is filled with NULLs, which are passed over. apsw
 gives up the interpreter lock for every call into SQLite: row by row, a busy event loop would make the
-committer wait for each."""
+committer wait for each. It keeps no statement of more than 16 KB prepared, which is what limits them."""
 
 INSERTS: Final = {
     rows: f"""
         INSERT INTO entries (session, seq, kind, line)
-        SELECT * FROM (VALUES {", ".join(["(?, ?, ?, ?)"] * rows)}) WHERE column1 IS NOT NULL
+        SELECT column1, column2, column3, CAST(column4 AS TEXT)
+        FROM (VALUES {",".join(["(?,?,?,?)"] * rows)}) WHERE column1 IS NOT NULL
     """
-    for rows in CHUNKS
+    for rows in (*_CHUNKS, 1536)
 }
-MOVES: Final = {
+"""Lines are bound as the bytes they are: decoding them would only have SQLite encode them again."""
+
+HEADS: Final = {
     rows: f"""
-        UPDATE sessions
-        SET seq = new.column2, sum = new.column3, status = new.column4, parent = new.column5,
-            open_run = new.column6, in_doubt = new.column7, holder = new.column8, due = new.column9,
-            head = new.column10
-        FROM (VALUES {", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * rows)}) AS new
-        WHERE session = new.column1
+        INSERT INTO sessions (
+            session, uid, origin_uid, seq, sum, status, parent, open_run, in_doubt, holder, due, head
+        )
+        SELECT * FROM (VALUES {",".join(["(?,?,?,?,?,?,?,?,?,?,?,?)"] * rows)}) WHERE column1 IS NOT NULL
+        ON CONFLICT (session) DO UPDATE
+        SET seq = excluded.seq, sum = excluded.sum, status = excluded.status, parent = excluded.parent,
+            open_run = excluded.open_run, in_doubt = excluded.in_doubt, holder = excluded.holder,
+            due = excluded.due, head = excluded.head
     """
-    for rows in CHUNKS
+    for rows in _CHUNKS
 }
 MOVE: Final = """
     UPDATE sessions
-    SET seq = ?2, sum = ?3, status = ?4, parent = ?5, open_run = ?6, in_doubt = ?7, holder = ?8, due = ?9,
-        head = ?10
-    WHERE session = ?1 AND sum = ?11
-    RETURNING posted
-"""
-INSERT: Final = "INSERT INTO entries (session, seq, kind, line) VALUES (?, ?, ?, ?)"
-CREATE: Final = """
-    INSERT INTO sessions (
-        uid, origin_uid, session, seq, sum, status, parent, open_run, in_doubt, holder, due, head
-    )
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    SET seq = ?4, sum = ?5, status = ?6, parent = ?7, open_run = ?8, in_doubt = ?9, holder = ?10, due = ?11,
+        head = ?12
+    WHERE session = ?1
 """
 POSTED_AT: Final = """
     UPDATE sessions
@@ -53,7 +50,10 @@ RUNS: Final = """
             SELECT CAST(ended.line AS BLOB) FROM entries AS ended
             WHERE ended.session = started.session
                 AND ended.line ->> '$.run' = started.line ->> '$.run'
-                AND ended.kind IN ('run.completed', 'run.failed', 'run.cancelled', 'run.paused')
+                AND (
+                    ended.kind = 'run.completed' OR ended.kind = 'run.failed'
+                    OR ended.kind = 'run.cancelled' OR ended.kind = 'run.paused'
+                )
             ORDER BY ended.seq DESC LIMIT 1
         )
     FROM entries AS started

@@ -6,6 +6,7 @@ import pytest
 
 from ...codec import Chain
 from ...entries import LeaseTaken
+from ...errors import StoreBusy
 from ...head import Lease
 from ...ids import HolderId, SessionId
 from ...store.driver import Conflict, Done, Driver
@@ -151,6 +152,21 @@ class CommitPromises(DriverCase):
     def test_an_empty_batch_has_no_outcomes(self, driver: Driver) -> None:
         """And does nothing."""
         assert list(driver.commit([])) == []
+
+    def test_who_cannot_wait_is_served_at_once_or_refused(self, driver: Driver) -> None:
+        """Refused means that nothing was written, and that asking again with time to wait helps."""
+        author = Author("s")
+        author.commit(driver, say("before"))
+        item = author.write(say("now"))
+        try:
+            (outcome,) = driver.commit([item], wait=False)
+        except StoreBusy:
+            assert len(driver.read(author.session, 0, 10)) == 1
+            (outcome,) = driver.commit([item])
+        assert outcome == Done(0)
+        assert driver.read(author.session, 1, 10)[0] == item.lines[0]
+        (again,) = driver.commit([item])
+        assert again == Conflict(item.head.sum)
 
     def test_committing_what_has_landed_again_tells_so(self, driver: Driver) -> None:
         """`Done`, or `Conflict` with the item's own sum; either way its lines are there once."""

@@ -1,0 +1,19 @@
+"""Drivers' commits that tests put in the place of the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast import StoreBusy
+from holdfast.store.driver import Append, Outcome
+
+
+def in_thread(commit: Callable[[Sequence[Append]], Sequence[Outcome]]) -> Callable[..., Sequence[Outcome]]:
+    """One that may take its time: it is never made on an event loop's thread."""
+
+    def called(batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        if not wait:
+            raise StoreBusy("it may take its time")
+        return commit(batch)
+
+    return called
