@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
@@ -128,7 +129,7 @@ class Repeats(Struct, kw_only=True, omit_defaults=True):
             self.count, self.result = min(self.count, 1), result
 
 
-class Effects(Struct, kw_only=True, omit_defaults=True):
+class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
     """Every effect by the `seq` of its intent, and what the gates must remember."""
 
     rows: dict[int, Effect] = {}
@@ -144,6 +145,17 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
     """The fingerprints of callers' own calls that got an earlier outcome, by call."""
     repeats: Repeats = field(default_factory=Repeats)
 
+    # Two indexes of the rows, which are not stored: most rows of a long session are harmless and have ended.
+
+    @cached_property
+    def _changes(self) -> list[int]:
+        """The rows that change the world, in order."""
+        return [issued for issued, row in self.rows.items() if row.changes_the_world]
+
+    @cached_property
+    def _open_changes(self) -> set[int]:
+        return {issued for issued in self.open if self.rows[issued].changes_the_world}
+
     @property
     def in_doubt(self) -> list[Effect]:
         """Issued, and nobody knows whether it happened."""
@@ -151,7 +163,14 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
 
     def count_open(self) -> int:
         """How many effects have no outcome: they run, or are in doubt, or will be when their holder dies."""
-        return sum([self.rows[issued].changes_the_world for issued in self.open]) if self.open else 0
+        return len(self._open_changes)
+
+    def iter_changes_since(self, seq: int) -> Iterator[Effect]:
+        """The rows that change the world and were issued after an entry, the last first."""
+        for issued in reversed(self._changes):
+            if issued <= seq:
+                return
+            yield self.rows[issued]
 
     def since(self, seq: int) -> list[Effect]:
         """Effects in the world that were issued after an entry, and were not taken back."""
@@ -199,12 +218,9 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
     def has_changed_since(self, row: Effect, call: CallRef) -> bool:
         """Whether anything else changed the world after the row and before the call. What comes later in
         the call's own reply does not count, though its intent may be there already."""
-        for issued in reversed(self.rows):
-            if issued <= row.issued:
-                break
-            other = self.rows[issued]
+        for other in self.iter_changes_since(row.issued):
             same = call.asked_by is not None and call.asked_by == other.call.asked_by
-            if other.changes_the_world and not (same and call.index < other.call.index):
+            if not (same and call.index < other.call.index):
                 return True
         return False
 
@@ -264,6 +280,9 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
             undoes=body.undoes,
         )
         self._follow(row)
+        if row.changes_the_world:
+            self._changes.append(entry.seq)
+            self._open_changes.add(entry.seq)
         self.rows[entry.seq] = row
         self.open[entry.seq] = None
         if body.undoes is not None:
@@ -356,6 +375,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True):
         row = self.rows[issued]
         row.status, row.outcome, row.why, row.args = status, outcome, why, None
         self.open.pop(issued, None)
+        self._open_changes.discard(issued)
         if row.undoes is not None and status == "completed":
             self._end(row.undoes, "undone", outcome)
 

@@ -260,6 +260,27 @@ def test_what_is_open_is_what_nobody_knows(played: list[tuple[str, int]]) -> Non
     assert sorted(int(row.operation[2:]) for row in facts.effects.in_doubt) == unknown
 
 
+@given(moves, moves)
+@settings(max_examples=100, deadline=None)
+def test_a_ledger_that_goes_on_from_a_keyframe_misses_nothing(
+    before: list[tuple[str, int]], after: list[tuple[str, int]]
+) -> None:
+    """What changed the world, and how much of it is open, is found without looking at every row."""
+    history = History()
+    play(history, before)
+    frame = read_keyframe(history.paper.state.keyframe())
+    assert frame is not None
+    restored = SessionState.from_keyframe(frame)
+    assert restored is not None
+    history.paper.state = restored
+    play(history, after)
+    effects = history.paper.state.facts.effects
+    assert effects.count_open() == len(effects.open)
+    for seq in (0, frame.seq):
+        changes = [row for row in history.paper.rows.values() if row.issued > seq and row.changes_the_world]
+        assert list(effects.iter_changes_since(seq)) == changes[::-1]
+
+
 async def test_a_long_ledger_survives_a_keyframe_in_the_store(
     store_url: Url, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import holdfast.tools.running
 from holdfast import NotDone, Registry, Retry, StoreFailed, ToolContext, tool
 from holdfast.entries import ToolFailed, ToolIssued, Verdict
 from holdfast.store.driver import Append, Outcome
+from tests.drivers import in_thread
 from tests.tools.stage import NoWaiting, Url, World, bodies, call, kinds, opened, reply, results
 
 
@@ -209,7 +210,7 @@ async def test_an_attempt_in_doubt_stays_so_when_the_next_is_not_begun(
             return commit(batch)
 
         with monkeypatch.context() as disk:
-            disk.setattr(driver, "commit", broken)
+            disk.setattr(driver, "commit", in_thread(broken))
             with pytest.raises(StoreFailed):
                 await registry.dispatch("charge", {}, session=session)
         await session.flush()

@@ -58,9 +58,9 @@ async def test_one_commit_carries_all_intents(store_url: Url, world: World) -> N
         driver, commits = store._engine.driver, []
         commit = driver.commit
 
-        def counted(batch: Sequence[Append]) -> Sequence[Outcome]:
+        def counted(batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
             commits.append([kind for item in batch for kind in item.kinds])
-            return commit(batch)
+            return commit(batch, wait=wait)
 
         driver.commit = counted  # type: ignore[method-assign]
         await registry.dispatch_step(session)

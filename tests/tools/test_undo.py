@@ -15,6 +15,7 @@ import holdfast
 from holdfast import BadInput, NotDone, Registry, Rewound, Session, Store, ToolContext, Undone, tool
 from holdfast.entries import ToolIssued, ToolUndone
 from holdfast.store.driver import Append, Outcome
+from tests.drivers import in_thread
 from tests.tools.stage import Url, World, bodies, come_true, die, hear, kinds, opened
 
 
@@ -443,7 +444,7 @@ async def test_what_still_runs_cannot_be_taken_back(
             return commit(batch)
 
         rows = session.state.facts.effects.rows
-        monkeypatch.setattr(driver, "commit", slowly)
+        monkeypatch.setattr(driver, "commit", in_thread(slowly))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: registry.dispatch("book", {"what": "hotel"}, session=session))
             await come_true(lambda: bool(rows))

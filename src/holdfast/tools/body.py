@@ -156,7 +156,7 @@ async def run_guarded(
     `on_end` is called when the body has really ended, before anybody is told how.
     """
     began_s = boot_s()
-    ended = anyio.Event()
+    ended = _End()
     found: list[Ran] = []
     scope = anyio.CancelScope(shield=True)
     sync = not hook.is_async
@@ -210,21 +210,20 @@ async def run_guarded(
     async def attend() -> None:
         nonlocal given_up, interrupt
         try:
-            with anyio.move_on_after(timeout_s):
-                await ended.wait()
+            await ended.wait(timeout_s)
         except anyio.get_cancelled_exc_class() as error:
             interrupt = error
             # Cancelled once more, it gets no further grace.
-            with suppress(anyio.get_cancelled_exc_class()), anyio.move_on_after(grace_s, shield=True):
-                await ended.wait()
-        if not ended.is_set():
+            with suppress(anyio.get_cancelled_exc_class()), anyio.CancelScope(shield=True):
+                await ended.wait(grace_s)
+        if not ended.is_set:
             with gate:
                 given_up = True
             if ctx is not None:
                 ctx.cancelled = True
             scope.cancel()
             with anyio.CancelScope(shield=True):
-                await ended.wait()
+                await ended.wait(None)
 
     try:
         await _side_by_side(drive, attend)
@@ -242,6 +241,47 @@ async def run_guarded(
         interrupt=interrupt,
         latency_ms=_since(began_s),
     )
+
+
+class _End:
+    """The end of a body, for the one task that waits for it.
+
+    Bare futures and timers where there are any: an event and a scope cost several times as much, for every
+    effect.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._event: anyio.Event | None = None
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._event = anyio.Event()
+
+    def set(self) -> None:
+        self.is_set = True
+        self._wake()
+        if self._event is not None:
+            self._event.set()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, limit_s: float | None) -> None:
+        """Wait for the end, and no longer than this."""
+        if self._event is not None:
+            with anyio.move_on_after(limit_s):
+                await self._event.wait()
+        elif not self.is_set:
+            timer = None if limit_s is None else self._loop.call_later(limit_s, self._wake)
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                if timer is not None:
+                    timer.cancel()
 
 
 async def _side_by_side(

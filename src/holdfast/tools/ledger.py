@@ -151,10 +151,7 @@ class Ledger:
         effects = self._session.state.facts.effects
         # By first attempts: of two that were cut short, the one that was meant first may be done last.
         began = effects.attempts(row)[0].issued
-        for issued in reversed(effects.rows):
-            if issued <= began:
-                break
-            one = effects.rows[issued]
+        for one in effects.iter_changes_since(began):
             other = one.tool == row.tool and one.key != row.key and one.status == "completed"
             if other and effects.attempts(one)[0].issued > began:
                 return True
