@@ -7,6 +7,7 @@ PIP := $(VENV)/bin/python -m pip -qq --disable-pip-version-check
 # Tests wait for disks and for children half of the time: twice as many as there are processors.
 WORKERS = $(shell $(VENV)/bin/python -c 'import os; print(os.cpu_count() * 2)')
 
+# The locks name everything: pip has nothing to resolve, and a release of today breaks nothing.
 # Stamps: what they depend on is older than they are, or is installed anew.
 MADE := $(VENV)/.made
 CORE := $(VENV)/.core
@@ -68,7 +69,7 @@ $(MADE):
 
 $(CORE): requirements/core.lock pyproject.toml $(MADE)
 	@echo "installing the core into $(VENV)"
-	@$(PIP) install --require-hashes -r requirements/core.lock
+	@$(PIP) install --no-deps --require-hashes -r requirements/core.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -81,7 +82,7 @@ $(AZURITE): requirements/azurite/package.json requirements/azurite/package-lock.
 
 $(DEV): requirements/dev.lock $(CORE)
 	@echo "installing the development tools into $(VENV)"
-	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@$(PIP) install --no-deps --require-hashes -r requirements/dev.lock
 	@touch $@
 
 # In front of what is installed: a framework's own packages, and nothing of what they need.
@@ -95,6 +96,6 @@ $(LOWEST)/.made: requirements/langgraph-lowest.lock $(DEV)
 $(PEERS)/.made: requirements/peers.lock pyproject.toml $(MADE)
 	@echo "installing the peers into $(PEERS)"
 	@$(VENV)/bin/python -m venv --clear --without-pip $(PEERS)
-	@$(PIP) --python $(PEERS) install --require-hashes -r requirements/peers.lock
+	@$(PIP) --python $(PEERS) install --no-deps --require-hashes -r requirements/peers.lock
 	@$(PIP) --python $(PEERS) install --no-deps --no-build-isolation -e .
 	@touch $@
