@@ -92,9 +92,11 @@ def _timestamp(at: datetime) -> str:
 
 
 class _Salts:
-    """Random salts, each with the body's and with its text, made many at a time."""
+    """Random salts, each with the body's and with its text, made many at a time: whoever asks the operating
+    system lets other threads go first."""
 
     BYTES = 12
+    MANY = 256
 
     def __init__(self) -> None:
         self._ready: list[tuple[bytes, bytes, bytes]] = []
@@ -105,7 +107,7 @@ class _Salts:
         try:
             return self._ready.pop()
         except IndexError:
-            self._ready.extend(self._make(os.urandom(64 * self.BYTES)))
+            self._ready.extend(self._make(os.urandom(self.MANY * self.BYTES)))
             return self._ready.pop()
 
     def _make(self, data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:

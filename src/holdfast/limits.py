@@ -22,9 +22,9 @@ BEATS_PER_TERM = 3
 LEASE_POLL_S = 0.1
 """How often a waiting taker looks again."""
 
-BATCH_LINES_MAX = 4096
-"""Lines in one transaction. Beyond this, a larger batch no longer makes a sync cheaper, but makes
-everybody in it wait."""
+BATCH_LINES_MAX = 900
+"""Lines in one transaction: SQLite is given them in one statement, which has a limit. A larger batch would
+make a sync no cheaper, and everybody in it wait."""
 
 BATCH_BYTES_MAX = 8 << 20
 """Bytes in one transaction, for the same reason."""

@@ -183,17 +183,21 @@ class Connections:
         """A transaction that is durable when the block ends, or never was."""
         with self._writer_lock:
             try:
-                self._begin(wait=True)
+                self._prepare_to_write(wait=True)
+                self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
                 self._writer.execute("COMMIT")
             except BaseException as error:
                 self._undo(error, wait=True)
                 raise
 
-    def write(self, change: Callable[[apsw.Connection, _A], _T], what: _A, *, wait: bool) -> _T:
+    def write(
+        self, change: Callable[[apsw.Connection, _A], _T], what: _A, *, wait: bool, transaction: bool = True
+    ) -> _T:
         """The same around a call, for commits: the caches are cold after a sync, and a generator is costly.
 
         Without `wait` it is `StoreBusy` if somebody else is writing, or if the log is to be folded first.
+        Without `transaction`, each statement is one.
         """
         if not wait and self._writer_lock.locked():
             raise StoreBusy(f"{self.path}: another thread is writing")
@@ -201,7 +205,10 @@ class Connections:
             self._writer_lock
         ):  # Not `acquire`: a signal's handler that raises after it would keep it for ever.
             try:
-                self._begin(wait)
+                self._prepare_to_write(wait)
+                if not transaction:
+                    return change(self._writer, what)
+                self._writer.execute("BEGIN IMMEDIATE")
                 changed = change(self._writer, what)
                 self._writer.execute("COMMIT")
                 return changed
@@ -209,7 +216,7 @@ class Connections:
                 self._undo(error, wait)
                 raise
 
-    def _begin(self, wait: bool) -> None:
+    def _prepare_to_write(self, wait: bool) -> None:
         self._refuse_closed()
         if self._frozen:
             raise StoreFailed(
@@ -222,7 +229,6 @@ class Connections:
             pages, folded = self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
             if pages >= _LOG_PAGES_MAX and folded < pages:
                 raise StoreBusy(f"{self.path}: the log is to be folded into the file")
-        self._writer.execute("BEGIN IMMEDIATE")
 
     def _undo(self, error: BaseException, wait: bool) -> None:
         """Roll back, and raise a foreign error as ours."""

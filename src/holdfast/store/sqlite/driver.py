@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -22,26 +20,24 @@ from ..driver import (
     Beat,
     BlobRow,
     ClaimChange,
-    Claimed,
     Conflict,
     Done,
     DueFilter,
     FoundBlob,
     HeadFilter,
     InboxRow,
-    OriginGone,
     Outcome,
-    Pin,
     RunCursor,
     RunLines,
     Tip,
     hidden_name,
 )
 from .blobs import Blobs
+from .commit import change_claim, commit, find_claim, find_refused, find_tip, move
 from .connections import Connections
 from .due import find_due, find_holders, stamp
 from .hints import Hints
-from .statements import HEADS, INSERTS, MOVE, POSTED_AT, RUNS
+from .statements import RUNS
 
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(Head).decode
@@ -64,9 +60,7 @@ class SqliteDriver:
     # -- journals -----------------------------------------------------------------------------------
 
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
-        if len(batch) == 1:
-            return [self._db.write(_commit_one, batch[0], wait=wait)]
-        return self._db.write(_commit_all, batch, wait=wait)
+        return commit(self._db, batch, wait=wait)
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
         # One row with all lines: no line holds a newline.
@@ -130,10 +124,10 @@ class SqliteDriver:
 
     def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
         with self._db.writing() as db:
-            sum, posted = _find_tip(db, session) or (None, 0)
+            sum, posted = find_tip(db, session) or (None, 0)
             if sum != after:
                 return Conflict(sum)
-            db.execute(MOVE, _head_columns(head))
+            move(db, after, head)
             # Erased means erased: not left to be read in unused parts of a page.
             db.pragma("secure_delete", True)
             pinned = _last_pinned(db, head.uid) or 0
@@ -146,7 +140,7 @@ class SqliteDriver:
 
     def delete(self, session: SessionId, after: str) -> Outcome:
         with self._db.writing() as db:
-            sum, posted = _find_tip(db, session) or (None, 0)
+            sum, posted = find_tip(db, session) or (None, 0)
             if sum != after:
                 return Conflict(sum)
             uid = str(db.execute("SELECT uid FROM sessions WHERE session = ?", (session,)).get)
@@ -219,14 +213,14 @@ class SqliteDriver:
 
     def claim(self, change: ClaimChange) -> Outcome:
         with self._db.writing() as db:
-            refused = _find_refused(db, (change,))
+            refused = find_refused(db, (change,))
             if refused is None:
-                _change_claim(db, change)
+                change_claim(db, change)
             return refused or Done(0)
 
     def find_claim(self, key: str) -> str | None:
         with self._db.reading() as db:
-            return _claim(db, key)
+            return find_claim(db, key)
 
     # -- blobs --------------------------------------------------------------------------------------
 
@@ -249,155 +243,9 @@ class SqliteDriver:
         self._db.close()
 
 
-def _head_columns(head: Head, pin: Pin | None = None) -> tuple[Any, ...]:
-    return (
-        head.session,
-        head.uid,
-        pin.uid if pin else None,
-        head.seq,
-        head.sum,
-        head.status,
-        head.parent,
-        head.open_run,
-        head.in_doubt,
-        head.lease.holder if head.lease else None,
-        None if head.due is None else stamp(head.due),
-        _encode(head).decode(),
-    )
-
-
 def _tip(row: tuple[Any, ...]) -> Tip:
     session, seq, sum, posted, head = row
     return Tip(session=SessionId(session), seq=seq, sum=sum, posted=posted, head=_decode_head(head))
-
-
-def _commit_one(db: apsw.Connection, item: Append) -> Outcome:
-    outcome = _decide(db, item, _find_tip(db, item.session))
-    if isinstance(outcome, Done):
-        _write(db, (item,))
-    return outcome
-
-
-def _commit_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome]:
-    tips = _list_tips(db, [item.session for item in batch])
-    outcomes = [_decide(db, item, tips.get(item.session)) for item in batch]
-    both = zip(batch, outcomes, strict=True)
-    landed = [item for item, outcome in both if isinstance(outcome, Done)]
-    # As they stand in the indices: neighbours then change the same page, one after the other.
-    landed.sort(key=lambda item: item.session)
-    _write(db, landed)
-    return outcomes
-
-
-def _find_tip(db: apsw.Connection, session: SessionId) -> tuple[str, int] | None:
-    """The last sum and the newest inbox number."""
-    found: tuple[str, int] | None = db.execute(
-        "SELECT sum, posted FROM sessions WHERE session = ?", (session,)
-    ).get
-    return found
-
-
-def _list_tips(db: apsw.Connection, sessions: Sequence[SessionId]) -> dict[str, tuple[str, int]]:
-    """The same of each session that is there, in one row."""
-    query = """
-        SELECT json_group_array(json_array(session, sum, posted)) FROM sessions
-        WHERE session IN (SELECT value FROM json_each(?))
-    """
-    rows = json.loads(str(db.execute(query, (_encode(sessions).decode(),)).get))
-    return {session: (sum, posted) for session, sum, posted in rows}
-
-
-def _decide(db: apsw.Connection, item: Append, tip: tuple[str, int] | None) -> Outcome:
-    sum, posted = tip or (None, 0)
-    if sum != item.after:
-        return Conflict(sum)
-    refused = _find_refused(db, item.claims)
-    if refused is not None:
-        return refused
-    if item.pin is not None and not _has(db, item.pin):
-        return OriginGone()
-    # Now, and not with the rest: another item of the batch may want the same claim.
-    for change in item.claims:
-        _change_claim(db, change)
-    return Done(posted)
-
-
-def _has(db: apsw.Connection, pin: Pin) -> bool:
-    query = "SELECT 1 FROM sessions WHERE session = ? AND uid = ?"
-    return db.execute(query, (pin.origin, pin.uid)).get is not None
-
-
-def _write(db: apsw.Connection, items: Sequence[Append]) -> None:
-    _write_heads(db, items)
-    _write_lines(db, items)
-    for item in items:
-        _write_extras(db, item)
-
-
-def _write_heads(db: apsw.Connection, items: Sequence[Append]) -> None:
-    if len(items) == 1 and items[0].after is not None:
-        db.execute(MOVE, _head_columns(items[0].head))  # As most are; it takes half of the time.
-        return
-    values: list[Any] = []
-    for item in items:
-        values += _head_columns(item.head, item.pin)
-        if item.pin is not None:
-            pin = (item.pin.uid, item.head.uid, item.pin.seq)
-            db.execute("INSERT INTO pins VALUES (?, ?, ?)", pin)
-    _execute_chunked(db, HEADS, 12, values)
-
-
-def _write_lines(db: apsw.Connection, items: Sequence[Append]) -> None:
-    values: list[Any] = []
-    for item in items:
-        session, seq = item.session, item.first_seq
-        for kind, line in zip(item.kinds, item.lines, strict=True):
-            values += (session, seq, kind, line)
-            seq += 1
-    _execute_chunked(db, INSERTS, 4, values)
-
-
-def _execute_chunked(
-    db: apsw.Connection, statements: Mapping[int, str], columns: int, values: list[Any]
-) -> None:
-    whole = statements.get(len(values) // columns)
-    if whole is not None:
-        db.execute(whole, values)
-        return
-    sizes = list(statements)
-    for start in range(0, len(values), sizes[-1] * columns):
-        part = values[start : start + sizes[-1] * columns]
-        rows = sizes[bisect_left(sizes, len(part) // columns)]
-        part += [None] * (rows * columns - len(part))
-        db.execute(statements[rows], part)
-
-
-def _write_extras(db: apsw.Connection, item: Append) -> None:
-    if item.keyframe is not None:
-        db.execute("INSERT OR REPLACE INTO keyframes VALUES (?, ?)", (item.session, item.keyframe.decode()))
-    if item.head.taken and "inbox.taken" in item.kinds:
-        db.execute("DELETE FROM inbox WHERE session = ? AND number <= ?", (item.session, item.head.taken))
-        db.execute(POSTED_AT, (item.session,))
-
-
-def _claim(db: apsw.Connection, key: str) -> str | None:
-    found: str | None = db.execute("SELECT record FROM claims WHERE key = ?", (key,)).get
-    return found
-
-
-def _find_refused(db: apsw.Connection, changes: Iterable[ClaimChange]) -> Claimed | None:
-    for change in changes:
-        record = _claim(db, change.key)
-        if record != change.expect:
-            return Claimed(change.key, record)
-    return None
-
-
-def _change_claim(db: apsw.Connection, change: ClaimChange) -> None:
-    if change.record is None:
-        db.execute("DELETE FROM claims WHERE key = ?", (change.key,))
-    else:
-        db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (change.key, change.record))
 
 
 def _last_pinned(db: apsw.Connection, uid: str) -> int | None:

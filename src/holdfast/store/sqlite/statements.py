@@ -1,42 +1,27 @@
-"""The statements of a commit, each for as many rows as one call takes."""
+"""The longer statements."""
 
 from __future__ import annotations
 
 from typing import Final
 
-_CHUNKS: Final = (1, 2, 3, 4, 8, 16, 64, 256, 512)
-"""Rows in one statement; what is missing to the next size is filled with NULLs, which are passed over. apsw
-gives up the interpreter lock for every call into SQLite: row by row, a busy event loop would make the
-committer wait for each. It keeps no statement of more than 16 KB prepared, which is what limits them."""
+FEED_ROWS_MAX: Final = 1000
+"""apsw keeps no statement of more than 16 KB prepared, which is what limits them."""
 
-INSERTS: Final = {
-    rows: f"""
-        INSERT INTO entries (session, seq, kind, line)
-        SELECT column1, column2, column3, CAST(column4 AS TEXT)
-        FROM (VALUES {",".join(["(?,?,?,?)"] * rows)}) WHERE column1 IS NOT NULL
-    """
-    for rows in (*_CHUNKS, 1536)
-}
-"""Lines are bound as the bytes they are: decoding them would only have SQLite encode them again."""
+_SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, FEED_ROWS_MAX)
 
-HEADS: Final = {
-    rows: f"""
-        INSERT INTO sessions (
-            session, uid, origin_uid, seq, sum, status, parent, open_run, in_doubt, holder, due, head
-        )
-        SELECT * FROM (VALUES {",".join(["(?,?,?,?,?,?,?,?,?,?,?,?)"] * rows)}) WHERE column1 IS NOT NULL
-        ON CONFLICT (session) DO UPDATE
-        SET seq = excluded.seq, sum = excluded.sum, status = excluded.status, parent = excluded.parent,
-            open_run = excluded.open_run, in_doubt = excluded.in_doubt, holder = excluded.holder,
-            due = excluded.due, head = excluded.head
-    """
-    for rows in _CHUNKS
-}
-MOVE: Final = """
-    UPDATE sessions
-    SET seq = ?4, sum = ?5, status = ?6, parent = ?7, open_run = ?8, in_doubt = ?9, holder = ?10, due = ?11,
-        head = ?12
-    WHERE session = ?1
+
+def _feed(rows: int) -> str:
+    values = ",".join(["(?,?,?,?,?,?,?)"] * rows)
+    return f"INSERT INTO feed SELECT * FROM (VALUES {values}) WHERE column1 IS NOT NULL"
+
+
+FEEDS: Final = [(rows, _feed(rows)) for rows in _SIZES]
+"""Statements for so many lines, whoever's they are; what is missing to the next size is filled with NULLs.
+Lines are bound as the bytes they are: decoding them would only have SQLite encode them again."""
+
+NEW_SESSION: Final = """
+    INSERT INTO sessions (session, uid, origin_uid, seq, sum, status, in_doubt, head)
+    VALUES (?, ?, ?, 0, '', ?, 0, '')
 """
 POSTED_AT: Final = """
     UPDATE sessions

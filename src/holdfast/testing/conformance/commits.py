@@ -30,6 +30,7 @@ class CommitPromises(DriverCase):
         """How lines were grouped into commits does not show."""
         author = Author("a")
         author.begin(driver, *(say(f"{number}") for number in range(2000)))
+        author.commit(driver, *(say(f"{number}") for number in range(1500)))
         author.commit(driver, say("last"))
         assert read_all(driver, "a") == author.lines
 

@@ -1,0 +1,176 @@
+"""Appending to journals: in one statement where there is nothing but lines, else in a transaction."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from ...head import Head
+from ...ids import SessionId
+from ..driver import Append, ClaimChange, Claimed, Conflict, Done, OriginGone, Outcome, Pin
+from .connections import Connections
+from .due import stamp
+from .statements import FEED_ROWS_MAX, FEEDS, NEW_SESSION, POSTED_AT
+
+_encode = msgspec.json.Encoder().encode
+_COLUMNS: Final = 7
+_session_of = attrgetter("session")
+
+
+def commit(db: Connections, batch: Sequence[Append], *, wait: bool) -> Sequence[Outcome]:
+    """What became of each item."""
+    if _is_plain(batch):
+        outcomes = db.write(_feed_all, batch, wait=wait, transaction=False)
+        if outcomes is not None:
+            return outcomes
+    return db.write(_commit_all, batch, wait=wait)
+
+
+def _is_plain(batch: Sequence[Append]) -> bool:
+    """Whether there is nothing but lines to append, to sessions that are there; as almost always."""
+    rows = 0
+    for item in batch:
+        if item.after is None or item.keyframe is not None or item.claims or "inbox.taken" in item.kinds:
+            return False
+        rows += len(item.lines)
+    return rows <= FEED_ROWS_MAX
+
+
+def _feed_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome] | None:
+    """Append everything in one statement, which is a transaction of its own. If one of the journals has moved
+    on, nothing was written: None.
+
+    apsw gives up the interpreter lock for every statement; where an event loop is busy, that takes its time.
+    """
+    # As they stand in the indices: neighbours then change the same page, one after the other.
+    values = [value for item in sorted(batch, key=_session_of) for value in _rows(item)]
+    try:
+        _feed(db, values)
+    except apsw.ConstraintError:
+        return None
+    if len(batch) == 1:
+        tip = find_tip(db, batch[0].session)
+        return [Done(tip[1] if tip else 0)]  # Somebody may have deleted it since.
+    posted = _list_posted(db, [item.session for item in batch])
+    return [Done(posted.get(item.session, 0)) for item in batch]
+
+
+def _feed(db: apsw.Connection, values: list[Any]) -> None:
+    size = bisect_left(FEEDS, (len(values) // _COLUMNS,))
+    rows, statement = FEEDS[size]
+    db.execute(statement, values + [None] * (rows * _COLUMNS - len(values)))
+
+
+def _rows(item: Append) -> list[Any]:
+    """Rows of the feed: the lines, the last with the head."""
+    session, seq = item.session, item.first_seq
+    values: list[Any] = []
+    for kind, line in zip(item.kinds, item.lines, strict=True):
+        values += (session, seq, kind, line, None, None, None)
+        seq += 1
+    values[-3:] = _head(item.after, item.head)
+    return values
+
+
+def _head(after: str | None, head: Head) -> tuple[str, str | None, str]:
+    return after or "", None if head.due is None else stamp(head.due), _encode(head).decode()
+
+
+def move(db: apsw.Connection, after: str, head: Head) -> None:
+    """Write a head to which no line belongs."""
+    _feed(db, [head.session, head.seq, None, None, *_head(after, head)])
+
+
+def _list_posted(db: apsw.Connection, sessions: Sequence[SessionId]) -> dict[str, int]:
+    """The newest inbox number of each session that ever had one, in one row."""
+    query = """
+        SELECT json_group_object(session, posted) FROM sessions
+        WHERE session IN (SELECT value FROM json_each(?)) AND posted > 0
+    """
+    posted: dict[str, int] = json.loads(str(db.execute(query, (_encode(sessions).decode(),)).get))
+    return posted
+
+
+def _commit_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome]:
+    return [_commit_one(db, item) for item in batch]
+
+
+def _commit_one(db: apsw.Connection, item: Append) -> Outcome:
+    outcome = _decide(db, item, find_tip(db, item.session))
+    if isinstance(outcome, Done):
+        _write(db, item)
+    return outcome
+
+
+def find_tip(db: apsw.Connection, session: SessionId) -> tuple[str, int] | None:
+    """The last sum and the newest inbox number."""
+    found: tuple[str, int] | None = db.execute(
+        "SELECT sum, posted FROM sessions WHERE session = ?", (session,)
+    ).get
+    return found
+
+
+def _decide(db: apsw.Connection, item: Append, tip: tuple[str, int] | None) -> Outcome:
+    sum, posted = tip or (None, 0)
+    if sum != item.after:
+        return Conflict(sum)
+    refused = find_refused(db, item.claims)
+    if refused is not None:
+        return refused
+    if item.pin is not None and not _has(db, item.pin):
+        return OriginGone()
+    # Now, and not with the rest: another item of the batch may want the same claim.
+    for change in item.claims:
+        change_claim(db, change)
+    return Done(posted)
+
+
+def _has(db: apsw.Connection, pin: Pin) -> bool:
+    query = "SELECT 1 FROM sessions WHERE session = ? AND uid = ?"
+    return db.execute(query, (pin.origin, pin.uid)).get is not None
+
+
+def _write(db: apsw.Connection, item: Append) -> None:
+    if item.after is None:
+        made = (item.session, item.head.uid, item.pin.uid if item.pin else None, item.head.status)
+        db.execute(NEW_SESSION, made)
+    if item.pin is not None:
+        db.execute("INSERT INTO pins VALUES (?, ?, ?)", (item.pin.uid, item.head.uid, item.pin.seq))
+    values = _rows(item)
+    for start in range(0, len(values), FEED_ROWS_MAX * _COLUMNS):
+        _feed(db, values[start : start + FEED_ROWS_MAX * _COLUMNS])
+    _write_extras(db, item)
+
+
+def _write_extras(db: apsw.Connection, item: Append) -> None:
+    if item.keyframe is not None:
+        db.execute("INSERT OR REPLACE INTO keyframes VALUES (?, ?)", (item.session, item.keyframe.decode()))
+    if item.head.taken and "inbox.taken" in item.kinds:
+        db.execute("DELETE FROM inbox WHERE session = ? AND number <= ?", (item.session, item.head.taken))
+        db.execute(POSTED_AT, (item.session,))
+
+
+def find_claim(db: apsw.Connection, key: str) -> str | None:
+    found: str | None = db.execute("SELECT record FROM claims WHERE key = ?", (key,)).get
+    return found
+
+
+def find_refused(db: apsw.Connection, changes: Iterable[ClaimChange]) -> Claimed | None:
+    for change in changes:
+        record = find_claim(db, change.key)
+        if record != change.expect:
+            return Claimed(change.key, record)
+    return None
+
+
+def change_claim(db: apsw.Connection, change: ClaimChange) -> None:
+    if change.record is None:
+        db.execute("DELETE FROM claims WHERE key = ?", (change.key,))
+    else:
+        db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", (change.key, change.record))
