@@ -73,7 +73,7 @@ _decoders: dict[str, Callable[[bytes | Raw], Body]] = {
 
 
 def _to_base64(data: bytes) -> bytes:
-    return b2a_base64(data, newline=False).translate(_URLSAFE).rstrip(b"=")
+    return b2a_base64(data, newline=False).translate(_URLSAFE, b"=")
 
 
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
