@@ -24,6 +24,7 @@ from holdfast import (
     Usage,
 )
 from holdfast.entries import DelegateEnded, DelegateStarted
+from holdfast.limits import CRASHES_MAX
 from holdfast.store.memory import MemoryDriver
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 from tests.tools.stage import die
@@ -170,9 +171,16 @@ async def test_a_delegate_that_was_cancelled_is_taken_up_again(world: World) -> 
     assert len(model.prompts) == 3
 
 
-def mortal(script: Any, tools: Sequence[Any] = (), deep: bool = False) -> Agent[Any, Any]:
+def mortal(
+    script: Any,
+    tools: Sequence[Any] = (),
+    deep: bool = False,
+    *,
+    max_crashes: int = CRASHES_MAX,
+    **options: Any,
+) -> Agent[Any, Any]:
     """An agent whose delegate may take the process with it; what it says is "Done." and what it was told."""
-    helper = make(script, name="helper", tools=tools)
+    helper = make(script, name="helper", tools=tools, **options)
     if deep:
         helper = make([call("helper", task="Go"), "It did."], name="boss", tools=[helper.as_tool()])
 
@@ -183,7 +191,7 @@ def mortal(script: Any, tools: Sequence[Any] = (), deep: bool = False) -> Agent[
             return f"Done: {told.content}"
         return call(helper.name or "", task="Go")
 
-    return make(answer, tools=[helper.as_tool()])
+    return make(answer, tools=[helper.as_tool()], max_crashes=max_crashes)
 
 
 async def survive(agent: Agent[Any, Any], stores: list[holdfast.Store]) -> str:
@@ -230,6 +238,39 @@ async def test_a_delegate_that_gets_nowhere_is_given_up_after_three_crashes() ->
     said = await survive(mortal(script), stores)
     assert "was running each of the 3 times the process died" in said
     assert len(stores) == 5, "the first one got on"
+
+
+async def cut_off(times: int, **options: Any) -> tuple[list[bool], str]:
+    """A delegate whose process dies that often while its second reply is under way: whether each request said
+    that the reply is the last one, and what the parent has to say in the end."""
+    stores: list[holdfast.Store] = []
+    told: list[bool] = []
+
+    def script(prompt: Prompt) -> Any:
+        told.append("last reply" in prompt.instructions)
+        if len(prompt.messages) == 1:
+            return call("look", what="x")
+        if len(stores) <= times:
+            die(stores[-1])
+        return "All."
+
+    said = await survive(mortal(script, max_crashes=100, **options), stores)
+    return told, said
+
+
+async def test_requests_that_were_cut_off_are_no_steps_however_many_they_are() -> None:
+    """The limit is on replies, so the model has as many of them as if nobody had died."""
+    told, said = await cut_off(12, max_steps=3, budget=Budget(tokens=10**9))
+    assert (len(told), any(told), said) == (14, False, "Done: All.")
+
+
+@pytest.mark.parametrize("times", [4, 5])
+async def test_requests_that_were_cut_off_use_up_a_budget(times: int) -> None:
+    """Nobody knows what they cost. The model is told when the next reply is the last that can be paid for,
+    and there is none after that one."""
+    told, said = await cut_off(times, budget=Budget(tokens=40_000), max_tokens=8_000)
+    assert told == [*[False] * 5, True]
+    assert said == "Done: All." if times == 4 else "budget_spent" in said
 
 
 def costly(text: str) -> Reply:
