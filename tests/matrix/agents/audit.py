@@ -91,7 +91,8 @@ def find_needless_requests(books: Books, log: Log) -> Iterator[str]:
 
 
 def find_miscounted_steps(books: Books, log: Log) -> Iterator[str]:
-    """The model is told when a reply is the last one, and only then. After a pause the steps count anew."""
+    """The model is told when a reply is the last one, and only then; no budget here is ever short. After a
+    pause the steps count anew."""
     told = {(one.task, one.place) for one in log.read() if one.last}
     paused = any(run.status == "paused" for run in books.root.facts.runs.values())
     expected = set() if paused or TASK not in books.states else {(TASK, len(SCRIPT[TASK]) - 1)}

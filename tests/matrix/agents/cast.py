@@ -157,7 +157,7 @@ def _decide(prompt: Prompt) -> Reply:
     task, place = place_in(prompt)
     at("model: before it is asked")
     _logs[0].add(Asked(task, place, LAST_CALL in prompt.instructions))
-    at("model: asked")
+    at(f"model: asked to {task}")
     # Fixed, so that ids of other lengths cost the same.
     usage = Usage(input_tokens=100 * len(prompt.messages), output_tokens=10 + place)
     return Reply(message=message_of(SCRIPT[task][place], NAMES), usage=usage)
@@ -194,7 +194,9 @@ def make_root(max_crashes: int) -> Agent[Any, Everything]:
     price = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)
     shared: dict[str, Any] = {"price": price, "max_crashes": max_crashes}
     clerk = Agent(model, name="clerk", tools=OWN, output_type=int, **shared)
-    scribe = Agent(model, name="scribe", tools=OWN, budget=Budget(usd=1, tokens=100_000), **shared)
+    # Enough for a hundred requests in flight at kills, which count as spent: were it short, the model would
+    # be told that a reply is the last one.
+    scribe = Agent(model, name="scribe", tools=OWN, budget=Budget(usd=20, tokens=2_000_000), **shared)
     # Wants more than there is, so while it works nothing is left for anybody else.
     greed = Budget(usd=1000, tokens=10**9)
     boss = Agent(model, name="boss", tools=[*OWN, clerk.as_tool()], budget=greed, **shared)

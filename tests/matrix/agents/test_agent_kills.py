@@ -66,8 +66,7 @@ def test_a_delegate_that_dies_too_often_is_given_up_and_holds_nothing(
     warm: Warm, scheme: str, quick_path: Path
 ) -> None:
     """Its parent is told, and goes on; what it spent is settled, and its run has an end."""
-    deaths = [Point("model: asked", 2), Point("model: asked", 1), Point("model: asked", 1)]
-    for target in (*deaths, None):
+    for target in (*[Point("model: asked to look out", 1)] * 3, None):
         with warm.child(live, str(quick_path), scheme, DEADLY_DELEGATE, target) as child:
             report = child.outcome()
     assert isinstance(report, dict), report

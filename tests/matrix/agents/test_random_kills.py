@@ -10,6 +10,7 @@ import pytest
 from ...crash.warm import Warm
 from ..boundaries import ANY, Point
 from ..campaign import Campaign
+from .cast import TASK
 from .plays import NO_LIMIT, live
 
 
@@ -25,6 +26,16 @@ def _wear_out(campaign: Campaign, seed: int, *, kills: int, reach: int) -> None:
 def test_an_agent_survives_kills_in_a_row(warm: Warm, quick_path: Path, seed: int) -> None:
     """With no limit on crashes, it ends as if nothing had happened."""
     _wear_out(Campaign(warm, "sqlite", quick_path, live), seed, kills=8, reach=120)
+
+
+@pytest.mark.parametrize("task", ["write 1", "buy 6", TASK])
+def test_an_agent_survives_any_number_of_kills_in_one_request(
+    warm: Warm, quick_path: Path, task: str
+) -> None:
+    """Each counts as spent, and none as a step: nobody is told too early that a reply is the last one."""
+    campaign = Campaign(warm, "sqlite", quick_path, live)
+    campaign.wear_out(NO_LIMIT, 12, lambda: Point(f"model: asked to {task}", 1))
+    campaign.expect_none()
 
 
 @pytest.mark.long
