@@ -13,7 +13,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, cast
@@ -265,7 +265,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _wait_for_the_end(self) -> None:
         wire = cast(_Server, self.server).wire
         wire.stalling.set()
-        self.rfile.read(1)
+        with suppress(ConnectionResetError):  # Who leaves with something unread ends the connection so.
+            self.rfile.read(1)
         wire.hung_up.set()
         self.close_connection = True
 
