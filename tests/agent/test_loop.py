@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
 
 import holdfast
-from holdfast import Agent, BadId, BadInput, LeaseHeld, Message, ModelError, NotFound, ScriptedModel
+from holdfast import Agent, BadId, BadInput, Closed, LeaseHeld, Message, ModelError, NotFound, ScriptedModel
 from holdfast.entries import ModelFailed, RunStarted
+from holdfast.store.memory import MemoryDriver
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
+from tests.tools.stage import die
 
 REFUND = ["I will look.", call("look", what="order 42")]
 
@@ -215,6 +219,46 @@ async def test_a_step_that_a_crash_cut_in_two_counts_once(world: World, after: s
         assert (await agent.resume("s", store=store)).output == "Done."
         assert "last reply" in model.prompts[-1].instructions
         assert (await store.load("s")).budget.steps == 2
+
+
+@pytest.mark.parametrize("died", [(), ("request",), ("step", "request")], ids=str)
+async def test_a_crash_after_a_pause_takes_no_step_from_the_limit(died: Sequence[str]) -> None:
+    """The steps count anew, and the one that waited is of those before: it was asked for then."""
+    driver, dying = MemoryDriver(), list(died)
+    stores: list[holdfast.Store] = []
+
+    def die_in(place: str) -> None:
+        if dying[:1] == [place]:
+            dying.pop(0)
+            die(stores[-1])
+
+    @holdfast.tool(side_effects={"read"}, needs_approval=True)
+    async def enter(what: str) -> str:
+        """Look behind a closed door."""
+        die_in("step")
+        return what
+
+    def script(prompt: holdfast.Prompt) -> Any:
+        if len(prompt.messages) == 1:
+            return call("enter", what="the vault")
+        die_in("request")
+        return call("look", what="x") if len(prompt.messages) == 3 else "Done."
+
+    model = Counting(script)
+    agent = make(model, tools=[enter], max_steps=2)
+    while len(stores) < 6:
+        async with holdfast.open_store(driver) as store:
+            stores.append(store)
+            if len(stores) == 1:
+                assert (await agent.run("Go", session="s", store=store)).status == "waiting"
+                await store.approve("s", "c-enter", by="ann")
+                continue
+            with suppress(Closed):
+                outcome = await agent.resume("s", store=store)
+                break
+    assert (outcome.output, dying) == ("Done.", [])
+    told = ["last reply" in prompt.instructions for prompt in model.prompts]
+    assert told == [False] * (len(told) - 1) + [True]
 
 
 def _empty() -> holdfast.Prompt:

@@ -9,6 +9,7 @@ import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import Any, Final, Generic, TypeAlias
 
 import msgspec
@@ -322,9 +323,16 @@ def find_missing(state: SessionState) -> list[tuple[CallRef, ToolCall]]:
 def _count_steps(session: Session, run: RunId) -> int:
     """Steps of this drive of the loop, those of the runs that a crash cut off and this one continues, too."""
     facts = session.state.facts
-    drive: set[str] = set()
+    drive: list[str] = []
     before: str | None = run
     while before is not None and before in facts.runs and before not in drive:
-        drive.add(before)
+        drive.append(before)
         before = facts.runs[before].continues
-    return sum(one.run in drive for one in facts.checkpoints.values()) if len(drive) > 1 else 0
+    if len(drive) == 1:
+        return 0
+    ended = sum(one.run in drive for one in facts.checkpoints.values())
+    # A step that waited for a person was finished here, but is one of those before the pause.
+    earlier = takewhile(lambda one: one.run != drive[-1], facts.runs.values())
+    outer = [one for one in earlier if one.parent is None or one.parent.run not in facts.runs]
+    waited = bool(outer) and outer[-1].status == "paused"
+    return max(ended - waited, 0)
