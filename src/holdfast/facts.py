@@ -128,6 +128,8 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
 
     head: Head
     runs: dict[str, RunInfo] = {}
+    replies: dict[str, int] = {}
+    """How many replies each run has had."""
     requests: dict[int, Reservation] = {}
     """Requests without an outcome, by the `seq` of their line."""
     delegates: dict[str, Delegation] = {}
@@ -306,6 +308,8 @@ def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> N
     facts.head.usd += body.cost_usd
     if isinstance(body, ModelReplied):
         facts.head.failures = facts.backed_off = 0
+        if entry.run is not None:
+            facts.replies[entry.run] = facts.replies.get(entry.run, 0) + 1
 
 
 def _delegate_started(facts: Facts, entry: Entry, body: DelegateStarted) -> None:

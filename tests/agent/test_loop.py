@@ -261,6 +261,37 @@ async def test_a_crash_after_a_pause_takes_no_step_from_the_limit(died: Sequence
     assert told == [False] * (len(told) - 1) + [True]
 
 
+async def test_a_checkpoint_that_a_tool_takes_is_no_step_after_a_crash() -> None:
+    """The limit is on replies."""
+    driver, stores = MemoryDriver(), list[holdfast.Store]()
+
+    @holdfast.tool(side_effects={"read"})
+    async def save(ctx: holdfast.ToolContext[Any]) -> str:
+        """Take some checkpoints."""
+        for number in range(3):
+            await ctx.session.set("number", number)
+            await ctx.session.checkpoint()
+        return "saved"
+
+    def script(prompt: holdfast.Prompt) -> Any:
+        if len(prompt.messages) == 1:
+            return call("save")
+        if len(stores) == 1:
+            die(stores[0])
+        return "Done."
+
+    model = Counting(script)
+    agent = make(model, tools=[save], max_steps=3)
+    async with holdfast.open_store(driver) as store:
+        stores.append(store)
+        with suppress(Closed):
+            await agent.run("Go", session="s", store=store)
+    async with holdfast.open_store(driver) as store:
+        stores.append(store)
+        assert (await agent.resume("s", store=store)).output == "Done."
+    assert not any("last reply" in prompt.instructions for prompt in model.prompts)
+
+
 def _empty() -> holdfast.Prompt:
     return holdfast.Prompt(messages=[])
 

@@ -9,7 +9,6 @@ import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import takewhile
 from typing import Any, Final, Generic, TypeAlias
 
 import msgspec
@@ -135,7 +134,6 @@ class Drive(Generic[OutputT]):
         try:
             if not await self._catch_up(message):
                 return await self._pause()
-            # Only now: the step that was finished first is one of them.
             self._steps = _count_steps(self._session, self._run.id)
             return await self._go_on()
         except BudgetSpent as spent:
@@ -321,18 +319,14 @@ def find_missing(state: SessionState) -> list[tuple[CallRef, ToolCall]]:
 
 
 def _count_steps(session: Session, run: RunId) -> int:
-    """Steps of this drive of the loop, those of the runs that a crash cut off and this one continues, too."""
+    """Replies of this drive of the loop, those of the runs that a crash cut off and this one continues, too.
+
+    A step that waited for a person had its reply before the pause; a tool may take checkpoints of its own.
+    """
     facts = session.state.facts
-    drive: list[str] = []
+    drive: set[str] = set()
     before: str | None = run
     while before is not None and before in facts.runs and before not in drive:
-        drive.append(before)
+        drive.add(before)
         before = facts.runs[before].continues
-    if len(drive) == 1:
-        return 0
-    ended = sum(one.run in drive for one in facts.checkpoints.values())
-    # A step that waited for a person was finished here, but is one of those before the pause.
-    earlier = takewhile(lambda one: one.run != drive[-1], facts.runs.values())
-    outer = [one for one in earlier if one.parent is None or one.parent.run not in facts.runs]
-    waited = bool(outer) and outer[-1].status == "paused"
-    return max(ended - waited, 0)
+    return sum(facts.replies.get(one, 0) for one in drive) if len(drive) > 1 else 0
