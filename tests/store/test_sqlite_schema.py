@@ -8,6 +8,7 @@ import pytest
 import holdfast
 from holdfast.store.sqlite import SqliteDriver, connections
 from holdfast.store.sqlite.statements import RUNS
+from holdfast.testing.conformance.author import Author, at_second, say
 
 PAGE = {"at": "", "after": "", "seq": 0, "limit": 10}
 
@@ -57,12 +58,38 @@ def test_queries_use_the_indices_that_every_commit_pays_for(
     assert all(any(f"USING INDEX {index} " in f"{step} " for step in plan) for index in indices), plan
 
 
+def test_an_effect_in_a_run_writes_no_page_of_an_index_of_heads(tmp_path: Path) -> None:
+    """It is there as often as tools are called, and each page is some kilobytes to be synced."""
+    path = tmp_path / "agents.db"
+    driver, db = SqliteDriver(path), apsw.Connection(str(path))
+    author = Author("s")
+    author.begin(driver, open_run="r", due=at_second(1))
+
+    def log_pages() -> int:
+        db.execute("SELECT 1 FROM store")  # Who does not read does not look at the log.
+        return db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+
+    def count_pages(**head: object) -> int:
+        before = log_pages()
+        author.commit(driver, say("so"), **head)
+        return log_pages() - before
+
+    lines_alone = count_pages()
+    assert [count_pages(in_doubt=1), count_pages(in_doubt=0)] == [lines_alone] * 2
+    assert count_pages(open_run=None) > lines_alone
+    db.close()
+    driver.close()
+
+
 def _make_old(path: Path) -> None:
     """The file as the first schema had it."""
     db = apsw.Connection(str(path))
     db.execute("DROP VIEW feed")
     db.execute("DROP INDEX sessions_due")
+    db.execute("DROP INDEX sessions_unfinished")
+    db.execute("CREATE INDEX sessions_unfinished ON sessions (open_run, in_doubt)")
     for table, column in (
+        ("sessions", "unfinished"),
         ("sessions", "holder"),
         ("sessions", "due"),
         ("sessions", "posted_at"),

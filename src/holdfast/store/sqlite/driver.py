@@ -90,7 +90,7 @@ class SqliteDriver:
             where.append("parent = ?")
             bindings.append(wanted.parent)
         if wanted.open_run or wanted.in_doubt:
-            where.append("(open_run IS NOT NULL OR in_doubt > 0)")  # As its index has it.
+            where.append("unfinished")  # As its index has it.
         if wanted.open_run is not None:
             where.append("open_run IS NOT NULL" if wanted.open_run else "open_run IS NULL")
         if wanted.in_doubt is not None:
