@@ -2,7 +2,7 @@
 
     python bench/dispatch.py [--quick] [--rounds N] [--directory DIR] [--json FILE]
 
-Bodies that do nothing, on SQLite. Pure and read tools are measured against calling the function bare and
+Bodies that do nothing, in a run on SQLite. Pure and read tools are measured against calling the function bare and
 against pydantic's validation of the same arguments; a mutating tool against the two raw commits it needs; a
 sync body against one bare hop into a thread. Rounds are interleaved, so that noise hits all alike.
 `bench/README.md` says how to read the table.
@@ -109,7 +109,11 @@ async def bench(directory: Path, rounds: int, count: int) -> dict[str, list[Figu
     for tool in (pure, read, read_in_thread, mutate, mutate_in_thread):
         registry.add(tool)
     found: dict[str, list[Figures]] = {}
-    async with holdfast.open_store(directory / "agents.db") as store, store.session("bench") as session:
+    async with (
+        holdfast.open_store(directory / "agents.db") as store,
+        store.session("bench") as session,
+        session.run(agent="bench"),
+    ):
 
         async def call_bare(number: int) -> object:
             return await pure("order-42", number)

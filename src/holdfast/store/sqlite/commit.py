@@ -13,6 +13,7 @@ import msgspec
 
 from ...head import Head
 from ...ids import SessionId
+from ...limits import BATCH_BYTES_MAX
 from ..driver import Append, ClaimChange, Claimed, Conflict, Done, OriginGone, Outcome, Pin
 from .connections import Connections
 from .due import stamp
@@ -20,6 +21,7 @@ from .statements import FEED_ROWS_MAX, FEEDS, NEW_SESSION, POSTED_AT
 
 _encode = msgspec.json.Encoder().encode
 _COLUMNS: Final = 7
+_LINE: Final = 3
 _session_of = attrgetter("session")
 
 
@@ -34,12 +36,15 @@ def commit(db: Connections, batch: Sequence[Append], *, wait: bool) -> Sequence[
 
 def _is_plain(batch: Sequence[Append]) -> bool:
     """Whether there is nothing but lines to append, to sessions that are there; as almost always."""
-    rows = 0
+    rows = size = 0
     for item in batch:
-        if item.after is None or item.keyframe is not None or item.claims or "inbox.taken" in item.kinds:
+        if item.after is None or item.keyframe is not None or item.claims or item.pin is not None:
+            return False
+        if "inbox.taken" in item.kinds:
             return False
         rows += len(item.lines)
-    return rows <= FEED_ROWS_MAX
+        size += sum(map(len, item.lines))
+    return rows <= FEED_ROWS_MAX and size <= BATCH_BYTES_MAX
 
 
 def _feed_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome] | None:
@@ -54,17 +59,11 @@ def _feed_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome]
         _feed(db, values)
     except apsw.ConstraintError:
         return None
-    if len(batch) == 1:
-        tip = find_tip(db, batch[0].session)
-        return [Done(tip[1] if tip else 0)]  # Somebody may have deleted it since.
-    posted = _list_posted(db, [item.session for item in batch])
+    try:
+        posted = _list_posted(db, batch)
+    except apsw.Error:  # What was appended is there: that there is something in an inbox is told next time.
+        posted = {}
     return [Done(posted.get(item.session, 0)) for item in batch]
-
-
-def _feed(db: apsw.Connection, values: list[Any]) -> None:
-    size = bisect_left(FEEDS, (len(values) // _COLUMNS,))
-    rows, statement = FEEDS[size]
-    db.execute(statement, values + [None] * (rows * _COLUMNS - len(values)))
 
 
 def _rows(item: Append) -> list[Any]:
@@ -74,6 +73,7 @@ def _rows(item: Append) -> list[Any]:
     for kind, line in zip(item.kinds, item.lines, strict=True):
         values += (session, seq, kind, line, None, None, None)
         seq += 1
+    assert values, "a commit without lines"
     values[-3:] = _head(item.after, item.head)
     return values
 
@@ -87,25 +87,38 @@ def move(db: apsw.Connection, after: str, head: Head) -> None:
     _feed(db, [head.session, head.seq, None, None, *_head(after, head)])
 
 
-def _list_posted(db: apsw.Connection, sessions: Sequence[SessionId]) -> dict[str, int]:
+def _feed(db: apsw.Connection, values: list[Any], *, keep: bool = True) -> None:
+    """Insert rows. The statement is kept prepared, with its values, unless they are too large for that."""
+    rows, statement = FEEDS[bisect_left(FEEDS, (len(values) // _COLUMNS,))]
+    db.execute(statement, values + [None] * (rows * _COLUMNS - len(values)), can_cache=keep)
+
+
+def _feed_in_parts(db: apsw.Connection, values: list[Any]) -> None:
+    """The same, as many at a time as a statement takes. A large line is one by itself: SQLite copies several
+    rows, but not a single one, before it inserts them."""
+    start = size = 0
+    for place in range(0, len(values), _COLUMNS):
+        line = len(values[place + _LINE])
+        if size + line > BATCH_BYTES_MAX or place - start == FEED_ROWS_MAX * _COLUMNS:
+            if place > start:
+                _feed(db, values[start:place], keep=size <= BATCH_BYTES_MAX)
+            start, size = place, 0
+        size += line
+    _feed(db, values[start:], keep=size <= BATCH_BYTES_MAX)
+
+
+def _list_posted(db: apsw.Connection, batch: Sequence[Append]) -> dict[str, int]:
     """The newest inbox number of each session that ever had one, in one row."""
+    if len(batch) == 1:
+        tip = find_tip(db, batch[0].session)
+        return {} if tip is None else {batch[0].session: tip[1]}
     query = """
         SELECT json_group_object(session, posted) FROM sessions
         WHERE session IN (SELECT value FROM json_each(?)) AND posted > 0
     """
-    posted: dict[str, int] = json.loads(str(db.execute(query, (_encode(sessions).decode(),)).get))
+    sessions = _encode([item.session for item in batch]).decode()
+    posted: dict[str, int] = json.loads(str(db.execute(query, (sessions,)).get))
     return posted
-
-
-def _commit_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome]:
-    return [_commit_one(db, item) for item in batch]
-
-
-def _commit_one(db: apsw.Connection, item: Append) -> Outcome:
-    outcome = _decide(db, item, find_tip(db, item.session))
-    if isinstance(outcome, Done):
-        _write(db, item)
-    return outcome
 
 
 def find_tip(db: apsw.Connection, session: SessionId) -> tuple[str, int] | None:
@@ -114,6 +127,34 @@ def find_tip(db: apsw.Connection, session: SessionId) -> tuple[str, int] | None:
         "SELECT sum, posted FROM sessions WHERE session = ?", (session,)
     ).get
     return found
+
+
+# -- in a transaction -----------------------------------------------------------------------------------
+
+
+def _commit_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome]:
+    tips = _list_tips(db, batch)
+    outcomes = [_decide(db, item, tips.get(item.session)) for item in batch]
+    landed = [item for item, outcome in zip(batch, outcomes, strict=True) if isinstance(outcome, Done)]
+    landed.sort(key=_session_of)
+    for item in landed:
+        _make(db, item)
+    if landed:
+        _feed_in_parts(db, [value for item in landed for value in _rows(item)])
+    for item in landed:
+        _write_extras(db, item)
+    return outcomes
+
+
+def _list_tips(db: apsw.Connection, batch: Sequence[Append]) -> dict[str, tuple[str, int]]:
+    """As `find_tip`, of each session that is there, in one row."""
+    query = """
+        SELECT json_group_array(json_array(session, sum, posted)) FROM sessions
+        WHERE session IN (SELECT value FROM json_each(?))
+    """
+    sessions = _encode([item.session for item in batch]).decode()
+    rows = json.loads(str(db.execute(query, (sessions,)).get))
+    return {session: (sum, posted) for session, sum, posted in rows}
 
 
 def _decide(db: apsw.Connection, item: Append, tip: tuple[str, int] | None) -> Outcome:
@@ -136,16 +177,13 @@ def _has(db: apsw.Connection, pin: Pin) -> bool:
     return db.execute(query, (pin.origin, pin.uid)).get is not None
 
 
-def _write(db: apsw.Connection, item: Append) -> None:
+def _make(db: apsw.Connection, item: Append) -> None:
+    """What must be there before the lines: the session, and what keeps those that it inherits."""
     if item.after is None:
         made = (item.session, item.head.uid, item.pin.uid if item.pin else None, item.head.status)
         db.execute(NEW_SESSION, made)
     if item.pin is not None:
         db.execute("INSERT INTO pins VALUES (?, ?, ?)", (item.pin.uid, item.head.uid, item.pin.seq))
-    values = _rows(item)
-    for start in range(0, len(values), FEED_ROWS_MAX * _COLUMNS):
-        _feed(db, values[start : start + FEED_ROWS_MAX * _COLUMNS])
-    _write_extras(db, item)
 
 
 def _write_extras(db: apsw.Connection, item: Append) -> None:

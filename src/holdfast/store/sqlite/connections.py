@@ -118,15 +118,18 @@ class Connections:
             return
         if owner != APPLICATION_ID and not is_empty:
             raise BadUrl(f"{self.path} is a SQLite database, but not one of holdfast's")
+        self._refuse_newer(version, len(scripts))
+        if self._frozen and not is_empty:
+            raise StoreFailed(
+                f"{self.path} has schema {version}, this holdfast {len(scripts)}. It cannot be brought up to "
+                "date where nothing can be written: copy it to where it can"
+            )
         db.pragma("page_size", _PAGE_BYTES)  # Has an effect only while the file is empty.
         self._switch_to_wal(db)
         db.execute("BEGIN IMMEDIATE")
         try:
             version = db.pragma("user_version")
-            if version > len(scripts):
-                raise NewerFormat(
-                    f"{self.path} has schema {version}; this holdfast knows {len(scripts)}. Upgrade holdfast."
-                )
+            self._refuse_newer(version, len(scripts))
             for script in scripts[version:]:
                 db.execute(script)
             if version == 0:
@@ -137,6 +140,12 @@ class Connections:
         except BaseException:
             _roll_back(db)
             raise
+
+    def _refuse_newer(self, version: int, known: int) -> None:
+        if version > known:
+            raise NewerFormat(
+                f"{self.path} has schema {version}; this holdfast knows {known}. Upgrade holdfast."
+            )
 
     def _switch_to_wal(self, db: apsw.Connection) -> None:
         deadline_s = time.monotonic() + BUSY_S
@@ -223,6 +232,10 @@ class Connections:
                 f"{self.path} cannot be written: the file or its directory is read-only. It can be "
                 "looked at; to go on, copy it to where it can be written"
             )
+        if self._writer.in_transaction:
+            # Left by somebody whom a second signal met while the first one's work was rolled back. What is
+            # written now would join it, and be rolled back with it some day.
+            self._writer.execute("ROLLBACK")
         if wait != self._wait:
             self._set_wait(wait)
         if not wait:

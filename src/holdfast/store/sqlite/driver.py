@@ -127,9 +127,9 @@ class SqliteDriver:
             sum, posted = find_tip(db, session) or (None, 0)
             if sum != after:
                 return Conflict(sum)
-            move(db, after, head)
             # Erased means erased: not left to be read in unused parts of a page.
             db.pragma("secure_delete", True)
+            move(db, after, head)
             pinned = _last_pinned(db, head.uid) or 0
             db.executemany(
                 "UPDATE entries SET line = ? WHERE session = ? AND seq = ?",

@@ -11,6 +11,8 @@ _SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 38
 
 
 def _feed(rows: int) -> str:
+    if rows == 1:
+        return "INSERT INTO feed VALUES (?,?,?,?,?,?,?)"
     values = ",".join(["(?,?,?,?,?,?,?)"] * rows)
     return f"INSERT INTO feed SELECT * FROM (VALUES {values}) WHERE column1 IS NOT NULL"
 

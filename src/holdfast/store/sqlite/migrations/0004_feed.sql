@@ -9,7 +9,7 @@ CREATE INDEX sessions_unfinished ON sessions (session) WHERE unfinished;
 -- sum that it follows. One statement is a whole commit: a process with other things to do need not be asked
 -- between its parts.
 CREATE VIEW feed (session, seq, kind, line, after, due, head) AS
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL;
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE FALSE;
 
 CREATE TRIGGER feed_line INSTEAD OF INSERT ON feed WHEN new.line IS NOT NULL
 BEGIN
