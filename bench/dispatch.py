@@ -2,9 +2,9 @@
 
     python bench/dispatch.py [--quick] [--rounds N] [--directory DIR] [--json FILE]
 
-Bodies that do nothing, in a run on SQLite. Pure and read tools are measured against calling the function bare and
-against pydantic's validation of the same arguments; a mutating tool against the two raw commits it needs; a
-sync body against one bare hop into a thread. Rounds are interleaved, so that noise hits all alike.
+Bodies that do nothing, in a run on SQLite. Pure and read tools are measured against calling the function bare
+and against pydantic's validation of the same arguments; a mutating tool against the two raw commits it needs;
+a sync body against one bare hop into a thread. Rounds are interleaved, so that noise hits all alike.
 `bench/README.md` says how to read the table.
 """
 

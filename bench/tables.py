@@ -171,7 +171,7 @@ def dispatch_table(view: View) -> Iterator[str]:
         beyond = found.median - base.median if base and name.startswith(("pure", "read")) else None
         share = found.median / commits.median if commits and name.startswith(("mutate", "two")) else None
         rows.append([name, shown(found), "–" if beyond is None else spoken(beyond), times(share)])
-    yield "Bodies that do nothing, in a session on SQLite; microseconds a call:"
+    yield "Bodies that do nothing, in a run on SQLite; microseconds a call:"
     yield ""
     yield from (*markdown(["call", "µs", "beyond pydantic", "of the raw commits"], rows), "")
 
