@@ -43,7 +43,6 @@ LAYER_OF_PACKAGE = len(LAYERS) - 1
 # `store/sqlite.py`, `store/sqlite_schema.py` and everything in `store/sqlite/` belong to one driver.
 DRIVERS = ("memory", "directory", "sqlite", "postgres")
 
-LINES_MAX = 450
 NAMELESS = {"utils", "helpers", "common", "manager", "misc"}
 NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__", ".hypothesis"}
 
@@ -231,12 +230,6 @@ def test_types_are_inspected_at_import() -> None:
         for node in ast.walk(function)
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".Decoder")
     )
-
-
-def test_no_source_file_is_too_long() -> None:
-    """A file beyond the limit hides a second concept."""
-    lengths = {shown(path): len(path.read_text().splitlines()) for path in source_files()}
-    expect_none(f"{name}: {length} lines" for name, length in lengths.items() if length > LINES_MAX)
 
 
 def test_no_file_or_folder_is_named_for_nothing() -> None:
