@@ -33,7 +33,7 @@ LAYERS = (
     ("worker",),
     ("public",),
     ("adapters", "blocking", "testing"),
-    ("cli", "viewer", "demo", "__main__"),
+    ("cli", "demo", "__main__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
 
@@ -173,6 +173,19 @@ def test_no_file_names_a_path_of_some_machine() -> None:
 def test_every_module_has_a_layer() -> None:
     """A module that is not in the table has not been thought about; put it into its line."""
     expect_none(name for name in modules() if name != "holdfast" and name.split(".")[1] not in LAYER_OF)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_the_layers_on_a_page_are_those_of_the_code(page: str) -> None:
+    """Each page that draws the layers names every module, and the folders as folders, in their lines."""
+    (drawn,) = re.findall(
+        r"^```text\n(errors  ids.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
+    )
+    expected = [
+        [name + "/" * (PACKAGE / name).is_dir() for name in names if name != "__main__"] for names in LAYERS
+    ]
+    # What a line says about its modules stands apart from them, behind at least three spaces.
+    assert [re.split(r" {3,}", line)[0].split() for line in drawn.splitlines()] == expected
 
 
 def test_a_module_imports_only_from_its_own_layer_and_the_layers_above() -> None:
