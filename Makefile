@@ -38,6 +38,7 @@ check: $(DEV) ## format, lint, types and tidiness
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/pytest tests/tidy -q
+	@$(VENV)/bin/python tools/call_paths.py
 
 bench: $(PEERS)/.made ## measure holdfast, its peers and the raw floor side by side: bench/results.md (QUICK=1: five minutes)
 	@$(PEERS)/bin/python -m bench $(if $(QUICK),--quick)
