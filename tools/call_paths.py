@@ -2,10 +2,10 @@
 
     .venv/bin/python tools/call_paths.py [--list]
 
-The first way begins when `Agent.run` is called and ends when the commit with the user's message is durable. The
-second begins when a mutating call is dispatched and ends when its result is handed back. A file switch is a call
-into another file than the call before it. `--list` prints each call in order. A person who wants to understand the
-way has to walk it: shorter is better.
+The first way begins when `Agent.run` is called and ends when the commit with the user's message is durable.
+The second begins when a mutating call is dispatched and ends when its result is handed back. A file switch is
+a call into another file than the call before it. `--list` prints each call in order. A person who wants to
+understand the code has to walk these ways: shorter is better.
 """
 
 from __future__ import annotations
