@@ -365,8 +365,7 @@ class Connections:
             for number in set(_find_open(identity)) - _inherited:
                 with suppress(OSError):  # Not on every file system; and looking at the files is enough.
                     _set_lock(number, fcntl.F_RDLCK, where)
-                    if where is _IN_USE:
-                        self._guarded.add(number)
+                    self._guarded.add(number)
 
     def _unguard(self) -> None:
         """Without it, SQLite can find that it is the last user."""
@@ -374,10 +373,12 @@ class Connections:
         for other in list(_all_connections):
             if other is not self:
                 theirs |= other._guarded
+        guards = {self._files.db: _IN_USE, self._files.shared: _INDEX_IN_USE}
         for number in self._guarded - theirs:
             with suppress(OSError):
-                if _identity(_find_file(number)) == self._files.db:
-                    _set_lock(number, fcntl.F_UNLCK, _IN_USE)
+                where = guards.get(_identity(_find_file(number)))
+                if where is not None:
+                    _set_lock(number, fcntl.F_UNLCK, where)
         self._guarded = set()
 
     # -- reading ------------------------------------------------------------------------------------
