@@ -587,14 +587,13 @@ class Connections:
 
     def _end_in_child(self, *, idle: bool) -> None:
         self._closed, self._lock, self._writer_lock = True, threading.Lock(), threading.Lock()
-        if not idle:
+        inherited = [*self._idle, *([self._writer] if self._writer is not None else [])]
+        self._idle, self._writer, self._lent, self._lent_before, self._guarded = [], None, 0, 0, set()
+        if idle:
+            for db in inherited:
+                db.close()
+        else:
             _inherited.update(_find_open(self._files.db))
-            return
-        for db in self._idle:
-            db.close()
-        if self._writer is not None:
-            self._writer.close()
-        self._idle, self._writer, self._guarded = [], None, set()
 
 
 class _Patience:
@@ -684,17 +683,17 @@ def _end_in_child() -> None:
     """A forked child has no locks. SQLite must forget what it inherited, or a store that is opened here would
     be without them: it counts the locks of a process in memory.
 
-    If another thread was using a connection at the fork, that may hold something for ever, so all stay open;
-    and none may be closed later, by whatever.
+    If another thread was using a connection at the fork, it may hold a mutex for ever: then all stay open, and
+    are never closed.
     """
     global _opening
     _opening = threading.Lock()
+    for db in list(_open_connections):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
     inherited = list(_all_connections)
     idle = all(not one._writer_lock.locked() and not one._lent and not one._lent_before for one in inherited)
     for connections in inherited:
         connections._end_in_child(idle=idle)
-    for db in list(_open_connections):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 
 
 os.register_at_fork(after_in_child=_end_in_child)
