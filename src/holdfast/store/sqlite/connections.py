@@ -683,8 +683,8 @@ def _end_in_child() -> None:
     """A forked child has no locks. SQLite must forget what it inherited, or a store that is opened here would
     be without them: it counts the locks of a process in memory.
 
-    If another thread was using a connection at the fork, it may hold a mutex for ever: then all stay open, and
-    are never closed.
+    If another thread was using a connection at the fork, a mutex may be held for ever: then all of them stay
+    open, and are never closed.
     """
     global _opening
     _opening = threading.Lock()
