@@ -26,6 +26,7 @@ def test_a_commit_does_not_join_a_transaction_that_was_left_open(driver: SqliteD
     """Who is interrupted twice may leave one; what was acknowledged after it would be rolled back with it."""
     author = Author("a")
     author.begin(driver)
+    assert driver._db._writer is not None
     driver._db._writer.execute("BEGIN IMMEDIATE")
     item = author.write(say("kept"))
     assert driver.commit([item], wait=wait) == [Done(0)]

@@ -70,6 +70,7 @@ def test_a_line_that_is_too_large_by_itself_is_an_error(tmp_path: Path, narrow: 
     """Not an endless search."""
     driver = SqliteDriver(tmp_path / "agents.db")
     Author("a").begin(driver, say("x" * (narrow * 2 // 3)))
+    assert driver._db._writer is not None
     driver._db._writer.limit(apsw.SQLITE_LIMIT_LENGTH, narrow // 2)
     for db in driver._db._idle:
         db.limit(apsw.SQLITE_LIMIT_LENGTH, narrow // 2)

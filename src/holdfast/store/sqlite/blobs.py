@@ -9,7 +9,7 @@ from typing import Any, Final
 from ...clock import utc_now
 from ..blobs.uploads import UploadedBlobs
 from ..driver import BlobRow, FoundBlob, swept_away
-from .connections import Connections
+from .connections import Connections, repeated
 
 _REMOVED_AT_ONCE: Final = 16
 """Parts that one transaction removes: like those that bring them, it must be short."""
@@ -27,6 +27,7 @@ class Blobs(UploadedBlobs):
     def __init__(self, db: Connections) -> None:
         self._db = db
 
+    @repeated
     def _put_again(self, digest: str) -> bool:
         if self.find(digest) is None:
             return False
@@ -34,26 +35,32 @@ class Blobs(UploadedBlobs):
             query = "UPDATE blobs SET put_at = ? WHERE digest = ? RETURNING 1"
             return db.execute(query, (_text(utc_now()), digest)).get is not None
 
+    @repeated
     def _begin(self, upload: str) -> None:
         with self._db.writing() as db:
-            db.execute("INSERT INTO blob_uploads VALUES (?, ?)", (upload, _text(utc_now())))
+            db.execute("INSERT OR IGNORE INTO blob_uploads VALUES (?, ?)", (upload, _text(utc_now())))
 
+    @repeated
     def _add_part(self, upload: str, number: int, data: bytes) -> None:
         with self._db.writing() as db:
             db.execute(
-                "INSERT INTO blob_parts SELECT upload, ?, ? FROM blob_uploads WHERE upload = ?",
+                "INSERT OR IGNORE INTO blob_parts SELECT upload, ?, ? FROM blob_uploads WHERE upload = ?",
                 (number, data, upload),
             )
 
+    @repeated
     def _finish(self, digest: str, upload: str, size: int, info: bytes) -> str:
         with self._db.writing() as db:
             if db.execute("SELECT 1 FROM blob_uploads WHERE upload = ?", (upload,)).get is None:
+                if db.execute("SELECT upload FROM blobs WHERE digest = ?", (digest,)).get == upload:
+                    return upload  # Said again: it had landed.
                 raise swept_away(digest, str(self._db.path))
             first = str(db.execute(_FINISH, (digest, info.decode(), upload, size, _text(utc_now()))).get)
             if first == upload:
                 db.execute("DELETE FROM blob_uploads WHERE upload = ?", (upload,))
             return first
 
+    @repeated
     def find(self, digest: str) -> FoundBlob | None:
         """The blob; its parts are fetched one at a time."""
         with self._db.reading() as db:
@@ -61,12 +68,14 @@ class Blobs(UploadedBlobs):
             row: Any = db.execute(query, (digest,)).fetchone()
         return FoundBlob(row[0], self._parts(row[1]), row[2]) if row else None
 
+    @repeated
     def _find_part(self, upload: str, number: int) -> bytes | None:
         query = "SELECT data FROM blob_parts WHERE upload = ? AND part = ?"
         with self._db.reading() as db:
             row: Any = db.execute(query, (upload, number)).fetchone()
         return row[0] if row else None
 
+    @repeated
     def list_rows(self, after: str | None, limit: int) -> Sequence[BlobRow]:
         """In the order of their digests."""
         query = """
@@ -77,6 +86,7 @@ class Blobs(UploadedBlobs):
             rows: Any = db.execute(query, (after or "", limit)).fetchall()
         return [BlobRow(digest, size, datetime.fromisoformat(at), info) for digest, size, at, info in rows]
 
+    @repeated
     def _unmake(self, digest: str, put_before: datetime) -> str | None:
         with self._db.writing() as db:
             upload: Any = db.execute(
@@ -89,12 +99,14 @@ class Blobs(UploadedBlobs):
             db.execute("INSERT INTO blob_uploads VALUES (?, ?)", (upload, _text(long_ago)))
         return str(upload)
 
+    @repeated
     def _list_uploads(self, begun_before: datetime) -> Sequence[str]:
         with self._db.reading() as db:
             query = "SELECT upload FROM blob_uploads WHERE begun_at < ?"
             rows: Any = db.execute(query, (_text(begun_before),)).fetchall()
         return [upload for (upload,) in rows]
 
+    @repeated
     def _clear(self, upload: str) -> None:
         """A few at a time."""
         some = f"""

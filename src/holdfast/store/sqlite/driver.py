@@ -34,7 +34,7 @@ from ..driver import (
 )
 from .blobs import Blobs
 from .commit import change_claim, commit, find_claim, find_refused, find_tip, move
-from .connections import Connections
+from .connections import Connections, LogLost, repeated
 from .due import find_due, find_holders, stamp
 from .hints import Hints
 from .statements import RUNS
@@ -51,8 +51,12 @@ class SqliteDriver:
         self._db = Connections(path, create=create)
         self._blobs = Blobs(self._db)
         self._hints = Hints(self._db)
+        self._id = self._find_id()
+
+    @repeated
+    def _find_id(self) -> str:
         with self._db.reading() as db:
-            self._id = str(db.execute("SELECT id FROM store").get)
+            return str(db.execute("SELECT id FROM store").get)
 
     def store_id(self) -> str:
         return self._id
@@ -62,6 +66,7 @@ class SqliteDriver:
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         return commit(self._db, batch, wait=wait)
 
+    @repeated
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
         # One row with all lines: no line holds a newline.
         query = f"SELECT CAST(group_concat(line, char(10)) AS BLOB), count(*) FROM (SELECT line {_LINES})"
@@ -73,6 +78,7 @@ class SqliteDriver:
                 return [line for (line,) in rows]
         return Lines(joined, count) if count else []
 
+    @repeated
     def find_tip(self, session: SessionId) -> Tip | None:
         with self._db.reading() as db:
             row = db.execute(
@@ -80,6 +86,7 @@ class SqliteDriver:
             ).fetchone()
         return _tip(row) if row else None
 
+    @repeated
     def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
         where = ["session NOT LIKE '~%'", "session > ?"]
         bindings: list[Any] = [after or ""]
@@ -105,10 +112,12 @@ class SqliteDriver:
         with self._db.reading() as db:
             return [_tip(row) for row in db.execute(query, (*bindings, limit)).fetchall()]
 
+    @repeated
     def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
         with self._db.reading() as db:
             return [_tip(row) for row in find_due(db, wanted, limit)]
 
+    @repeated
     def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
         at, name, seq = after or ("", "", 0)
         bindings = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
@@ -117,11 +126,13 @@ class SqliteDriver:
             rows: list[Any] = db.execute(RUNS.format(session=chosen), bindings).fetchall()
         return [RunLines(RunCursor(row[0], SessionId(row[1]), row[2]), row[3], row[4]) for row in rows]
 
+    @repeated
     def find_keyframe(self, session: SessionId) -> bytes | None:
         with self._db.reading() as db:
             found = db.execute("SELECT CAST(body AS BLOB) FROM keyframes WHERE session = ?", (session,)).get
         return found or None
 
+    @repeated
     def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
         with self._db.writing() as db:
             sum, posted = find_tip(db, session) or (None, 0)
@@ -139,6 +150,13 @@ class SqliteDriver:
             return Done(posted)
 
     def delete(self, session: SessionId, after: str) -> Outcome:
+        try:
+            return self._delete(session, after)
+        except LogLost:
+            outcome = self._delete(session, after)
+            return Done(0) if outcome == Conflict(None) else outcome  # It had landed.
+
+    def _delete(self, session: SessionId, after: str) -> Outcome:
         with self._db.writing() as db:
             sum, posted = find_tip(db, session) or (None, 0)
             if sum != after:
@@ -176,6 +194,7 @@ class SqliteDriver:
             db.execute("UPDATE store SET posts = posts + 1")
             return int(number)
 
+    @repeated
     def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
         query = """
             SELECT number, CAST(item AS BLOB) FROM inbox
@@ -185,6 +204,7 @@ class SqliteDriver:
             rows: list[Any] = db.execute(query, (session, after, limit)).fetchall()
         return [InboxRow(*row) for row in rows]
 
+    @repeated
     def beat(
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
     ) -> Mapping[SessionId, int]:
@@ -194,11 +214,13 @@ class SqliteDriver:
             rows: list[Any] = db.execute(query, (_encode(list(sessions)).decode(),)).fetchall()
             return dict(rows)
 
+    @repeated
     def find_beat(self, holder: HolderId) -> Beat | None:
         with self._db.reading() as db:
             found = db.execute("SELECT CAST(record AS BLOB) FROM holders WHERE holder = ?", (holder,)).get
         return Beat(found, None) if found is not None else None
 
+    @repeated
     def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
         with self._db.reading() as db:
             rows = find_holders(db)
@@ -207,6 +229,7 @@ class SqliteDriver:
     def wait_for_work(self, timeout_s: float) -> None:
         self._hints.wait(timeout_s)
 
+    @repeated
     def retire(self, holder: HolderId) -> None:
         with self._db.writing() as db:
             db.execute("DELETE FROM holders WHERE holder = ?", (holder,))
@@ -218,6 +241,7 @@ class SqliteDriver:
                 change_claim(db, change)
             return refused or Done(0)
 
+    @repeated
     def find_claim(self, key: str) -> str | None:
         with self._db.reading() as db:
             return find_claim(db, key)

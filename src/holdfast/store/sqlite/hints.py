@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Final
 
-from .connections import Connections
+from .connections import Connections, repeated
 
 _LOOK_S: Final = 0.004
 """How often the counter of the database's changes is read, which takes microseconds."""
@@ -22,10 +22,14 @@ class Hints:
 
     def wait(self, timeout_s: float) -> None:
         """Return when something was posted since the last time, and after `timeout_s` in any case."""
-        deadline_s = time.monotonic() + timeout_s
+        with self._lock:
+            self._wait(time.monotonic() + timeout_s)
+
+    @repeated
+    def _wait(self, deadline_s: float) -> None:
         seen = -1
-        with self._lock, self._db.reading() as db:
-            while True:
+        with self._db.reading() as db:
+            while not self._db.is_lost():
                 version = int(db.pragma("data_version"))
                 if version != seen:
                     seen = version
