@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
+from .clock import Instant
 from .content.lazy import read_content
 from .entries import (
     ApprovalAsked,
@@ -58,6 +59,8 @@ class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     generation: int = 0
     attempt: int = 1
     timeout_s: float | None = None
+    clock: Instant | None = None
+    """When it was issued, by clocks that no person sets."""
     holder: str | None = None
     """Whose body it was."""
     status: EffectStatus = "running"
@@ -276,6 +279,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             generation=body.generation,
             attempt=body.attempt,
             timeout_s=body.timeout_s,
+            clock=body.clock,
             holder=holder,
             undoes=body.undoes,
         )

@@ -141,8 +141,20 @@ class Ledger:
         """Whether the service still remembers the key, and no body with it runs here."""
         if tool.idempotent_s is None or row.key in _under_way:
             return False
+        if math.isinf(tool.idempotent_s):
+            return True
+        # The service has seen the key with the first attempt. Without a clock in common, it may be long ago.
         first = self._session.state.facts.effects.attempts(row)[0]
-        return (self._session.engine.now() - first.at).total_seconds() < tool.idempotent_s
+        return max(self._list_ages_s(first), default=math.inf) < tool.idempotent_s
+
+    def find_age_s(self, row: Effect) -> float:
+        """How long ago the row was issued at least: by the clock that says least, and without a clock in
+        common since this process has the lease."""
+        ages_s = self._list_ages_s(row) or [boot_s() - self._session.taken_s]
+        return max(0.0, min(ages_s))
+
+    def _list_ages_s(self, row: Effect) -> list[float]:
+        return [] if row.clock is None else self._session.engine.instant().list_elapsed_s(row.clock)
 
     def _is_overwritten(self, row: Effect) -> bool:
         """Whether the same tool has set something since: doing the old again could undo the new."""
@@ -205,6 +217,7 @@ class Ledger:
                 attempt=how.attempt,
                 timeout_s=tool.timeout_s,
                 undoes=undoes,
+                clock=session.engine.instant() if tool.changes_the_world else None,
             )
         )
         row = facts.effects.rows[facts.head.seq]

@@ -184,8 +184,7 @@ class Runner:
 
     async def verify(self, tool: AnyTool, row: Effect, values: dict[str, Any]) -> Verification:
         """What the tool's verify hook says about the row."""
-        age_s = (self._session.engine.now() - row.at).total_seconds()
-        return await ask_verify(self.ledger, tool, row, values, self.deps, age_s)
+        return await ask_verify(self.ledger, tool, row, values, self.deps)
 
     async def record_landed(self, row: Effect, answer: Landed) -> Given:
         """It happened: what the model is shown, and the same as data."""

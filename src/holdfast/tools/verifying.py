@@ -19,7 +19,7 @@ log = logging.getLogger("holdfast")
 
 
 async def ask_verify(
-    ledger: Ledger, tool: AnyTool, row: Effect, values: dict[str, Any], deps: Any, age_s: float
+    ledger: Ledger, tool: AnyTool, row: Effect, values: dict[str, Any], deps: Any
 ) -> Verification:
     """What the tool's verify hook says. One that raises or hangs is unsure, never "not landed".
 
@@ -28,7 +28,7 @@ async def ask_verify(
     """
     if tool.verify is None:
         return Unsure(f"{tool.name} has no verify hook")
-    await anyio.sleep(max(0.0, tool.verify_after_s - age_s))
+    await anyio.sleep(max(0.0, tool.verify_after_s - ledger.find_age_s(row)))
     while True:
         # Taken before asking: what holds now still holds for the answer.
         over_in_s = await ledger.body_is_over(row)
