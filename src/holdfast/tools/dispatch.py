@@ -19,8 +19,8 @@ from ..messages import Json
 from ..session.session import Session
 from ..telemetry import active, note_refusal
 from .body import Ran, begin
-from .claims import Busy, Theirs
-from .decision import Blocked, Issue, Join, Replay
+from .claims import Busy, Known, Theirs
+from .decision import Blocked, Decision, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
 from .lineage import ROOT_SCOPES, name_at_root
 from .operation import operation_of
@@ -361,7 +361,8 @@ class Dispatch:
         `first` is how to issue it if it is new, `again` how to look anew if it is not settled by then.
         """
         look = again if again is not None else partial(self._look_again, call)
-        decision = self._ledger.decide(ready.tool, scope, operation, first, call.ref, last)
+        decide = partial(self._ledger.decide, ready.tool, scope, operation, first, call.ref, last)
+        decision = decide()
         match decision:
             case Replay(row):
                 return await self._replay(call, row)
@@ -371,9 +372,32 @@ class Dispatch:
                 return _result(call, await self._runner.tell(row), "in_doubt")
             case Join(row):
                 return self._pend(ready, lambda: self._join(call, row, look))
+            case Issue(row=Effect() as row) if row.changes_the_world:
+                # A fork may want to try it again as well. Finding out takes a while, as for global ones.
+                return self._pend(ready, lambda: self._run_again(call, ready, row, decide, look))
             case Issue():
                 issued = self._ledger.issue(ready, call.ref, scope, operation, decision)
                 return self._pend(ready, lambda: self._run(ready, issued, look), issued)
+
+    async def _run_again(
+        self, call: Call, ready: Ready, row: Effect, decide: Callable[[], Decision], again: Again
+    ) -> Result:
+        """Run it with the same key, unless another session that shares the row does, or has."""
+        settlements = self._runner.settlements
+        taken = await settlements.take(row, run=True)
+        if isinstance(taken, Busy):
+            return self._block(call, ready, f"{call.name}: not run. {taken.why}.")
+        if isinstance(taken, Known):
+            await self._runner.record_known(row, taken)
+            return await again()
+        decision = decide()
+        if not isinstance(decision, Issue) or decision.key != row.key:
+            if not self._ledger.is_at(row):
+                await settlements.release(row)
+            return await again()
+        issued = self._ledger.issue(ready, call.ref, row.scope, row.operation, decision)
+        await self._runner.commit(issued)
+        return await self._run(ready, issued, again)
 
     def _pend(
         self, ready: Ready, finish: Callable[[], Awaitable[Result]], row: Effect | None = None

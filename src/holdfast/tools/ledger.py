@@ -34,12 +34,14 @@ from ..entries import (
 from ..ids import HolderId
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
+from ..session.claim import Behind, close_settlement
 from ..session.inbox import encode_item
 from ..session.session import Session
 from ..store.engine import Engine
 from ..store.journal import Journal
 from .body import Ran, run_guarded, run_plain
 from .canonical import digest
+from .claims import Held
 from .context import AnyContext, ToolContext
 from .decision import Blocked, Decision, Issue, Join, Replay
 from .gates import Ready
@@ -169,23 +171,33 @@ class Ledger:
                 return True
         return False
 
-    async def body_is_over(self, row: Effect) -> float:
-        """In how many seconds the body of this row can no longer be running; 0 if it surely is not."""
+    async def body_is_over(self, row: Effect, held: Held | None = None) -> float:
+        """In how many seconds the body of this row can no longer be running, nor what others who share it
+        began (`held`); 0 if they surely are not."""
         if row.key in _under_way:
             return math.inf
+        # Our lease began after the old one had ended.
+        since_s, behind = self._session.taken_s, Behind.list_of(row)
+        if held is not None and held.behind is not None:
+            since_s = max(since_s, held.since_s)
+            # Who issued it knows more than what a fork has inherited.
+            behind = held.behind if self._is_inherited(row) else (*behind, *held.behind)
+        return max([await self._is_over(one, since_s) for one in behind], default=0.0)
+
+    def _is_inherited(self, row: Effect) -> bool:
+        return row.issued < self._session.state.facts.forked_at
+
+    async def _is_over(self, body: Behind, since_s: float) -> float:
         presence = self._session.engine.presence
-        if row.holder is None or row.holder == presence.holder:
+        if body.holder == presence.holder:
             return 0.0
-        if not row.crashed and not row.left_behind:
-            return 0.0  # Its own process has said how it ended.
-        life = await self._session.engine.call(presence.judge, HolderId(row.holder))
+        life = await self._session.engine.call(presence.judge, HolderId(body.holder))
         if life.ended:
             return 0.0
-        if row.left_behind:
+        if body.left_behind:
             return math.inf  # No timeout stops it: only the end of its process does.
-        limit_s = TOOL_TIMEOUT_S if row.timeout_s is None else row.timeout_s
-        # Our lease began after the old one had ended.
-        return max(0.0, self._session.taken_s + limit_s - boot_s())
+        limit_s = TOOL_TIMEOUT_S if body.timeout_s is None else body.timeout_s
+        return max(0.0, since_s + limit_s - boot_s())
 
     # -- recording -----------------------------------------------------------------------------------
 
@@ -317,7 +329,7 @@ class Ledger:
         """Record that a call in doubt has happened, its blobs first; what the model is shown of it."""
         packed, interrupt = await keep(self._session, given)
         body = ToolSettled(call=row.call, issued=row.issued, verdict="landed", by=by, told=True)
-        if row.status == "in_doubt":  # Nobody was quicker.
+        if row.status in ("in_doubt", "not_landed", "discarded"):  # Nobody was quicker.
             self._session.record(body, content=packed.content)
         if interrupt is not None:
             raise interrupt
@@ -427,7 +439,10 @@ class Ledger:
         if row.status == "in_doubt":
             by = "the tool itself, late"
             if ran.done:
-                await self.land(row, by, as_given(ran.value))
+                given = as_given(ran.value)
+                await self.land(row, by, given)
+                engine, facts, fence = self._session.engine, self._session.state.facts, self._session.fence
+                await engine.call(close_settlement, engine, facts, fence, row, given)
             else:
                 self.settle(row, "not_landed", by)
         return True

@@ -169,7 +169,7 @@ class Registry:
 
     async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
         """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""
-        found = {doubt.session async for doubt in store.in_doubt()}
+        found = {doubt.session async for doubt in store.in_doubt() if doubt.operation is None}
         for id in sorted(found):
             try:
                 async with store.session(id, create=False) as session:

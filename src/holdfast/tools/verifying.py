@@ -11,6 +11,7 @@ import anyio
 from ..effects import Effect
 from ..limits import VERIFY_S
 from .body import call
+from .claims import Held
 from .ledger import Ledger
 from .outcome import Landed, NotLanded, Unsure, Verification, describe_error
 from .tool import AnyTool, Hook
@@ -19,7 +20,7 @@ log = logging.getLogger("holdfast")
 
 
 async def ask_verify(
-    ledger: Ledger, tool: AnyTool, row: Effect, values: dict[str, Any], deps: Any
+    ledger: Ledger, tool: AnyTool, row: Effect, values: dict[str, Any], deps: Any, held: Held
 ) -> Verification:
     """What the tool's verify hook says. One that raises or hangs is unsure, never "not landed".
 
@@ -31,7 +32,7 @@ async def ask_verify(
     await anyio.sleep(max(0.0, tool.verify_after_s - ledger.find_age_s(row)))
     while True:
         # Taken before asking: what holds now still holds for the answer.
-        over_in_s = await ledger.body_is_over(row)
+        over_in_s = await ledger.body_is_over(row, held)
         answer = await _ask(tool.verify, ledger, tool, row, values, deps)
         if not isinstance(answer, NotLanded) or answer.final or over_in_s <= 0:
             return answer
