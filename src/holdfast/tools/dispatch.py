@@ -26,6 +26,7 @@ from .lineage import ROOT_SCOPES, name_at_root
 from .operation import operation_of
 from .outcome import Result, ResultStatus, as_text, describe_error
 from .recall import recall
+from .reentry import refuse_itself, working
 from .running import Runner, describe_doubt, run_chains
 from .tool import AnyTool, Hook
 from .watching import Watched
@@ -197,6 +198,7 @@ class Dispatch:
             return self._refuse(call, gated, last)
         if isinstance(gated, Asks):
             return await self._ask(call, gated)
+        refuse_itself(self._session, call.name, gated.fingerprint)
         return await self._enter(call, gated, last)
 
     def _refuse_reuse(self, call: Call, last: Effect | None, question: Question | None) -> None:
@@ -286,7 +288,8 @@ class Dispatch:
     async def _run_harmless(self, call: Call, ready: Ready) -> Result:
         """A body that ends without waiting for anything takes one line. Else the intent is recorded when it
         first waits: before that, nobody could have seen it."""
-        begun = begin(ready.tool.body, ready.values)
+        with working(self._session, f"tool {call.name}", fingerprint=ready.fingerprint):
+            begun = begin(ready.tool.body, ready.values)
         if isinstance(begun, Ran) and begun.done:
             given = await self._ledger.record_ran(ready, call.ref, begun)
             if self._session.waits_for_calls:

@@ -47,6 +47,7 @@ from .decision import Blocked, Decision, Issue, Join, Replay
 from .gates import Ready
 from .outcome import NotDone, as_given, as_json, as_text
 from .recall import Recalled, keep
+from .reentry import refuse_waiting, working
 from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
@@ -255,6 +256,7 @@ class Ledger:
 
     async def wait_for(self, row: Effect) -> None:
         """Wait until whoever is at this row has left it."""
+        refuse_waiting(self._session, row.key)
         if row.key in self._at_it:
             ended = self._at_it[row.key] or anyio.Event()
             self._at_it[row.key] = ended
@@ -385,8 +387,10 @@ class Ledger:
         grace_s: float,
     ) -> Ran:
         """Run the body of a row whose intent is durable (if it changes the world)."""
+        what = f"the undo hook of {tool.name}" if hook is tool.undo else f"tool {tool.name}"
         if not row.changes_the_world:
-            return await run_plain(hook, ctx, values, row.timeout_s)
+            with working(self._session, what, key=row.key, fingerprint=row.fingerprint):
+                return await run_plain(hook, ctx, values, row.timeout_s)
         try:
             await self._check_lease(row)
         except BaseException:
@@ -397,15 +401,16 @@ class Ledger:
         def ended() -> None:
             _under_way.pop(row.key, None)
 
-        return await run_guarded(
-            hook,
-            ctx,
-            values,
-            timeout_s=row.timeout_s,
-            grace_s=grace_s,
-            on_late=lambda ran: self._learn_late(tool, row, ran),
-            on_end=ended,
-        )
+        with working(self._session, what, key=row.key, fingerprint=row.fingerprint):
+            return await run_guarded(
+                hook,
+                ctx,
+                values,
+                timeout_s=row.timeout_s,
+                grace_s=grace_s,
+                on_late=lambda ran: self._learn_late(tool, row, ran),
+                on_end=ended,
+            )
 
     async def _check_lease(self, row: Effect) -> None:
         """Just before a body: if we may have been silent for a whole term, make sure that nobody took over.

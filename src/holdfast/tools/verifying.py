@@ -9,11 +9,13 @@ from typing import Any
 import anyio
 
 from ..effects import Effect
+from ..errors import HoldfastError
 from ..limits import VERIFY_S
 from .body import call
 from .claims import Held
 from .ledger import Ledger
 from .outcome import Landed, NotLanded, Unsure, Verification, describe_error
+from .reentry import working
 from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
@@ -46,12 +48,13 @@ async def _ask(
 ) -> Verification:
     ctx = ledger.context(row, deps, running=False)
     try:
-        with anyio.fail_after(VERIFY_S):
+        with anyio.fail_after(VERIFY_S), working(ctx.session, f"the verify hook of {tool.name}", key=row.key):
             answer = await call(hook, ctx, values)
     except TimeoutError:
         return Unsure(f"verify did not answer within {VERIFY_S:.0f} s")
     except Exception as error:
-        log.warning("verify of %s raised %s: taken as unsure", tool.name, type(error).__name__)
+        why = str(error) if isinstance(error, HoldfastError) else type(error).__name__
+        log.warning("verify of %s raised %s: taken as unsure", tool.name, why)
         return Unsure(f"verify raised {describe_error(error)}")
     if not isinstance(answer, Landed | NotLanded | Unsure):
         return Unsure(f"verify returned {type(answer).__name__}, not Landed, NotLanded or Unsure")
