@@ -151,7 +151,7 @@ async def test_a_tool_may_call_others_and_itself_with_other_arguments_and_other_
         below = await registry.dispatch(
             "count", {"down_from": down_from - 1}, session=ctx.session, deps=ctx.deps
         )
-        return below.value + 1
+        return int(below.value) + 1
 
     @tool(side_effects=())
     async def note() -> None:
