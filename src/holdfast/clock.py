@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from msgspec import Struct
+
 # Counts time asleep: a laptop whose lid was shut must find its lease run out.
 # (On macOS the monotonic clock of clock_gettime counts sleep already.)
 _SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -38,3 +40,21 @@ def boot_id() -> str | None:
     except OSError:
         return None
     return f"{boot} {namespace}".strip()
+
+
+class Instant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A moment, by clocks that no person sets: that of one boot, and the store's server's where it has one.
+
+    `boot` names the clock of `boot_s`.
+    """
+
+    boot: str
+    boot_s: float
+    server_s: float | None = None
+
+    def list_elapsed_s(self, since: Instant) -> list[float]:
+        """How long it is since another moment, by every clock that both know."""
+        found = [self.boot_s - since.boot_s] if self.boot == since.boot else []
+        if self.server_s is not None and since.server_s is not None:
+            found.append(self.server_s - since.server_s)
+        return found

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
+from .clock import Instant
 from .content.lazy import read_content
 from .entries import (
     ApprovalAsked,
@@ -58,6 +59,8 @@ class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     generation: int = 0
     attempt: int = 1
     timeout_s: float | None = None
+    clock: Instant | None = None
+    """When it was issued, by clocks that no person sets."""
     holder: str | None = None
     """Whose body it was."""
     status: EffectStatus = "running"
@@ -65,6 +68,8 @@ class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     outcome: int | None = None
     left_behind: bool = False
     """Its body could not be stopped."""
+    doubted: bool = False
+    """It was in doubt, whatever became of it since."""
     crashed: bool = False
     """The process died while it ran."""
     undoes: int | None = None
@@ -276,6 +281,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             generation=body.generation,
             attempt=body.attempt,
             timeout_s=body.timeout_s,
+            clock=body.clock,
             holder=holder,
             undoes=body.undoes,
         )
@@ -358,7 +364,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
 
     def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:
         row = self.rows[body.issued]
-        row.status, row.why = "in_doubt", body.why
+        row.status, row.why, row.doubted = "in_doubt", body.why, True
         row.left_behind = row.left_behind or body.left_behind
 
     def _discard(self, entry: Entry, body: ToolDiscarded) -> None:
@@ -407,7 +413,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             if row.status == "running":
                 row.crashed = True
                 if row.changes_the_world:
-                    row.status = "in_doubt"
+                    row.status, row.doubted = "in_doubt", True
                     row.why = "the process that ran it is gone and left no outcome"
                 else:
                     self._end(issued, "discarded", None, "the process that ran it is gone; it is harmless")

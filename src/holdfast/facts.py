@@ -162,6 +162,8 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     """Numbers of the inbox items that came too late."""
     left_behind: tuple[LeftBehind, ...] = ()
     """Of a fork: what its origin did in the world after the version it began with."""
+    forked_at: int = 0
+    """Of a fork: the `seq` of its first line. What came before is its origin's."""
     effects: Effects = field(default_factory=Effects)
     skipped: bool = False
     """A line of an unknown kind was passed over."""
@@ -211,7 +213,7 @@ def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     facts.counters = ToolCounters()
     facts.submitted, facts.cancel, facts.late = set(), None, set()
     facts.asked, facts.begun, facts.requested, facts.backed_off = 0, 0, 0, 0
-    facts.left_behind = body.left_behind
+    facts.left_behind, facts.forked_at = body.left_behind, entry.seq
     facts.effects.inherit(one.issued for one in body.left_behind if one.status == "undone")
 
 

@@ -36,7 +36,7 @@ from .transcript import Transcript
 from .validity import Problem
 from .values import Values
 
-FOLD_VERSION: Final = 5
+FOLD_VERSION: Final = 6
 """Raised whenever a change here gives another state for the same journal: older keyframes are ignored."""
 
 

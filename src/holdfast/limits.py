@@ -19,6 +19,9 @@ short enough that another machine takes over within a coffee's length."""
 BEATS_PER_TERM = 3
 """Two heartbeats may be lost before the lease is in danger."""
 
+SERVER_CLOCK_S = 1.0
+"""A server's clock is read off a heartbeat that was answered within this time: it is known to half of it."""
+
 LEASE_POLL_S = 0.1
 """How often a waiting taker looks again."""
 

@@ -66,6 +66,27 @@ async def test_near_the_end_replies_must_be_shorter_and_the_model_is_told() -> N
         assert "last reply" not in model.prompts[0].instructions
 
 
+@pytest.mark.parametrize("usage", [Usage(input_tokens=100, output_tokens=50), Usage(input_tokens=900)])
+@pytest.mark.parametrize("capped", ["tokens", "usd"])
+async def test_no_run_ends_with_its_budget_spent_before_the_model_was_told(capped: str, usage: Usage) -> None:
+    """Short replies and a long prompt: what is left after one of them may be less than the next one needs."""
+
+    def reply(prompt: holdfast.Prompt) -> Any:
+        looked = call("look", what=str(len(prompt.messages)))
+        return Reply(message=Message(role="assistant", blocks=(looked,)), usage=usage)
+
+    async with fresh_store() as store:
+        for cap in range(1_500, 4_000, 100):
+            budget = Budget(tokens=cap) if capped == "tokens" else Budget(usd=cap / 1_000_000)
+            model = Counting(reply)
+            agent = make(model, budget=budget, price=PRICE, max_tokens=70)
+            outcome = await agent.run("Go", session=f"{capped}-{cap}-{usage.tokens}", store=store)
+            assert outcome.reason == "budget_spent"
+            if model.prompts:
+                assert "last reply" in model.prompts[-1].instructions, (cap, len(model.prompts))
+        assert "last reply" not in model.prompts[0].instructions
+
+
 async def test_a_request_is_reserved_for_as_it_may_cost_at_most() -> None:
     agent = make(["Hello."], budget=Budget(tokens=10_000, usd=1.0), price=PRICE, max_tokens=500)
     async with fresh_store() as store:

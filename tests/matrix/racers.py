@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from signal import Signals
+from signal import SIGKILL, Signals
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from holdfast import NotFound, Result
+from holdfast import NotFound, Result, Session
 from holdfast.session.claim import OperationVerdict
 from holdfast.tools.claims import Busy, Claims
 
@@ -32,6 +33,73 @@ def race(line: Line, folder: str, scheme: str, name: str) -> None:
                 line.say(_shown(result))
 
     open_life(folder, scheme, act)
+
+
+def leave_forks(line: Line, folder: str, scheme: str, count: int) -> None:
+    """Begin a payment in each of `count` sessions, fork them, and die before anything is paid."""
+
+    async def act(life: Life) -> None:
+        async def begin(number: int) -> None:
+            async with life.store.session(f"s-{number}") as session:
+                sessions.append(session)
+                await life.registry.dispatch("pay", {"what": str(number)}, call_id="c", session=session)
+
+        sessions: list[Session] = []
+        async with anyio.create_task_group() as tasks:
+            for number in range(count):
+                tasks.start_soon(begin, number)
+            while len(life.world.deeds("ran")) < count:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            for session in sessions:
+                await session.checkpoint()
+                await life.store.fork(session.id, into=session.id.replace("s", "f"))
+            os.kill(os.getpid(), SIGKILL)
+
+    open_life(folder, scheme, act)
+
+
+def race_to_settle(line: Line, folder: str, scheme: str, name: str) -> None:
+    """Again and again: open one of two sessions that share a payment, and go on with it when told to."""
+
+    async def act(life: Life) -> None:
+        while (what := await anyio.to_thread.run_sync(line.hear)) is not None:
+            async with life.store.session(f"{name}-{what}") as session:
+                line.say("ready")
+                await anyio.to_thread.run_sync(line.hear)
+                line.say(await _go_on(life, session, what))
+
+    open_life(folder, scheme, act)
+
+
+def settle_and_die(
+    line: Line, folder: str, scheme: str, session: str, target: Sequence[Any] | None
+) -> list[Point]:
+    """Go on with the shared payment in this session, and die at the target; the boundaries, if not."""
+    boundaries.path.arm(Point(*target) if target else None)
+
+    async def act(life: Life) -> list[Point]:
+        async with life.store.session(session, wait_s=5) as opened:
+            await _go_on(life, opened, "0")
+        return boundaries.path.passed
+
+    return open_life(folder, scheme, act)
+
+
+def settle(line: Line, folder: str, scheme: str, session: str) -> Report:
+    """Go on with the shared payment in this session."""
+
+    async def act(life: Life) -> Report:
+        async with life.store.session(session, wait_s=5) as opened:
+            return await _go_on(life, opened, "0")
+
+    return open_life(folder, scheme, act)
+
+
+async def _go_on(life: Life, session: Session, what: str) -> Report:
+    await session.settle(life.registry)
+    result = await life.registry.dispatch("pay", {"what": what}, call_id="c", session=session)
+    await session.flush()
+    return _shown(result)
 
 
 def want(line: Line, folder: str, scheme: str, tool: str, session: str, *, watch: bool = False) -> Report:

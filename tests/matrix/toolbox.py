@@ -250,9 +250,22 @@ async def _picky(ctx: Ctx, what: str) -> str:
     return world().land(ctx, "picky", what).result
 
 
+@tool(name="pay", side_effects={"mutate"}, verify=_verify("pay"))
+async def _pay(ctx: Ctx, what: str) -> str:
+    """Never comes back the first time, and has done nothing by then."""
+    world().land(ctx, "pay", what, what="ran")
+    if ctx.attempt == 1:
+        await sleep_forever()
+    at("pay: before")
+    deed = world().land(ctx, "pay", what)
+    await checkpoint()
+    at("pay: after")
+    return deed.result
+
+
 TOOLS |= {
     "mail": _mail, "order": _order, "plain": plain, "gate": _gate, "carve": _carve, "doubted": _doubted,
-    "picky": _picky,
+    "picky": _picky, "pay": _pay,
 }  # fmt: skip
 
 IDEMPOTENT: Final = frozenset(name for name, one in TOOLS.items() if one.idempotent_s is not None)

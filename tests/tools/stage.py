@@ -11,13 +11,16 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 import holdfast
 from holdfast import Message, Session, Store, Text, ToolCall, ToolResult
+from holdfast.clock import Instant, boot_s
 from holdfast.entries import Body
 from holdfast.errors import Closed
 from holdfast.messages import Json
 from holdfast.store.driver import Driver
+from holdfast.store.engine import Engine
 
 Url = str | Driver
 
@@ -116,13 +119,35 @@ async def come_true(condition: Callable[[], bool]) -> None:
 
 
 def later(session: Session, seconds: float) -> None:
-    """The session's clock is ahead by some seconds from now on."""
-    now = session.engine.now
+    """For the session, some seconds have passed."""
+    instant = session.engine.instant
+    set_clock(session.engine, seconds)
+
+    def shifted() -> Instant:
+        now = instant()
+        server_s = None if now.server_s is None else now.server_s + seconds
+        return replace(now, boot_s=now.boot_s + seconds, server_s=server_s)
+
+    session.engine.instant = shifted  # type: ignore[method-assign]
+
+
+def set_clock(engine: Engine, seconds: float) -> None:
+    """The wall clock is set ahead by some seconds, or back."""
+    now = engine.now
 
     def shifted() -> datetime:
         return now() + timedelta(seconds=seconds)
 
-    session.engine.now = shifted
+    engine.now = shifted
+
+
+def move_to(engine: Engine, boot: str, *, server_s: Callable[[], float] | None = None) -> None:
+    """The process is on another machine; `server_s` is the server's clock, if the store has one."""
+
+    def instant() -> Instant:
+        return Instant(boot=boot, boot_s=boot_s(), server_s=None if server_s is None else server_s())
+
+    engine.instant = instant  # type: ignore[method-assign]
 
 
 class NoWaiting:

@@ -25,7 +25,7 @@ from holdfast import (
     ToolContext,
     tool,
 )
-from holdfast.session.claim import find_claim
+from holdfast.session.claim import effect_key, find_claim
 from holdfast.tools.claims import Claims, Mine
 from tests.tools.stage import NoWaiting, Url, World, die, hear, opened
 
@@ -305,7 +305,7 @@ async def test_a_person_can_say_that_it_landed_after_its_session_is_gone(
         assert await store.resolve_operation(operation, "not_landed", by="bob") == "late"
         found = await send(registry, two, "c2")
         assert (found.value, found.replay_of) == ({"sent": "yes"}, "c1")
-        claim, _ = find_claim(two.engine, operation)
+        claim, _ = find_claim(two.engine, effect_key(operation))
         assert [(one.verdict, one.by, one.note, one.session) for one in claim.said] == [
             ("landed", "ann", "it is in the outbox", "one")
         ]
@@ -321,7 +321,7 @@ async def test_a_person_can_say_that_it_did_not_land_after_its_session_is_gone(
     async with opened(store_url, "two") as (store, two):
         assert await store.resolve_operation(operation, "not_landed", by="ann") == "settled"
         assert (await send(registry, two, "c2")).status == "completed"
-        claim, _ = find_claim(two.engine, operation)
+        claim, _ = find_claim(two.engine, effect_key(operation))
         assert (claim.session, claim.done, [one.by for one in claim.said]) == ("two", True, ["ann"])
     assert world.done == ["ann", "ann"]
     assert len(set(world.keys)) == 1

@@ -31,6 +31,28 @@ LAST_CALL: Final = (
 )
 
 
+class Spending(Struct):
+    """What the requests of one drive of the loop have cost: the next one may cost as much."""
+
+    asked: int = 0
+    """How long the last prompt was, in tokens, as estimated."""
+    grown: int = 0
+    """The most by which a prompt was longer than the one before."""
+    tokens: int = 0
+    usd: float = 0.0
+    """What the dearest request took."""
+
+    def note_prompt(self, asked: int) -> None:
+        """Another prompt of this length is about to be sent."""
+        if self.asked:
+            self.grown = max(self.grown, asked - self.asked)
+        self.asked = asked
+
+    def note_reply(self, tokens: int, usd: float) -> None:
+        """A reply is there, and took this."""
+        self.tokens, self.usd = max(self.tokens, tokens), max(self.usd, usd)
+
+
 class Asker(Struct, frozen=True, kw_only=True):
     """A model, and what asking it may take."""
 
@@ -53,12 +75,19 @@ class Asker(Struct, frozen=True, kw_only=True):
             )
 
     async def ask(
-        self, run: Run, budget: Callable[[], BudgetState], prompt: Prompt, *, sign: Sign, tell: Tell
+        self,
+        run: Run,
+        budget: Callable[[], BudgetState],
+        prompt: Prompt,
+        *,
+        spending: Spending,
+        sign: Sign,
+        tell: Tell,
     ) -> None:
         """Ask until there is a reply, and record it. Every attempt is on record, and reserved for."""
         for attempt in range(1, self.retry.attempts + 1):
             try:
-                await self._ask_once(run, budget(), prompt, sign, tell)
+                await self._ask_once(run, budget(), prompt, spending, sign, tell)
                 return
             except ModelError as error:
                 pause_s = max(self.retry.pause_s(attempt, random.random()), error.retry_after_s or 0.0)
@@ -67,8 +96,10 @@ class Asker(Struct, frozen=True, kw_only=True):
                 tell(Retrying(error=str(error), attempt=attempt, pause_s=pause_s))
                 await anyio.sleep(pause_s)
 
-    async def _ask_once(self, run: Run, budget: BudgetState, prompt: Prompt, sign: Sign, tell: Tell) -> None:
-        prompt, held = self._reserve(budget, prompt)
+    async def _ask_once(
+        self, run: Run, budget: BudgetState, prompt: Prompt, spending: Spending, sign: Sign, tell: Tell
+    ) -> None:
+        prompt, held = self._reserve(budget, prompt, spending)
         async with run.request(
             model=self.model.name, reserve_usd=held.usd, reserve_tokens=held.tokens
         ) as request:
@@ -76,6 +107,7 @@ class Asker(Struct, frozen=True, kw_only=True):
             cost_usd = find_cost_usd(self.model.name, reply.usage, price=self.price)
             if cost_usd is None:
                 cost_usd = held.usd  # Of counts that make no sense nobody knows what they cost.
+            spending.note_reply(reply.usage.tokens, cost_usd)
             await request.reply(sign(reply.message), usage=reply.usage, cost_usd=cost_usd, model=reply.model)
 
     async def _listen(self, prompt: Prompt, tell: Tell) -> Reply:
@@ -96,7 +128,7 @@ class Asker(Struct, frozen=True, kw_only=True):
 
     # -- what it may cost ----------------------------------------------------------------------------
 
-    def _reserve(self, budget: BudgetState, prompt: Prompt) -> tuple[Prompt, Reservation]:
+    def _reserve(self, budget: BudgetState, prompt: Prompt, spending: Spending) -> tuple[Prompt, Reservation]:
         """Hold what the reply may cost at most; near the end of the budget, the reply must be shorter."""
         caps = budget.caps
         if caps.tokens is None and caps.usd is None:
@@ -105,9 +137,24 @@ class Asker(Struct, frozen=True, kw_only=True):
         room = min(self.max_tokens, self._room(budget, asked))
         most = max(room, REPLY_TOKENS_MIN)
         held = Reservation(self._reserve_usd(asked, most) or 0.0, asked + most)
-        if room < self.max_tokens:
+        spending.note_prompt(asked)
+        if room < self.max_tokens or not self._leaves_another(budget, spending):
             prompt = replace(prompt, instructions=f"{prompt.instructions}\n\n{LAST_CALL}".strip())
         return replace(prompt, max_tokens=most), held
+
+    def _leaves_another(self, budget: BudgetState, spending: Spending) -> bool:
+        """Whether there will be something left for one more reply, if this request costs what the dearest so
+        far has, and the next prompt grows as much as one did."""
+        asked, longer, least = spending.asked, spending.asked + spending.grown, REPLY_TOKENS_MIN
+        if budget.caps.tokens is not None:
+            left = budget.caps.tokens - budget.tokens - budget.reserved.tokens
+            if left - (spending.tokens or asked + least) < longer + least:
+                return False
+        if budget.caps.usd is not None:
+            left_usd = budget.caps.usd - budget.usd - budget.reserved.usd
+            this_usd = spending.usd or self._reserve_usd(asked, least) or 0.0
+            return left_usd - this_usd >= (self._reserve_usd(longer, least) or 0.0)
+        return True
 
     def _room(self, budget: BudgetState, asked: int) -> int:
         """How many tokens a reply may have within the caps."""

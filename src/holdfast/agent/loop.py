@@ -26,7 +26,7 @@ from ..session.session import Session
 from ..session.store import Store
 from ..tools.lineage import derive_id
 from ..tools.registry import Registry
-from .asking import LAST_CALL, Asker
+from .asking import LAST_CALL, Asker, Spending
 from .delegate import release_abandoned
 from .model import Prompt, ToolSpec
 from .outcome import Event, Outcome, OutputT, Waiting, conclude, list_waiting
@@ -128,6 +128,7 @@ class Drive(Generic[OutputT]):
         self._part = part or Part(agent=makeup.name)
         self._deps, self._tell, self._specs = deps, tell, makeup.list_tools()
         self._steps = 0
+        self._spending = Spending()
 
     async def go(self, message: str | Message | ForeignMessage | None) -> Outcome[OutputT]:
         """Finish what was begun, take in the message, and go on until there is an output or a reason."""
@@ -196,7 +197,12 @@ class Drive(Generic[OutputT]):
             stream=self._tell is not tell_nobody,
         )
         await self._makeup.asker.ask(
-            self._run, lambda: self._session.budget, prompt, sign=self._part.sign, tell=self._tell
+            self._run,
+            lambda: self._session.budget,
+            prompt,
+            spending=self._spending,
+            sign=self._part.sign,
+            tell=self._tell,
         )
 
     def _is_last_step(self) -> bool:

@@ -205,7 +205,8 @@ class Store:
         return self._loop.wait(self._store.cancel(session, by=by, reason=reason))
 
     def in_doubt(self) -> Iterator[Doubt]:
-        """Calls of all sessions that were issued and of which nobody knows the outcome."""
+        """Calls of all sessions that were issued and of which nobody knows the outcome; those of deleted
+        sessions have an `operation`."""
         return self._loop.iterate(self._store.in_doubt())
 
     def resolve(

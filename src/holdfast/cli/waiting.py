@@ -10,7 +10,10 @@ from .shapes import shape_doubt, shape_question
 
 async def find_waiting(store: Store) -> list[dict[str, Any]]:
     """Over the whole store, the oldest first."""
-    found = [shape_doubt(doubt.session, doubt.effect) async for doubt in store.in_doubt()]
+    found = [
+        {**shape_doubt(doubt.session, doubt.effect), "operation": doubt.operation}
+        async for doubt in store.in_doubt()
+    ]
     async for head in store.sessions():
         if head.waiting:
             questions = (await store.load(head.session)).facts.effects.questions.values()

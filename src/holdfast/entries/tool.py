@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ..clock import Instant
 from ..messages import Json
 from .base import Body, kind
 
@@ -62,6 +63,8 @@ class ToolIssued(Body, frozen=True):
     timeout_s: float | None = None
     undoes: int | None = None
     """The intent of the effect that this one takes back."""
+    clock: Instant | None = None
+    """When, of an effect: the wall clock of `at` may be set, and differs between machines."""
 
 
 @kind("tool.annotated")

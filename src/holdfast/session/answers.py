@@ -15,7 +15,7 @@ from ..ids import SessionId
 from ..messages import Json, refuse_unfaithful
 from ..store.engine import Engine
 from ..store.journal import Journal
-from .claim import OperationVerdict, settle_operation
+from .claim import OperationVerdict, list_doubts, settle_operation
 from .inbox import encode_item
 from .session import Session
 
@@ -24,10 +24,12 @@ Answered: TypeAlias = Literal["settled", "posted", "late"]
 
 
 class Doubt(Struct, frozen=True):
-    """A call in doubt, and its session."""
+    """A call in doubt, and its session. `operation` is what to resolve if that one was deleted, by
+    `resolve_operation`; else it is None."""
 
     session: SessionId
     effect: Effect
+    operation: str | None = None
 
 
 def open_doubts(engine: Engine, session: SessionId) -> list[Doubt]:
@@ -40,6 +42,15 @@ def open_doubts(engine: Engine, session: SessionId) -> list[Doubt]:
         Doubt(session, row)
         for row in rows
         if row.status == "in_doubt" or (row.changes_the_world and not held)
+    ]
+
+
+def gone_doubts(engine: Engine) -> list[Doubt]:
+    """What deleted sessions left in doubt, and others may still want."""
+    return [
+        Doubt(claim.session, claim.effect, operation)
+        for operation, claim in list_doubts(engine)
+        if claim.session is not None and claim.effect is not None
     ]
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from ..content.packing import encode_content
+from ..effects import Effect
 from ..entries import (
     ApprovalGiven,
     ApprovalRefused,
@@ -66,19 +67,29 @@ async def message_entry(engine: Engine, message: AnyMessage) -> tuple[Body, byte
 Opened: TypeAlias = tuple[Sequence[Body], bytes | None]
 
 
+def find_verdict(row: InboxRow, state: SessionState) -> tuple[Effect, InboxVerdict] | None:
+    """What a person, or a process that was out, says about an effect that is open; None if it is not that."""
+    if b'"verdict"' not in row.item:
+        return None
+    item = _decode(row, state)
+    effect = state.facts.effects.rows.get(item.issued) if isinstance(item, InboxVerdict) else None
+    if effect is None or not isinstance(item, InboxVerdict) or _is_late(effect, item):
+        return None
+    return effect, item
+
+
+def _is_late(row: Effect | None, item: InboxVerdict) -> bool:
+    """A verdict counts only while nobody knows. Of a call that was given up, somebody may still find out."""
+    return row is None or row.status not in ("in_doubt", "gave_up") or row.status == item.verdict
+
+
 def open_item(row: InboxRow, state: SessionState) -> Opened:
     """The entries that take the item in, and the content of the last of them.
 
     A message's words go into a `message.added` of its own, where they can be erased. One that was submitted
     before under the same key is noted, and nothing more.
     """
-    try:
-        item = _decoder.decode(row.item)
-    except msgspec.DecodeError as error:
-        raise NewerFormat(
-            f"session {state.facts.head.session!r}: inbox item {row.number} is of a kind that this version "
-            f"does not know ({error}); upgrade holdfast"
-        ) from error
+    item = _decode(row, state)
     if isinstance(item, InboxMessage):
         return _open_message(row.number, item, state)
     if isinstance(item, InboxVerdict):
@@ -86,6 +97,23 @@ def open_item(row: InboxRow, state: SessionState) -> Opened:
     if isinstance(item, InboxApproval):
         return _open_approval(row.number, item, state)
     return (InboxTaken(number=row.number, item=item),), None
+
+
+def _decode(row: InboxRow, state: SessionState) -> InboxItem:
+    try:
+        return _decoder.decode(row.item)
+    except msgspec.DecodeError as error:
+        raise NewerFormat(
+            f"session {state.facts.head.session!r}: inbox item {row.number} is of a kind that this version "
+            f"does not know ({error}); upgrade holdfast"
+        ) from error
+
+
+def open_late_verdict(number: int, row: Effect, item: InboxVerdict, owner: str) -> Sequence[Body]:
+    """The entries that take in a verdict on an effect of which another session knew that it happened."""
+    bare = msgspec.structs.replace(item, content=None, value=None)
+    landed = ToolSettled(call=row.call, issued=row.issued, verdict="landed", by=f"session {owner}", told=True)
+    return InboxTaken(number=number, item=bare, late=True), landed
 
 
 def _open_message(number: int, item: InboxMessage, state: SessionState) -> Opened:
@@ -98,12 +126,9 @@ def _open_message(number: int, item: InboxMessage, state: SessionState) -> Opene
 
 
 def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opened:
-    """A verdict counts only while nobody knows; what a landed call gave becomes its result.
-
-    Of a call that was given up, somebody may still find out.
-    """
+    """What a landed call gave becomes its result."""
     row = state.facts.effects.rows.get(item.issued)
-    if row is None or row.status not in ("in_doubt", "gave_up") or row.status == item.verdict:
+    if row is None or _is_late(row, item):
         return (InboxTaken(number=number, item=item, late=True),), None
     settled = ToolSettled(
         call=row.call,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ..budget import Budget
 from ..clock import boot_s
 from ..codec import check
+from ..content.packing import Given
 from ..effects import Effect, Undone
 from ..entries import (
     Body,
@@ -40,13 +41,15 @@ from ..limits import KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, KEYFRAME_LINES_MIN, 
 from ..messages import ForeignMessage, Json, Message, as_message
 from ..plan import Plan
 from ..store.committer import Channel
+from ..store.driver import InboxRow
 from ..store.engine import Engine
 from ..store.journal import Journal
 from ..telemetry import end_step
 from .cadence import Cadence, Pace
+from .claim import share_verdict
 from .compact import compaction
 from .hold import Hold, hold
-from .inbox import message_entry, open_item
+from .inbox import find_verdict, message_entry, open_item, open_late_verdict
 from .lease import append_to, take
 from .rewind import Rewound, Undoer, return_to
 from .run import Run, Shift, current_run
@@ -424,8 +427,9 @@ class Session(SessionView):
             after = self._state.facts.head.taken
             rows = await self._engine.call(self._engine.driver.read_inbox, self.id, after, PAGE_ROWS)
             for row in rows:
+                shared = await self._share_verdict(row)
                 if row.number > self._state.facts.head.taken:
-                    bodies, content = open_item(row, self._state)
+                    bodies, content = shared or open_item(row, self._state)
                     self.record(*bodies, content=content)
             taken += len(rows)
             if len(rows) < PAGE_ROWS:
@@ -433,6 +437,21 @@ class Session(SessionView):
         if taken:
             await self._engine.committer.barrier(self._channel)
         return taken
+
+    async def _share_verdict(self, row: InboxRow) -> tuple[Sequence[Body], bytes] | None:
+        """What somebody says about an effect in doubt is for every session that shares it. If one of them
+        knew that it happened: the entries that say so instead, and their content."""
+        found = find_verdict(row, self._state)
+        if found is None:
+            return None
+        effect, item = found
+        landed = Given(text=item.content or "", value=item.value) if item.verdict == "landed" else None
+        facts, fence = self._state.facts, self.fence
+        known = await self._engine.call(share_verdict, self._engine, facts, fence, effect, landed)
+        if known is None:
+            return None
+        packed = await self._engine.pack_result(known.given)
+        return open_late_verdict(row.number, effect, item, str(known.session)), packed.content
 
     def hold(self, name: str, *, wait_s: float = 0) -> AbstractAsyncContextManager[Hold]:
         """Hold a resource that agents share: `async with session.hold("repo/main.py") as held`."""

@@ -37,7 +37,7 @@ from ..store.journal import Journal
 from ..store.url import OpenDriver, Place, find_driver
 from ..unbroken import unbroken
 from ..values import Codec
-from .answers import Answered, Doubt, decide, open_doubts, resolve, resolve_operation
+from .answers import Answered, Doubt, decide, gone_doubts, open_doubts, resolve, resolve_operation
 from .cadence import Cadence
 from .claim import OperationVerdict
 from .erase import delete, erase
@@ -266,10 +266,16 @@ class Store(Shelf):
         return await self._post(session, encode_item(InboxCancel(by=by, reason=reason)))
 
     async def in_doubt(self) -> AsyncIterator[Doubt]:
-        """Calls of all sessions that were issued and of which nobody knows the outcome."""
+        """Calls of all sessions that were issued and of which nobody knows the outcome.
+
+        Those of deleted sessions have an `operation`: one of scope `global`, or the key of an effect that a
+        fork shares. Say what became of it with `resolve_operation`.
+        """
         async for head in self._list(HeadFilter(in_doubt=True), None):
             for doubt in await self._engine.call(open_doubts, self._engine, head.session):
                 yield doubt
+        for doubt in await self._engine.call(gone_doubts, self._engine):
+            yield doubt
 
     async def resolve(
         self,
@@ -290,10 +296,11 @@ class Store(Shelf):
     async def resolve_operation(
         self, operation: str, verdict: OperationVerdict, *, by: str, note: str = "", result: Json = None
     ) -> Answered:
-        """Say what became of a `global` operation whose session was deleted in the middle of it.
+        """Say what became of a `global` operation whose session was deleted in the middle of it, or of an
+        effect that forks of that session share, by its key.
 
-        A result that is blocked by one names it. On record with the claim, with who said so. `landed`: every
-        session gets the result; `not_landed`: the next one does it.
+        A result that is blocked by one names it, and `in_doubt` lists it. On record with the claim, with who
+        said so. `landed`: every session gets the result; `not_landed`: the next one does it.
         """
         return await resolve_operation(self._engine, operation, verdict, by, note, result)
 

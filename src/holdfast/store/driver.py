@@ -202,6 +202,12 @@ class Driver(Protocol):
     def store_id(self) -> str:
         """A random name that was given to the store when it was made."""
 
+    def server_s(self) -> float | None:
+        """What the clock of the store's server says, in seconds; None if there is no server.
+
+        Called before every effect, so it asks nobody: it goes by what a heartbeat has last been told.
+        """
+
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         """Append each item's lines after its `after`, all of an item or none.
 

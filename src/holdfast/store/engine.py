@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
-from ..clock import utc_now
+from ..clock import Instant, boot_id, boot_s, utc_now
 from ..content.packing import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
 from ..errors import Closed
 from ..ids import SessionId
@@ -75,6 +75,11 @@ class Engine:
         self._closing = anyio.Lock()
         self._closed = False
         _engines.add(self)
+
+    def instant(self) -> Instant:
+        """Now, by clocks that no person sets. Where nothing names the boot, they are this process's alone."""
+        boot = boot_id() or self.presence.holder
+        return Instant(boot=boot, boot_s=boot_s(), server_s=self.driver.server_s())
 
     async def call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Run a blocking function of the driver's in a thread."""

@@ -81,6 +81,9 @@ class MemoryDriver:
     def store_id(self) -> str:
         return self._id
 
+    def server_s(self) -> float | None:
+        return None
+
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         with self._lock:
             return [self._commit(item) for item in batch]

@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from types import coroutine
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+from anyio._core._eventloop import threadlocals
 from anyio.lowlevel import RunVar
 from msgspec import Struct
 from msgspec.structs import replace
@@ -66,9 +69,54 @@ async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> An
         return await given if inspect.isawaitable(given) else given
     if ctx is not None:
         ctx._in_thread = True
-    return await anyio.to_thread.run_sync(
-        partial(hook.function, *first, **values), abandon_on_cancel=True, limiter=tool_threads()
-    )
+    return await _run_in_thread(partial(hook.function, *first, **values))
+
+
+async def _run_in_thread(function: Callable[[], Any]) -> Any:
+    """Run it in a thread that is left behind if the caller goes.
+
+    A process that ends does not wait for it: what is under way then stays in doubt, as in a crash.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        # Trio's threads are daemons.
+        return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=tool_threads())
+    body = _Daemon(function)
+    try:
+        return await anyio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=tool_threads())
+    finally:
+        body.ended.set()  # The worker thread goes, whatever the body does.
+
+
+class _Daemon:
+    """A function in a daemon thread, which a worker thread of anyio's waits for.
+
+    The interpreter waits for anyio's threads when it ends. What makes `anyio.from_thread` work in one of them
+    is handed on to the daemon.
+    """
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._found: Future[Any] = Future()
+        self.ended = threading.Event()
+
+    def run(self) -> Any:
+        """In the worker thread: wait for the function, or until nobody wants it any more."""
+        context, worker = copy_context(), dict(vars(threadlocals))
+        work = partial(context.run, self._work, worker)
+        threading.Thread(target=work, name="holdfast tool", daemon=True).start()
+        self.ended.wait()
+        return self._found.result() if self._found.done() else None
+
+    def _work(self, worker: dict[str, Any]) -> None:
+        vars(threadlocals).update(worker)
+        try:
+            self._found.set_result(self._function())
+        except BaseException as error:
+            self._found.set_exception(error)
+        finally:
+            self.ended.set()
 
 
 def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
@@ -165,6 +213,8 @@ async def run_guarded(
     gate = threading.Lock()
     """Either the thread begins, or we give it up first."""
     interrupt: BaseException | None = None
+    # Trio raises Ctrl-C in whatever its main task waits for.
+    interrupts = anyio.get_cancelled_exc_class(), KeyboardInterrupt
 
     def is_given_up() -> bool:
         return given_up
@@ -211,10 +261,10 @@ async def run_guarded(
         nonlocal given_up, interrupt
         try:
             await ended.wait(timeout_s)
-        except anyio.get_cancelled_exc_class() as error:
+        except interrupts as error:
             interrupt = error
             # Cancelled once more, it gets no further grace.
-            with suppress(anyio.get_cancelled_exc_class()), anyio.CancelScope(shield=True):
+            with suppress(*interrupts), anyio.CancelScope(shield=True):
                 await ended.wait(grace_s)
         if not ended.is_set:
             with gate:

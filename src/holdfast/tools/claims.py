@@ -1,4 +1,4 @@
-"""Global operations: once ever, over all sessions and machines of a store.
+"""Claims at work: on global operations, and on settling effects that forks share.
 
 A claim is taken before the intent and keeps the result. Who finds a claim without an intent takes the owner's
 lease, looks again, and only then takes it over.
@@ -16,19 +16,28 @@ from msgspec.structs import replace
 from ..clock import boot_s
 from ..content.packing import Given
 from ..effects import Effect
+from ..entries import Verdict
 from ..errors import LeaseHeld, NotFound
-from ..limits import LEASE_POLL_S
+from ..facts import Facts
+from ..ids import SessionId
+from ..limits import CLAIM_WAIT_S, LEASE_POLL_S
 from ..session.claim import (
+    Behind,
     Claim,
     amend_own,
     change_claim,
+    close_settlement,
     describe_gone,
     describe_time,
+    effect_key,
     find_claim,
+    find_issuer,
     find_row,
     free_generation,
     is_free,
     read_result,
+    release_settlement,
+    settle_key,
 )
 from ..session.session import Session
 from ..store.engine import Engine
@@ -74,7 +83,7 @@ class Claims:
 
     async def _try(self, operation: str, call: str) -> Taking:
         head = self._session.state.facts.head
-        claim, record = await self._engine.call(find_claim, self._engine, operation)
+        claim, record = await self._engine.call(find_claim, self._engine, effect_key(operation))
         if claim.is_of(head) and (claim.done or claim.fence == self._session.fence):
             return Mine(claim.generation)
         if claim.done:
@@ -89,7 +98,7 @@ class Claims:
         mine = replace(
             claim.freed(claim.generation), session=head.session, uid=head.uid, fence=fence, call=call
         )
-        swapped = await self._engine.call(change_claim, self._engine, operation, record, mine)
+        swapped = await self._engine.call(change_claim, self._engine, effect_key(operation), record, mine)
         return Mine(claim.generation) if swapped else Busy("somebody else was quicker", passing=True)
 
     async def _look(self, claim: Claim, record: str | None, operation: str, call: str) -> Taking:
@@ -165,3 +174,172 @@ def _describe(claim: Claim, row: Effect, when: str, holder: str | None) -> Busy:
         f"session {claim.session!r} issued it at {when}, and nobody knows what became of it. Who finds out "
         f"says so with store.resolve({claim.session!r}, {row.issued}, …)"
     )
+
+
+# -- settling ---------------------------------------------------------------------------------------------
+
+
+class Held(Struct, frozen=True):
+    """This session is at it: no other one runs or settles the effect meanwhile.
+
+    `behind` are bodies of others that may still run, `since_s` when they could begin nothing any more. None:
+    the session's own row tells.
+    """
+
+    behind: tuple[Behind, ...] | None
+    since_s: float
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """Another session has settled it. `given` is what it gave, if it landed."""
+
+    by: str
+    verdict: Verdict
+    given: Given = Given()
+    void: bool = False
+
+
+class Settlements:
+    """The claims of one session on settling what is in doubt.
+
+    Forks inherit effects in doubt with their keys. Every attempt after the first, and every verdict, is for
+    one of them at a time, and the others get what it found.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._engine = session, session.engine
+        self._held: set[str] = set()
+
+    async def take(self, row: Effect, *, run: bool = False) -> Held | Known | Busy:
+        """Be the one who settles, or (`run`) who runs it again, waiting a while for whoever is at it."""
+        deadline_s = boot_s() + CLAIM_WAIT_S
+        while True:
+            found = await self._try(row, run)
+            if not isinstance(found, Busy) or not found.passing or boot_s() >= deadline_s:
+                return found
+            await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
+
+    async def finish(self, row: Effect, given: Given) -> None:
+        """It happened: this session's journal says so, or the claim."""
+        self._held.discard(row.key)
+        await self._call(close_settlement, row, given)
+
+    async def release(self, row: Effect) -> None:
+        """Let others settle it; what was found is on record here."""
+        if row.key in self._held:
+            self._held.discard(row.key)
+            await self._call(release_settlement, row)
+
+    def holds(self, row: Effect) -> bool:
+        """Whether this session is the one."""
+        return row.key in self._held
+
+    async def _call(self, function: Callable[..., None], row: Effect, *args: object) -> None:
+        facts, fence = self._session.state.facts, self._session.fence
+        await self._engine.call(lambda: function(self._engine, facts, fence, row, *args))
+
+    async def _try(self, row: Effect, run: bool) -> Held | Known | Busy:
+        facts = self._session.state.facts
+        claim, record = await self._engine.call(find_claim, self._engine, settle_key(row.key))
+        if claim.done:
+            return Known(by=f"session {claim.session}", verdict="landed", given=claim.given)
+        if claim.is_of(facts.head) or (record is not None and claim.session is None):
+            return await self._swap(row, claim, record, claim.behind or None)
+        if claim.session is not None:
+            return await self._look(row, claim, record, claim.session, claim.uid, run)
+        issuer = await self._engine.call(find_issuer, self._engine, facts, row)
+        if issuer is None:
+            return await self._swap(row, claim, record, None)
+        return await self._look(row, replace(claim, idle=True), record, *issuer, run)
+
+    async def _look(
+        self, row: Effect, claim: Claim, record: str | None, owner: SessionId, uid: str, run: bool
+    ) -> Held | Known | Busy:
+        """What another session knows, which has settled it last or issued it; ours, if that is nothing."""
+        busy = Busy(f"session {owner!r}, which shares this call, is at it", passing=True)
+        try:
+            theirs, held = await self._engine.call(_find_theirs, self._engine, owner, uid, row)
+            if isinstance(theirs, Known) and theirs.verdict != "not_landed":
+                return theirs
+            if claim.idle and not _may_go_on(theirs):
+                return await self._take_over(row, claim, record, theirs, run)
+            if held:
+                return busy
+            # Under its lease: from now on it begins nothing.
+            async with Session.existing(self._engine, owner) as opened:
+                theirs = _judge(self._engine, opened.state.facts, uid, row)
+                return await self._take_over(row, claim, record, theirs, run)
+        except LeaseHeld:
+            return busy
+        except NotFound:  # It was deleted, and left word of what it knew.
+            return await self._swap(row, claim, record, claim.behind or None)
+
+    async def _take_over(
+        self, row: Effect, claim: Claim, record: str | None, theirs: Effect | Known | Busy, run: bool
+    ) -> Held | Known | Busy:
+        if isinstance(theirs, Busy):
+            return theirs
+        if isinstance(theirs, Known):
+            if not run or theirs.void or theirs.verdict != "not_landed":
+                return theirs
+            return await self._swap(row, claim, record, claim.behind)
+        return await self._swap(row, claim, record, (*claim.behind, *Behind.list_of(theirs)))
+
+    async def _swap(
+        self, row: Effect, claim: Claim, record: str | None, behind: tuple[Behind, ...] | None
+    ) -> Held | Busy:
+        head, since_s = self._session.state.facts.head, boot_s()
+        kept = tuple(dict.fromkeys(behind or ()))
+        mine = Claim(
+            session=head.session,
+            uid=head.uid,
+            fence=self._session.fence,
+            call=row.call.id,
+            said=claim.said,
+            behind=kept,
+        )
+        if not await self._engine.call(change_claim, self._engine, settle_key(row.key), record, mine):
+            return Busy("another session that shares this call was quicker", passing=True)
+        self._held.add(row.key)
+        return Held(behind if behind is None else kept, since_s)
+
+
+def _find_theirs(
+    engine: Engine, owner: SessionId, uid: str, row: Effect
+) -> tuple[Effect | Known | Busy, bool]:
+    """What another session's journal says about the effect, and whether the session is held; `NotFound` if it
+    is gone."""
+    facts = Journal(engine.driver, owner).fold().facts
+    lease = facts.head.lease
+    held = lease is not None and engine.presence.judge(lease.holder).alive
+    return _judge(engine, facts, uid, row), held
+
+
+def _may_go_on(theirs: Effect | Known | Busy) -> bool:
+    """Whether the session that issued it may begin another attempt without a claim: it runs it, or tries
+    again what has failed."""
+    if isinstance(theirs, Effect):
+        return theirs.status == "running"
+    return isinstance(theirs, Known) and theirs.void
+
+
+def _judge(engine: Engine, facts: Facts, uid: str, row: Effect) -> Effect | Known | Busy:
+    """What a session knows of the effect; its row, if it does not know, or is at it."""
+    if facts.head.uid != uid:
+        raise NotFound(f"another session is called {facts.head.session!r} now")
+    effects, by = facts.effects, f"session {facts.head.session}"
+    shared = next(one for one in effects.rows.values() if one.key == row.key)
+    last = effects.attempts(shared)[-1]
+    if last.status in ("failed", "undone"):
+        # It may have done it anew since, with another key.
+        latest = effects.find_last(row.operation)
+        if latest is None or latest.generation == last.generation or is_free(latest):
+            return Known(by=by, verdict="not_landed", void=True)
+        last = latest
+    if effects.find_open_undo(last) is not None:
+        return Busy(f"{by} did it and began to take it back, and nobody knows whether it was taken back")
+    if last.status == "completed":
+        return Known(by=by, verdict="landed", given=read_result(engine, facts.head.session, last))
+    if last.status in ("not_landed", "discarded"):
+        return Known(by=by, verdict="not_landed")
+    return Known(by=by, verdict="gave_up") if last.status == "gave_up" else last

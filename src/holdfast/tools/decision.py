@@ -33,11 +33,13 @@ class Issue(Struct, frozen=True, kw_only=True):
     generation: int = 0
     attempt: int = 1
     key: str | None = None
+    row: Effect | None = None
+    """What it tries again."""
 
     @classmethod
     def again(cls, row: Effect) -> Issue:
         """One more attempt at the same effect."""
-        return cls(generation=row.generation, attempt=row.attempt + 1, key=row.key)
+        return cls(generation=row.generation, attempt=row.attempt + 1, key=row.key, row=row)
 
 
 Decision: TypeAlias = Replay | Join | Blocked | Issue

@@ -19,13 +19,14 @@ from ..messages import Json
 from ..session.session import Session
 from ..telemetry import active, note_refusal
 from .body import Ran, begin
-from .claims import Busy, Theirs
-from .decision import Blocked, Issue, Join, Replay
+from .claims import Busy, Known, Theirs
+from .decision import Blocked, Decision, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
 from .lineage import ROOT_SCOPES, name_at_root
 from .operation import operation_of
 from .outcome import Result, ResultStatus, as_text, describe_error
 from .recall import recall
+from .reentry import refuse_itself, working
 from .running import Runner, describe_doubt, run_chains
 from .tool import AnyTool, Hook
 from .watching import Watched
@@ -197,6 +198,7 @@ class Dispatch:
             return self._refuse(call, gated, last)
         if isinstance(gated, Asks):
             return await self._ask(call, gated)
+        refuse_itself(self._session, call.name, gated.fingerprint)
         return await self._enter(call, gated, last)
 
     def _refuse_reuse(self, call: Call, last: Effect | None, question: Question | None) -> None:
@@ -286,7 +288,8 @@ class Dispatch:
     async def _run_harmless(self, call: Call, ready: Ready) -> Result:
         """A body that ends without waiting for anything takes one line. Else the intent is recorded when it
         first waits: before that, nobody could have seen it."""
-        begun = begin(ready.tool.body, ready.values)
+        with working(self._session, f"tool {call.name}", fingerprint=ready.fingerprint):
+            begun = begin(ready.tool.body, ready.values)
         if isinstance(begun, Ran) and begun.done:
             given = await self._ledger.record_ran(ready, call.ref, begun)
             if self._session.waits_for_calls:
@@ -361,7 +364,8 @@ class Dispatch:
         `first` is how to issue it if it is new, `again` how to look anew if it is not settled by then.
         """
         look = again if again is not None else partial(self._look_again, call)
-        decision = self._ledger.decide(ready.tool, scope, operation, first, call.ref, last)
+        decide = partial(self._ledger.decide, ready.tool, scope, operation, first, call.ref, last)
+        decision = decide()
         match decision:
             case Replay(row):
                 return await self._replay(call, row)
@@ -371,9 +375,32 @@ class Dispatch:
                 return _result(call, await self._runner.tell(row), "in_doubt")
             case Join(row):
                 return self._pend(ready, lambda: self._join(call, row, look))
+            case Issue(row=Effect() as row) if row.changes_the_world:
+                # A fork may want to try it again as well. Finding out takes a while, as for global ones.
+                return self._pend(ready, lambda: self._run_again(call, ready, row, decide, look))
             case Issue():
                 issued = self._ledger.issue(ready, call.ref, scope, operation, decision)
                 return self._pend(ready, lambda: self._run(ready, issued, look), issued)
+
+    async def _run_again(
+        self, call: Call, ready: Ready, row: Effect, decide: Callable[[], Decision], again: Again
+    ) -> Result:
+        """Run it with the same key, unless another session that shares the row does, or has."""
+        settlements = self._runner.settlements
+        taken = await settlements.take(row, run=True)
+        if isinstance(taken, Busy):
+            return self._block(call, ready, f"{call.name}: not run. {taken.why}.")
+        if isinstance(taken, Known):
+            await self._runner.record_known(row, taken)
+            return await again()
+        decision = decide()
+        if not isinstance(decision, Issue) or decision.key != row.key:
+            if not self._ledger.is_at(row):
+                await settlements.release(row)
+            return await again()
+        issued = self._ledger.issue(ready, call.ref, row.scope, row.operation, decision)
+        await self._runner.commit(issued)
+        return await self._run(ready, issued, again)
 
     def _pend(
         self, ready: Ready, finish: Callable[[], Awaitable[Result]], row: Effect | None = None

@@ -34,17 +34,20 @@ from ..entries import (
 from ..ids import HolderId
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
+from ..session.claim import Behind, close_settlement
 from ..session.inbox import encode_item
 from ..session.session import Session
 from ..store.engine import Engine
 from ..store.journal import Journal
 from .body import Ran, run_guarded, run_plain
 from .canonical import digest
+from .claims import Held
 from .context import AnyContext, ToolContext
 from .decision import Blocked, Decision, Issue, Join, Replay
 from .gates import Ready
 from .outcome import NotDone, as_given, as_json, as_text
 from .recall import Recalled, keep
+from .reentry import refuse_waiting, working
 from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
@@ -141,8 +144,20 @@ class Ledger:
         """Whether the service still remembers the key, and no body with it runs here."""
         if tool.idempotent_s is None or row.key in _under_way:
             return False
+        if math.isinf(tool.idempotent_s):
+            return True
+        # The service has seen the key with the first attempt. Without a clock in common, it may be long ago.
         first = self._session.state.facts.effects.attempts(row)[0]
-        return (self._session.engine.now() - first.at).total_seconds() < tool.idempotent_s
+        return max(self._list_ages_s(first), default=math.inf) < tool.idempotent_s
+
+    def find_age_s(self, row: Effect) -> float:
+        """How long ago the row was issued at least: by the clock that says least, and without a clock in
+        common since this process has the lease."""
+        ages_s = self._list_ages_s(row) or [boot_s() - self._session.taken_s]
+        return max(0.0, min(ages_s))
+
+    def _list_ages_s(self, row: Effect) -> list[float]:
+        return [] if row.clock is None else self._session.engine.instant().list_elapsed_s(row.clock)
 
     def _is_overwritten(self, row: Effect) -> bool:
         """Whether the same tool has set something since: doing the old again could undo the new."""
@@ -157,23 +172,33 @@ class Ledger:
                 return True
         return False
 
-    async def body_is_over(self, row: Effect) -> float:
-        """In how many seconds the body of this row can no longer be running; 0 if it surely is not."""
+    async def body_is_over(self, row: Effect, held: Held | None = None) -> float:
+        """In how many seconds the body of this row can no longer be running, nor what others who share it
+        began (`held`); 0 if they surely are not."""
         if row.key in _under_way:
             return math.inf
+        # Our lease began after the old one had ended.
+        since_s, behind = self._session.taken_s, Behind.list_of(row)
+        if held is not None and held.behind is not None:
+            since_s = max(since_s, held.since_s)
+            # Who issued it knows more than what a fork has inherited.
+            behind = held.behind if self._is_inherited(row) else (*behind, *held.behind)
+        return max([await self._is_over(one, since_s) for one in behind], default=0.0)
+
+    def _is_inherited(self, row: Effect) -> bool:
+        return row.issued < self._session.state.facts.forked_at
+
+    async def _is_over(self, body: Behind, since_s: float) -> float:
         presence = self._session.engine.presence
-        if row.holder is None or row.holder == presence.holder:
+        if body.holder == presence.holder:
             return 0.0
-        if not row.crashed and not row.left_behind:
-            return 0.0  # Its own process has said how it ended.
-        life = await self._session.engine.call(presence.judge, HolderId(row.holder))
+        life = await self._session.engine.call(presence.judge, HolderId(body.holder))
         if life.ended:
             return 0.0
-        if row.left_behind:
+        if body.left_behind:
             return math.inf  # No timeout stops it: only the end of its process does.
-        limit_s = TOOL_TIMEOUT_S if row.timeout_s is None else row.timeout_s
-        # Our lease began after the old one had ended.
-        return max(0.0, self._session.taken_s + limit_s - boot_s())
+        limit_s = TOOL_TIMEOUT_S if body.timeout_s is None else body.timeout_s
+        return max(0.0, since_s + limit_s - boot_s())
 
     # -- recording -----------------------------------------------------------------------------------
 
@@ -205,6 +230,7 @@ class Ledger:
                 attempt=how.attempt,
                 timeout_s=tool.timeout_s,
                 undoes=undoes,
+                clock=session.engine.instant() if tool.changes_the_world else None,
             )
         )
         row = facts.effects.rows[facts.head.seq]
@@ -230,6 +256,7 @@ class Ledger:
 
     async def wait_for(self, row: Effect) -> None:
         """Wait until whoever is at this row has left it."""
+        refuse_waiting(self._session, row.key)
         if row.key in self._at_it:
             ended = self._at_it[row.key] or anyio.Event()
             self._at_it[row.key] = ended
@@ -304,7 +331,7 @@ class Ledger:
         """Record that a call in doubt has happened, its blobs first; what the model is shown of it."""
         packed, interrupt = await keep(self._session, given)
         body = ToolSettled(call=row.call, issued=row.issued, verdict="landed", by=by, told=True)
-        if row.status == "in_doubt":  # Nobody was quicker.
+        if row.status in ("in_doubt", "not_landed", "discarded"):  # Nobody was quicker.
             self._session.record(body, content=packed.content)
         if interrupt is not None:
             raise interrupt
@@ -360,8 +387,10 @@ class Ledger:
         grace_s: float,
     ) -> Ran:
         """Run the body of a row whose intent is durable (if it changes the world)."""
+        what = f"the undo hook of {tool.name}" if hook is tool.undo else f"tool {tool.name}"
         if not row.changes_the_world:
-            return await run_plain(hook, ctx, values, row.timeout_s)
+            with working(self._session, what, key=row.key, fingerprint=row.fingerprint):
+                return await run_plain(hook, ctx, values, row.timeout_s)
         try:
             await self._check_lease(row)
         except BaseException:
@@ -372,15 +401,16 @@ class Ledger:
         def ended() -> None:
             _under_way.pop(row.key, None)
 
-        return await run_guarded(
-            hook,
-            ctx,
-            values,
-            timeout_s=row.timeout_s,
-            grace_s=grace_s,
-            on_late=lambda ran: self._learn_late(tool, row, ran),
-            on_end=ended,
-        )
+        with working(self._session, what, key=row.key, fingerprint=row.fingerprint):
+            return await run_guarded(
+                hook,
+                ctx,
+                values,
+                timeout_s=row.timeout_s,
+                grace_s=grace_s,
+                on_late=lambda ran: self._learn_late(tool, row, ran),
+                on_end=ended,
+            )
 
     async def _check_lease(self, row: Effect) -> None:
         """Just before a body: if we may have been silent for a whole term, make sure that nobody took over.
@@ -414,7 +444,10 @@ class Ledger:
         if row.status == "in_doubt":
             by = "the tool itself, late"
             if ran.done:
-                await self.land(row, by, as_given(ran.value))
+                given = as_given(ran.value)
+                await self.land(row, by, given)
+                engine, facts, fence = self._session.engine, self._session.state.facts, self._session.fence
+                await engine.call(close_settlement, engine, facts, fence, row, given)
             else:
                 self.settle(row, "not_landed", by)
         return True

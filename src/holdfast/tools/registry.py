@@ -23,6 +23,7 @@ from .gates import Asks, Gates, Refused
 from .lineage import Lineage, prefix_at_root
 from .outcome import Result, ResultStatus, as_json, as_text
 from .policy import Policy
+from .reentry import refuse_inside, refuse_waiting
 from .running import InDoubtPolicy, Runner, describe_failure
 from .settling import settle, settle_row
 from .tool import AnyTool, as_tool
@@ -131,6 +132,7 @@ class Registry:
         One commit carries all intents. Calls of one tool that writes run in the reply's order, everything
         else side by side. `on_result` is told of each as soon as it is there.
         """
+        refuse_inside(session, "dispatch_step")
         reply, calls, given = _last_calls(session)
         missing = [
             Call(CallRef(id=call.id, reply=reply, index=index), call.name, call.args)
@@ -155,6 +157,7 @@ class Registry:
         """Settle what is in doubt; see `Session.settle`. `on_result` is told of each result that it gives."""
         if policy not in (None, "wait", "tell"):
             raise BadInput(f"policy is 'wait' or 'tell', not {policy!r}")
+        refuse_inside(session, "settle")
         lineage = Lineage.of(session)
         if lineage is not None:
             root = self._runner(lineage.root, deps, policy)
@@ -164,12 +167,13 @@ class Registry:
 
     async def settle_call(self, session: Session, row: Effect, *, deps: Any = None) -> None:
         """Settle one call in doubt, and leave the others alone."""
+        refuse_waiting(session, row.key)
         runner = self._runner(session, deps)
         await settle_row(session, self._tools.get(row.tool), self._gates, runner, row)
 
     async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
         """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""
-        found = {doubt.session async for doubt in store.in_doubt()}
+        found = {doubt.session async for doubt in store.in_doubt() if doubt.operation is None}
         for id in sorted(found):
             try:
                 async with store.session(id, create=False) as session:

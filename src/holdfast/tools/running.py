@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import anyio
+from msgspec import Struct
 
 from ..content.packing import Given
 from ..effects import Effect
@@ -16,7 +17,7 @@ from ..errors import Closed, Fenced
 from ..session.session import Session
 from ..telemetry import note_failure
 from .body import Ran
-from .claims import Claims
+from .claims import Busy, Claims, Known, Settlements
 from .decision import Issue
 from .gates import Ready
 from .ledger import Ledger
@@ -26,6 +27,7 @@ from .outcome import (
     NotLanded,
     Result,
     ResultStatus,
+    Unsure,
     Verification,
     Waits,
     as_given,
@@ -35,6 +37,15 @@ from .tool import AnyTool, Hook
 from .verifying import ask_verify
 
 InDoubtPolicy: TypeAlias = Literal["wait", "tell"]
+
+
+class Finding(Struct, frozen=True):
+    """What was found out about a row in doubt. `held`: this session may run it again."""
+
+    answer: Verification
+    held: bool = True
+    known: Known | None = None
+    """Another session's verdict, which is recorded instead of asking."""
 
 
 class Runner:
@@ -50,6 +61,13 @@ class Runner:
     def claims(self) -> Claims:
         """The session's claims on global operations."""
         return Claims(self._session)
+
+    @cached_property
+    def settlements(self) -> Settlements:
+        """The session's claims on settling what it shares with its forks, or with its origin."""
+        found = self._session.extensions.setdefault(Settlements, Settlements(self._session))
+        assert isinstance(found, Settlements)
+        return found
 
     async def run(self, ready: Ready, row: Effect, begun: Ran | Hook | None = None) -> Result | None:
         """Run the body, as often as its retry policy and its outcome allow; it may have begun already.
@@ -136,9 +154,15 @@ class Runner:
         shown = await self.ledger.complete(row, given, ran.latency_ms)
         if row.changes_the_world or self._session.waits_for_calls:
             await self._session.flush()
+        await self._share_landed(row, given)
+        return shown
+
+    async def _share_landed(self, row: Effect, given: Given) -> None:
+        """Let other sessions know what it gave, where they could want it."""
         if row.scope == "global":
             await self.claims.finish(row, given)
-        return shown
+        if self.settlements.holds(row):
+            await self.settlements.finish(row, given)
 
     async def _record(self, tool: AnyTool, row: Effect, ran: Ran, *, final: bool) -> None:
         """Record how the body ended, durably if it changes the world."""
@@ -153,13 +177,19 @@ class Runner:
             await self._session.flush()
         if row.scope == "global" and final:
             await self.claims.free(row)
+        if final:
+            await self.settlements.release(row)
 
     # -- in doubt ------------------------------------------------------------------------------------
 
     async def _settle_now(self, ready: Ready, row: Effect, ran: Ran, *, more: bool) -> Result | Issue | None:
         """In doubt, and we are still here: settle it where the tool says how."""
         tool = ready.tool
-        answer = await self.verify(tool, row, ready.values)
+        if tool.verify is None and not (more and self.ledger.is_recognised(tool, row)):
+            await self.settlements.release(row)
+            return result_of(row, await self.tell(row), "in_doubt")
+        found = await self.find_out(tool, row, ready.values)
+        answer = found.answer
         told = f"{describe_failure(tool, ran)}. It was checked: nothing was done."
         if row.status == "not_landed":
             # A person was quicker, or the body itself: it ended after all.
@@ -170,30 +200,50 @@ class Runner:
             return result_of(row, told, "failed")
         if row.status != "in_doubt":
             return None
+        if found.known is not None:
+            await self.record_known(row, found.known)
+            return None
         if isinstance(answer, Landed):
             return completed(row, await self.record_landed(row, answer))
         if isinstance(answer, NotLanded):
             await self.record_not_landed(row, answer, text=None if more else told)
             if more:
+                # What is tried again keeps the claim.
                 following = Issue(generation=row.generation + 1, attempt=row.attempt + 1)
                 return following if answer.final else Issue.again(row)
+            await self.settlements.release(row)
             return result_of(row, told, "failed")
-        if more and self.ledger.is_recognised(tool, row):
+        if found.held and more and self.ledger.is_recognised(tool, row):
             return Issue.again(row)
+        await self.settlements.release(row)
         return result_of(row, await self.tell(row), "in_doubt")
 
-    async def verify(self, tool: AnyTool, row: Effect, values: dict[str, Any]) -> Verification:
-        """What the tool's verify hook says about the row."""
-        age_s = (self._session.engine.now() - row.at).total_seconds()
-        return await ask_verify(self.ledger, tool, row, values, self.deps, age_s)
+    async def find_out(self, tool: AnyTool, row: Effect, values: dict[str, Any]) -> Finding:
+        """What became of the row: what another session that shares it knows, or its verify hook."""
+        taken = await self.settlements.take(row)
+        if isinstance(taken, Busy):
+            return Finding(Unsure(taken.why), held=False)
+        if isinstance(taken, Known):
+            return Finding(Unsure(), held=False, known=taken)
+        return Finding(await ask_verify(self.ledger, tool, row, values, self.deps, taken))
+
+    async def record_known(self, row: Effect, known: Known) -> Given | None:
+        """Record what another session found out; what the model is shown, if it happened."""
+        shown = None
+        if known.verdict == "landed":
+            shown = await self.ledger.land(row, known.by, known.given)
+        elif row.status == "in_doubt" or known.void:
+            text = describe_given_up(row, known.by) if known.verdict == "gave_up" else None
+            self.ledger.settle(row, known.verdict, known.by, text=text, void=known.void)
+        await self._session.flush()
+        return shown
 
     async def record_landed(self, row: Effect, answer: Landed) -> Given:
         """It happened: what the model is shown, and the same as data."""
         given = as_given(answer.result)
         shown = await self.ledger.land(row, "verify", given)
         await self._session.flush()
-        if row.scope == "global":
-            await self.claims.finish(row, given)
+        await self._share_landed(row, given)
         return shown
 
     async def record_not_landed(self, row: Effect, answer: NotLanded, text: str | None = None) -> None:
@@ -235,6 +285,11 @@ def why_of(ran: Ran) -> str:
 def describe_failure(tool: AnyTool, ran: Ran) -> str:
     """What the model is told of a body that gave no value."""
     return f"{tool.name} {ran.stopped}" if ran.stopped else f"{tool.name} raised {describe_error(ran.error)}"
+
+
+def describe_given_up(row: Effect, by: str) -> str:
+    """What the model is told of a call that another session was told to give up."""
+    return f"{row.tool}: given up by {by}. Nobody can tell whether it happened. It is not run again."
 
 
 def describe_doubt(row: Effect) -> str:

@@ -58,18 +58,26 @@ async def settle_row(
     has one now."""
     ready = None if tool is None else gates.fit(tool, row.args)
     if tool is not None and ready is not None and row.undoes is None:
-        answer = await runner.verify(tool, row, ready.values)
+        found = await runner.find_out(tool, row, ready.values)
+        answer, known = found.answer, found.known
         if row.status != "in_doubt":
+            await runner.settlements.release(row)
             return None  # A person was quicker.
+        if known is not None:
+            shown = await runner.record_known(row, known)
+            return None if shown is None else completed(row, shown)
         if isinstance(answer, Landed):
             return completed(row, await runner.record_landed(row, answer))
         if isinstance(answer, NotLanded):
             await runner.record_not_landed(row, answer)
+            await runner.settlements.release(row)
             return None
         tried = session.state.facts.effects.find_call(row.call)
-        if runner.ledger.may_repeat(tool, row) and count_crashes(tried) < gates.max_crashes:
+        may = found.held and runner.ledger.may_repeat(tool, row)
+        if may and count_crashes(tried) < gates.max_crashes:
             again = runner.ledger.issue_again(ready, row, Issue.again(row))
             await runner.commit(again)
             return await watch(session, row, runner.run(ready, again))
+        await runner.settlements.release(row)
     text = await runner.tell(row)
     return result_of(row, text, "in_doubt") if runner.tells else None

@@ -9,17 +9,20 @@ from typing import Any
 import anyio
 
 from ..effects import Effect
+from ..errors import HoldfastError
 from ..limits import VERIFY_S
 from .body import call
+from .claims import Held
 from .ledger import Ledger
 from .outcome import Landed, NotLanded, Unsure, Verification, describe_error
+from .reentry import working
 from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
 
 
 async def ask_verify(
-    ledger: Ledger, tool: AnyTool, row: Effect, values: dict[str, Any], deps: Any, age_s: float
+    ledger: Ledger, tool: AnyTool, row: Effect, values: dict[str, Any], deps: Any, held: Held
 ) -> Verification:
     """What the tool's verify hook says. One that raises or hangs is unsure, never "not landed".
 
@@ -28,10 +31,10 @@ async def ask_verify(
     """
     if tool.verify is None:
         return Unsure(f"{tool.name} has no verify hook")
-    await anyio.sleep(max(0.0, tool.verify_after_s - age_s))
+    await anyio.sleep(max(0.0, tool.verify_after_s - ledger.find_age_s(row)))
     while True:
         # Taken before asking: what holds now still holds for the answer.
-        over_in_s = await ledger.body_is_over(row)
+        over_in_s = await ledger.body_is_over(row, held)
         answer = await _ask(tool.verify, ledger, tool, row, values, deps)
         if not isinstance(answer, NotLanded) or answer.final or over_in_s <= 0:
             return answer
@@ -45,12 +48,13 @@ async def _ask(
 ) -> Verification:
     ctx = ledger.context(row, deps, running=False)
     try:
-        with anyio.fail_after(VERIFY_S):
+        with anyio.fail_after(VERIFY_S), working(ctx.session, f"the verify hook of {tool.name}", key=row.key):
             answer = await call(hook, ctx, values)
     except TimeoutError:
         return Unsure(f"verify did not answer within {VERIFY_S:.0f} s")
     except Exception as error:
-        log.warning("verify of %s raised %s: taken as unsure", tool.name, type(error).__name__)
+        why = str(error) if isinstance(error, HoldfastError) else type(error).__name__
+        log.warning("verify of %s raised %s: taken as unsure", tool.name, why)
         return Unsure(f"verify raised {describe_error(error)}")
     if not isinstance(answer, Landed | NotLanded | Unsure):
         return Unsure(f"verify returned {type(answer).__name__}, not Landed, NotLanded or Unsure")

@@ -22,7 +22,8 @@ def pending(
     """List what waits for a person, over the whole store, each with the commands that answer it.
 
     Two things wait: calls that need approval, and calls in doubt, of which nobody knows whether they happened
-    because their process died in them. Look at the service first, then say what you found.
+    because their process died in them. Look at the service first, then say what you found. A call in doubt of
+    a session that was deleted is listed while another session could do the same, or shares it.
 
     Parameters
     ----------
@@ -39,9 +40,9 @@ async def _pending(store: Store, session: str | None, common: Common) -> None:
     from ..opening import get_head
     from ..waiting import find_waiting
 
-    if session is not None:
-        await get_head(store, session)
     found = [one for one in await find_waiting(store) if session in (None, one["session"])]
+    if session is not None and not found:
+        await get_head(store, session)
     for one in found:
         one["commands"] = _commands(one, found, common)
     if common.json:
@@ -63,6 +64,12 @@ def _commands(one: dict[str, Any], found: list[dict[str, Any]], common: Common) 
         return {
             "approve": f"holdfast approve {place}{common.again}",
             "refuse": f"holdfast refuse {place} --reason '…'{common.again}",
+        }
+    if one["operation"] is not None:
+        place = shlex.quote(one["operation"])
+        return {
+            "landed": f"holdfast resolve-operation {place} landed --result '…'{common.again}",
+            "not_landed": f"holdfast resolve-operation {place} not-landed{common.again}",
         }
     return {
         "landed": f"holdfast resolve {place} landed --result '…'{common.again}",

@@ -83,6 +83,9 @@ class DirectoryDriver:
     def store_id(self) -> str:
         return self._id
 
+    def server_s(self) -> float | None:
+        return None
+
     @_translated
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         if not wait and (len(batch) > 1 or any(item.claims or item.pin for item in batch)):

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ...clock import boot_s
 from ...errors import NotFound, StoreBusy
 from ...head import Head
 from ...ids import HolderId, SessionId
+from ...limits import SERVER_CLOCK_S
 from ..driver import (
     Append,
     Beat,
@@ -76,8 +78,26 @@ _BEAT: Final = """
         ON CONFLICT (holder) DO UPDATE SET record = excluded.record, beat_at = excluded.beat_at
         RETURNING $durable
     )
-    SELECT session, posted FROM $schema.sessions WHERE session = ANY (%(sessions)s)
+    SELECT session, posted, extract(epoch FROM clock_timestamp())::float8
+    FROM beaten LEFT JOIN $schema.sessions ON session = ANY (%(sessions)s)
 """
+
+
+class _ServerClock:
+    """The server's clock, as last seen: how far it is ahead of this boot's."""
+
+    def __init__(self) -> None:
+        self._ahead_s: float | None = None
+
+    def learn(self, server_s: float, began_s: float) -> None:
+        """What the server said to a question that was put at `began_s`, and is answered now."""
+        took_s = boot_s() - began_s
+        if took_s <= SERVER_CLOCK_S:
+            self._ahead_s = server_s - (began_s + took_s / 2)
+
+    def now_s(self) -> float | None:
+        """What it says now; None if no answer has come quickly enough yet."""
+        return None if self._ahead_s is None else boot_s() + self._ahead_s
 
 
 class PostgresDriver:
@@ -98,6 +118,7 @@ class PostgresDriver:
         self._append = Call(APPEND.replace("$schema", self._sql.schema))
         self._blobs = Blobs(self._db, self._sql)
         self._hints = Hints(conninfo, self._db.schema)
+        self._clock = _ServerClock()
         try:
             self._id = prepare(self._db, create=create)
             if isinstance(where, str):  # An application's own connections are left as they are.
@@ -109,6 +130,9 @@ class PostgresDriver:
 
     def store_id(self) -> str:
         return self._id
+
+    def server_s(self) -> float | None:
+        return self._clock.now_s()
 
     # -- journals -----------------------------------------------------------------------------------
 
@@ -199,7 +223,11 @@ class PostgresDriver:
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
     ) -> Mapping[SessionId, int]:
         values = {"holder": holder, "record": record.decode(), "sessions": Texts(sessions)}
-        return {SessionId(session): posted for session, posted in self._look(_BEAT, values)}
+        began_s = boot_s()
+        rows = self._look(_BEAT, values)
+        if rows:
+            self._clock.learn(rows[0][2], began_s)
+        return {SessionId(session): posted for session, posted, _ in rows if session is not None}
 
     def find_beat(self, holder: HolderId) -> Beat | None:
         rows = self._look(f"SELECT record, {AGE} FROM $schema.holders WHERE holder = %s", [holder])

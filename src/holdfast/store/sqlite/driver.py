@@ -61,6 +61,9 @@ class SqliteDriver:
     def store_id(self) -> str:
         return self._id
 
+    def server_s(self) -> float | None:
+        return None
+
     # -- journals -----------------------------------------------------------------------------------
 
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:

@@ -31,6 +31,20 @@ class HolderPromises(DriverCase):
         assert beat is not None
         assert beat.age_s is None or 0 <= beat.age_s < 60
 
+    def test_a_server_s_clock_is_known_from_the_first_heartbeat_on(
+        self, driver: Driver, open_driver: OpenDriver
+    ) -> None:
+        """It goes forward, and is the same for all; a driver without a server has none."""
+        other = open_driver()
+        driver.beat(_HOLDER, b"{}", [])
+        other.beat(HolderId("h2"), b"{}", [])
+        first, theirs, second = driver.server_s(), other.server_s(), driver.server_s()
+        if first is None or theirs is None or second is None:
+            # An answer that took long says too little; the next one may be quicker.
+            return
+        assert first <= second
+        assert abs(theirs - first) < 60
+
     def test_a_heartbeat_answers_how_far_the_inboxes_have_grown(self, driver: Driver) -> None:
         """Of the sessions that it names and that exist."""
         a, b = Author("a"), Author("b")
