@@ -16,7 +16,7 @@ LOWEST := $(VENV)/lowest
 PEERS := $(VENV)/peers
 AZURITE := $(VENV)/azurite/.made
 
-.PHONY: help demo test test-long test-lowest check bench docs azurite lock clean
+.PHONY: help demo test test-long test-lowest test-busy check bench docs azurite lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,9 @@ test-long: $(DEV) ## the full-size crash, chaos and power-cut suites
 
 test-lowest: $(LOWEST)/.made ## the tests of adapters, under the lowest supported versions of their frameworks
 	@PYTHONPATH=$(CURDIR)/$(LOWEST) $(VENV)/bin/pytest -m "not long" -n auto tests/langgraph
+
+test-busy: $(DEV) ## what `make test` runs, three times, while all processors are loaded: no test may depend on that
+	@$(VENV)/bin/python -m tests.busy
 
 check: $(DEV) ## format, lint, types and tidiness
 	@$(VENV)/bin/ruff format --check .

@@ -5,6 +5,7 @@ HoldfastError
 │   ├── BadUrl                         a store's URL
 │   ├── BadId                          the id of a session, run or holder
 │   ├── BadMessage                     a message that cannot be stored faithfully
+│   ├── NotAList (also a TypeError)    a text where a list belongs
 │   └── RunExists                      an explicit run id was used before
 ├── NotFound (also a LookupError)      no such session, version, run or store
 ├── MissingExtra (also an ImportError) an optional dependency is not installed
@@ -48,6 +49,14 @@ class BadId(BadInput):
 
 class BadMessage(BadInput):
     """A message that could not be given back as it was."""
+
+
+class NotAList(BadInput, TypeError):
+    """A text where a list belongs; nothing was done. Taken for a list, it would be its letters."""
+
+    def __init__(self, name: str, given: str | bytes) -> None:
+        super().__init__(f"{name} is a list: write {name}=[{given!r}] for one of them, not {name}={given!r}")
+        self.name = name
 
 
 class RunExists(BadInput):

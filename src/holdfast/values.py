@@ -22,6 +22,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from .checks import check_list
 from .errors import BadInput
 from .limits import REPR_CHARS, STATE_DEPTH_MAX
 from .messages import Json
@@ -90,7 +91,7 @@ class Values:
     def __init__(self, codecs: Iterable[Codec] = ()) -> None:
         self._by_type: dict[type, Codec] = {}
         self._by_tag: dict[str, Codec] = {}
-        for codec in codecs:
+        for codec in check_list("codecs", codecs):
             if codec.tag in self._by_tag or codec.tag in _RESERVED:
                 raise BadInput(f"values are written as {codec.tag!r} already; give the codec another name")
             self._by_type[codec.type] = codec

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+
 import anyio
 import pytest
 
 import holdfast
 from holdfast import BadInput, ScriptedModel, Thread, ToolContext
+from holdfast.agent.model import Prompt, Said
 from tests.agent.stage import World, call, fresh_store, make, texts
 
 
@@ -35,16 +38,26 @@ async def test_a_tool_cannot_drive_the_session_that_it_works_for() -> None:
 async def test_two_agents_at_once_in_an_open_session_are_refused() -> None:
     """Each would take the other's calls for its own. One after another they may."""
     world = World()
-    agent = make(ScriptedModel([call("pay", what="42"), "Paid."], delay_s=0.1), world)
+    asked, go_on = anyio.Event(), anyio.Event()
+
+    class Thinking(ScriptedModel):
+        async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+            asked.set()
+            await go_on.wait()
+            async for said in super().ask(prompt):
+                yield said
+
+    agent = make(Thinking([call("pay", what="42"), "Paid."]), world)
     other = make([call("pay", what="1"), "Paid.", "Never.", "Now."], world)
     thread = Thread([make(["Never."], name="a")])
     async with fresh_store() as store, store.session("s") as session:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: agent.run("Go", session=session))
-            await anyio.sleep(0.05)
+            await asked.wait()
             for one in (other, thread):
                 with pytest.raises(BadInput, match="is driven already"):
                     await one.run("Me, too", session=session)
+            go_on.set()
         assert session.status == "completed"
         assert (await agent.resume(session)).output == "Paid."
         assert (await other.run("And now?", session=session)).output == "Never."

@@ -142,8 +142,8 @@ async def test_a_stream_that_is_dropped_half_way_ends_by_itself(world: World) ->
                 break
         del event
         gc.collect()
-        with anyio.fail_after(30):
-            outcome = await agent.resume("s", store=store, wait_s=20)
+        with anyio.fail_after(60):
+            outcome = await agent.resume("s", store=store, wait_s=60)
         assert outcome.output == "Done."
 
 

@@ -7,11 +7,11 @@ import inspect
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -551,16 +551,27 @@ def test_ctrl_c_while_a_session_is_opened_does_not_leave_it_open(monkeypatch: py
         driver = store.as_async.engine.driver
         commit = driver.commit
 
+        interrupted = threading.Event()
+
+        def interrupt(*_: Any) -> None:
+            interrupted.set()
+            raise KeyboardInterrupt
+
         def slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
-            threading.Timer(0.1, _thread.interrupt_main).start()
-            time.sleep(0.5)
+            if not interrupted.is_set():
+                _thread.interrupt_main()
+                assert interrupted.wait(60)
             return commit(batch)
 
         with monkeypatch.context() as disk:
+            handler = signal.signal(signal.SIGINT, interrupt)
             disk.setattr(driver, "commit", in_thread(slowly))
             opening = store.session("s")
-            with pytest.raises(KeyboardInterrupt):
-                opening.__enter__()
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    opening.__enter__()
+            finally:
+                signal.signal(signal.SIGINT, handler)
         with store.session("s"):
             pass
 

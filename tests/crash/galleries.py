@@ -41,7 +41,7 @@ class InSession:
     """In messages and in user state."""
 
     async def fill(self, store: Store, acknowledge: Callable[[], None]) -> None:
-        async with store.session("s", wait_s=30) as session:
+        async with store.session("s", wait_s=60) as session:
             for number in range(len(session.transcript), IMAGES):
                 media = Media(media_type="image/png", data=image(number))
                 await session.add(Message(role="user", blocks=(media,)))

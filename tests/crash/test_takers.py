@@ -21,7 +21,9 @@ TAKERS = 8
 LONG_TERM_S = 60.0
 """So long that nobody waits for it: who takes over sooner had proof."""
 SHORT_TERM_S = 1.0
-AT_ONCE_S = 10.0
+TERM_S = 5.0
+"""So long that a live holder beats within it, and a child begins within it, however busy the machine is."""
+AT_ONCE_S = LONG_TERM_S / 2
 
 
 def _race(warm: Warm, url: str, acks: Path, rounds: int) -> None:
@@ -164,11 +166,10 @@ def _wait_for_the_term(warm: Warm, url: str, acks: Path, watched: bool) -> None:
     """Nobody takes the session at once; somebody who waits gets it when the term is over."""
     with warm.child(hold, url, str(acks)) as hasty:
         assert hasty.failure().kind == "LeaseHeld"
-    with warm.child(hold, url, str(acks), wait_s=30) as patient:
+    with warm.child(hold, url, str(acks), wait_s=60) as patient:
         patient.hear()
         patient.say("leave")
         took_s = patient.result()
-    assert took_s < 15
     if watched:
         assert took_s >= SHORT_TERM_S, "taken before it was watched for a whole term"
 
@@ -178,7 +179,7 @@ def test_another_boot_proves_nothing(warm: Warm, url: str, quick_path: Path) -> 
     acks = quick_path / "acks"
     # A server's clock is everybody's: the term is not watched, and runs from the last heartbeat on.
     by_server = url.startswith("postgresql")
-    term_s = 5 * SHORT_TERM_S if by_server else SHORT_TERM_S
+    term_s = 2 * TERM_S if by_server else SHORT_TERM_S
     with warm.child(hold, url, str(acks), lease_s=term_s, boot="another machine") as holder:
         holder.hear()
         life = warm.call(find_life, url)
@@ -190,11 +191,11 @@ def test_another_boot_proves_nothing(warm: Warm, url: str, quick_path: Path) -> 
 def test_a_live_holder_of_another_boot_is_never_taken_for_dead(
     warm: Warm, url: str, quick_path: Path
 ) -> None:
-    """Watching it for several terms shows that it beats."""
+    """Watching it for more than a term shows that it beats."""
     acks = quick_path / "acks"
-    with warm.child(hold, url, str(acks), lease_s=SHORT_TERM_S, boot="another machine") as holder:
+    with warm.child(hold, url, str(acks), lease_s=TERM_S, boot="another machine") as holder:
         holder.hear()
-        with warm.child(hold, url, str(acks), wait_s=3 * SHORT_TERM_S) as taker:
+        with warm.child(hold, url, str(acks), wait_s=1.5 * TERM_S) as taker:
             assert taker.failure().kind == "LeaseHeld"
         holder.say("write")
         assert holder.hear() == "done"
@@ -203,7 +204,7 @@ def test_a_live_holder_of_another_boot_is_never_taken_for_dead(
 def test_a_missing_lock_proves_nothing(warm: Warm, url: str, quick_path: Path) -> None:
     """Somebody cleaned up the temporary files: neither a live nor a dead holder can be told by its lock."""
     acks, temporary = quick_path / "acks", quick_path / "temporary"
-    with warm.child(hold, url, str(acks), lease_s=SHORT_TERM_S, temporary=str(temporary)) as holder:
+    with warm.child(hold, url, str(acks), lease_s=TERM_S, temporary=str(temporary)) as holder:
         holder.hear()
         (lock,) = (temporary / f"holdfast-{os.getuid()}").iterdir()
         lock.unlink()
@@ -218,7 +219,7 @@ def test_a_missing_lock_proves_nothing(warm: Warm, url: str, quick_path: Path) -
 def test_a_lock_of_somebody_else_proves_nothing(warm: Warm, url: str, quick_path: Path) -> None:
     """A free lock counts only if it says whose it was, under which boot."""
     acks, temporary = quick_path / "acks", quick_path / "temporary"
-    with warm.child(hold, url, str(acks), lease_s=SHORT_TERM_S, temporary=str(temporary)) as holder:
+    with warm.child(hold, url, str(acks), lease_s=TERM_S, temporary=str(temporary)) as holder:
         holder.hear()
         (lock,) = (temporary / f"holdfast-{os.getuid()}").iterdir()
         said = lock.read_text()
@@ -231,7 +232,7 @@ def test_a_lock_of_somebody_else_proves_nothing(warm: Warm, url: str, quick_path
 def test_a_record_without_a_lock_proves_nothing(warm: Warm, url: str, quick_path: Path) -> None:
     """Where no lock can be had, the term decides."""
     acks = quick_path / "acks"
-    with warm.child(hold, url, str(acks), lease_s=SHORT_TERM_S, lock=False) as holder:
+    with warm.child(hold, url, str(acks), lease_s=TERM_S, lock=False) as holder:
         holder.hear()
         assert warm.call(find_life, url)["alive"]
     _wait_for_the_term(warm, url, acks, watched=False)
@@ -253,11 +254,11 @@ def test_two_pid_namespaces_never_prove_each_other_dead(
     temporary files or not."""
     acks = str(quick_path / "acks")
     places = [str(quick_path / name) for name in ("a", "b" if own_temporary_files else "a")]
-    with warm.child(hold, url, acks, lease_s=SHORT_TERM_S, namespace=True, temporary=places[0]) as holder:
+    with warm.child(hold, url, acks, lease_s=TERM_S, namespace=True, temporary=places[0]) as holder:
         name = holder.hear()["name"]
         assert name.endswith(":1")
         began_s = time.monotonic()
-        while time.monotonic() < began_s + 2 * SHORT_TERM_S:
+        while time.monotonic() < began_s + 1.2 * TERM_S:
             with warm.child(hold, url, acks, namespace=True, temporary=places[1]) as taker:
                 failure = taker.failure()
                 assert failure.kind == "LeaseHeld"

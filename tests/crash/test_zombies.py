@@ -1,6 +1,7 @@
 """A holder that sleeps through its lease wakes up without a right to write."""
 
 import signal
+import time
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,9 +40,11 @@ def _zombie_wakes_up(warm: Warm, url: str, acks: Path, order: str) -> None:
     with warm.child(hold, url, str(acks / "zombie"), lease_s=TERM_S) as zombie, ExitStack() as more:
         first = zombie.hear()["fence"]
         assert _obey(zombie, "write") == _obey(zombie, "checkpoint") == "done"
+        stopped_s = time.monotonic()
         _stop(zombie, order)
-        taker = more.enter_context(warm.child(hold, url, str(acks / "taker"), lease_s=TERM_S, wait_s=30))
+        taker = more.enter_context(warm.child(hold, url, str(acks / "taker"), lease_s=TERM_S, wait_s=60))
         assert taker.hear()["fence"] > first
+        assert time.monotonic() - stopped_s > TERM_S / 2, "taken before the term was over"
         assert _obey(taker, "write") == "done"
         before = warm.call(read_journal, url)
 
@@ -55,7 +58,7 @@ def _zombie_wakes_up(warm: Warm, url: str, acks: Path, order: str) -> None:
         zombie.say("leave")
         assert zombie.result() >= 0
         taker.say("leave")
-        assert taker.result() > TERM_S / 2, "taken before the term was over"
+        taker.result()
     assert warm.call(look, url, str(acks / "zombie"), str(acks / "taker")) == []
 
 
@@ -119,7 +122,7 @@ async def test_not_a_line_of_a_zombie_is_accepted_in_memory() -> None:
         lease = zombie.state.facts.head.lease
         assert lease is not None
         driver.frozen.add(lease.holder)
-        async with awake.session(SESSION, wait_s=10) as taker:
+        async with awake.session(SESSION, wait_s=60) as taker:
             assert taker.fence > zombie.fence
             await taker.add("now mine")
             await taker.flush()

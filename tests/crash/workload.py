@@ -82,7 +82,7 @@ class Life:
         """Take every step that was not taken yet."""
         if await self._progress(name, label) >= len(steps):
             return
-        async with self.store.session(name, wait_s=10) as session:
+        async with self.store.session(name, wait_s=60) as session:
             self.acks.lines(session)
             for number in range(int(session.labels.get(label, 0)), len(steps)):
                 await steps[number](self, session)
@@ -114,7 +114,7 @@ class Life:
             return
         uid = state.facts.head.uid
         self.acks.note("deleting", uid=uid)
-        await self.store.delete(name, wait_s=10)
+        await self.store.delete(name, wait_s=60)
         self.acks.note("deleted", session=name, uid=uid)
 
     async def _note_lines(self, name: str) -> None:
@@ -236,7 +236,7 @@ async def _go_back(life: Life, session: Session) -> None:
 
 async def _share(life: Life, session: Session) -> None:
     """Something that only one can have at a time."""
-    async with session.hold("the one thing", wait_s=10) as held:
+    async with session.hold("the one thing", wait_s=60) as held:
         life.acks.note("held", name=held.name, fence=held.fence)
         await session.add("mine, for now")
 
@@ -276,7 +276,7 @@ async def _erase(life: Life, keeper: Session) -> None:
     """What was said goes, what was done stays."""
     state = await life.store.load("two")
     uid, upto = state.facts.head.uid, state.seq
-    await life.store.clean("two", transcript=True, checkpoints=False, wait_s=10)
+    await life.store.clean("two", transcript=True, checkpoints=False, wait_s=60)
     life.acks.note("erased", session="two", uid=uid, upto=upto)
 
 
@@ -285,7 +285,7 @@ async def _begin_anew(life: Life, keeper: Session) -> None:
     state = await life.find("one")
     if state is not None and "reborn" not in state.facts.head.labels:
         await life.delete("one")
-    async with life.store.session("one", wait_s=10, labels={"reborn": "yes"}) as session:
+    async with life.store.session("one", wait_s=60, labels={"reborn": "yes"}) as session:
         life.acks.lines(session)
         await _talk(life, session)
 
@@ -334,7 +334,7 @@ def _commit_with_claims(life: Life, turn: int) -> None:
 
 
 async def _make_ledger(life: Life) -> None:
-    async with life.store.session(LEDGER, wait_s=10) as session:
+    async with life.store.session(LEDGER, wait_s=60) as session:
         life.acks.lines(session)
 
 
@@ -348,8 +348,8 @@ async def _drop_from_outside(life: Life, keeper: Session) -> None:
     """One version, then all that are left."""
     versions = [one.version async for one in life.store.checkpoints("three")]
     if versions:
-        await life.store.drop("three", versions[0], wait_s=10)
-    await life.store.clean("three", transcript=False, wait_s=10)
+        await life.store.drop("three", versions[0], wait_s=60)
+    await life.store.clean("three", transcript=False, wait_s=60)
 
 
 KEEPING: Final = (

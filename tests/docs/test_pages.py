@@ -57,6 +57,7 @@ def test_the_first_example_pays_once_however_often_it_is_run(
     assert printed.count("completed Order 42 is refunded.") == 2
 
 
+@pytest.mark.timeout(1800)  # A type checker takes what it takes: a minute, or many beside others.
 def test_the_python_of_all_pages_is_typed(tmp_path: Path) -> None:
     """A user's own type checker accepts what was copied from a page."""
     for page in PAGES:

@@ -19,9 +19,11 @@ from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver, UnknownValue, serde
+from holdfast.adapters.langgraph.naming import Place
+from holdfast.adapters.langgraph.thread import PUT, Draft
 
 from .graphs import thread
-from .puts import Writer, values_at
+from .puts import Writer, checkpoint, values_at
 
 
 @pytest.fixture
@@ -128,6 +130,85 @@ async def test_langgraphs_list_of_the_graphs_types_is_heeded(store: holdfast.Sto
     assert (await values_at(clone, thread()))["cart"] == Cart(items=["tea"])
     assert isinstance((await values_at(saver, thread()))["cart"], UnknownValue)
     await Writer(saver).put(cart=None)
+
+
+def test_a_listed_type_that_cannot_be_made_again_comes_back_as_its_data(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As from LangGraph's serializer, so that a state that is a pydantic model can make it anew."""
+
+    class Inner(BaseModel):
+        number: int
+
+    @dataclass
+    class Once:
+        old: int
+
+    written = CheckedSerializer().dumps_typed([Inner(number=1), Once(old=2)])
+    by_name = CheckedSerializer([(Inner.__module__, "Inner"), (Once.__module__, "Once")])
+    assert by_name.loads_typed(written) == [{"number": 1}, {"old": 2}]
+    assert "Inner comes back as the data that was stored of it" in caplog.text
+    stock = JsonPlusSerializer(allowed_msgpack_modules=by_name._allowed)
+    assert stock.loads_typed(written) == [{"number": 1}, {"old": 2}]
+    assert CheckedSerializer([Inner, Once]).loads_typed(written) == [Inner(number=1), Once(old=2)]
+    assert all(isinstance(one, UnknownValue) for one in CheckedSerializer().loads_typed(written))
+
+
+async def test_what_is_put_comes_back_tuples_and_sets_of_tuples_included(store: holdfast.Store) -> None:
+    """LangGraph's serializer makes lists of all of these."""
+    value = {
+        "tuple": (1, [2, (3,)]),
+        "list": [1, (2, [3])],
+        "set": {(1, 2), ("a", (3,))},
+        "frozen": [frozenset({(1, frozenset({(2,)}))})],
+    }
+    await Writer(HoldfastSaver(store)).put(**value)
+    assert await values_at(HoldfastSaver(store), thread()) == value
+
+
+async def test_metadata_has_lists_where_tuples_were_put(store: holdfast.Store) -> None:
+    """As from every saver of LangGraph's, and LangGraph relies on it for its own counters."""
+    made = checkpoint({}, {})
+    metadata: Any = {"counters": {"messages": (2, 4)}, "deep": [{"x": ((1,), "y")}]}
+    saver = HoldfastSaver(store)
+    put = await saver.aput(thread(checkpoint_ns=""), made, metadata, {})
+    for fresh in (saver, HoldfastSaver(store)):
+        found = await fresh.aget_tuple(put)
+        assert found is not None
+        assert found.metadata == {"counters": {"messages": [2, 4]}, "deep": [{"x": [[1], "y"]}]}
+
+
+@pytest.mark.parametrize("wrong", ["Cart", ["shop.models.Cart"], [("shop", "models", "Cart")]])
+def test_a_list_of_types_that_would_match_nothing_is_refused(wrong: Any) -> None:
+    """A name by itself would be taken for its letters."""
+    with pytest.raises(holdfast.BadInput, match="allow"):
+        CheckedSerializer(wrong)
+
+
+LOOPS = [
+    b'{"elements":[["r",0]],"doc":["d",{}],"meta":["d",{}],"channels":["d",{"v":["r",0]}]}',
+    b'{"elements":[["l",[1],0]],"doc":["d",{}],"meta":["d",{}],"channels":["d",{"v":["r",0]}]}',
+    b'{"elements":[["d",{},0,[]]],"doc":["d",{}],"meta":["d",{}],"channels":["d",{"v":["r",0]}]}',
+    b'{"elements":[["d",{},0,[]]],"doc":["d",{}],"meta":["d",{}],"channels":["r",0]}',
+    b'{"elements":[["l",[["r",0]]]],"doc":["d",{}],"meta":["d",{}],"channels":["d",{"v":["r",0]}]}',
+    b'{"elements":[["t",[["r",0]]]],"doc":["r",0],"meta":["d",{}],"channels":["d",{}]}',
+    b'{"elements":[["r",1],["r",0]],"doc":["d",{}],"meta":["r",1],"channels":["d",{}]}',
+    b'{"elements":[],"doc":["d",{}],"meta":["d",{}],"channels":["d",{"v":["r",7]}]}',
+    b'{"elements":[]}',
+    b"[]",
+]
+
+
+@pytest.mark.parametrize("content", LOOPS)
+async def test_a_forged_line_is_corrupt_and_ends(store: holdfast.Store, content: bytes) -> None:
+    """Elements that hold themselves or are not there, and lines that are none, in a valid chain."""
+    saver = HoldfastSaver(store)
+    await Writer(saver).put(v=1)
+    forged = Draft(PUT, {"n": 0, "id": "zzz"}, content)
+    await saver._desks.write(Place("t", ""), lambda _: forged)
+    for fresh in (HoldfastSaver(store), HoldfastSaver(store)):
+        with pytest.raises(holdfast.Corrupt):
+            await fresh.aget_tuple(thread())
 
 
 async def test_langgraphs_own_types_need_no_list(store: holdfast.Store) -> None:

@@ -21,8 +21,9 @@ import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.ids import SessionId
 
+from .conftest import on_every_store
 from .graphs import chat, panel, said, thread
-from .puts import Writer, values_at
+from .puts import Writer, checkpoint, values_at
 from .test_growth import kilobyte
 
 
@@ -146,12 +147,145 @@ async def test_a_copy_into_a_thread_that_is_there_joins_it(store: holdfast.Store
     assert len([one async for one in saver.alist(thread())]) == 1
 
 
+# -- writes that come before their checkpoint -------------------------------------------------------------
+
+
+async def write_ahead(saver: HoldfastSaver, id: str = "t") -> tuple[Any, Any]:
+    """Writes of a checkpoint that is not put yet: where it will be, and the checkpoint."""
+    later = checkpoint({}, {})
+    config = thread(id, checkpoint_ns="", checkpoint_id=later["id"])
+    await saver.aput_writes(config, [("value", "y" * 500), ("more", 2)], "task", "path")
+    return config, later
+
+
+async def pending_after_put(saver: HoldfastSaver, config: Any, later: Any) -> list[Any]:
+    """What the checkpoint has been given once it is there."""
+    place: Any = thread(config["configurable"]["thread_id"], checkpoint_ns="")
+    await saver.aput(place, later, {}, {})
+    found = await saver.aget_tuple(config)
+    assert found is not None
+    return list(found.pending_writes or [])
+
+
+AHEAD = [("task", "value", "y" * 500), ("task", "more", 2)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_pruning_keeps_writes_that_came_before_their_checkpoint(
+    store: holdfast.Store, again: bool
+) -> None:
+    """LangGraph may store a task's writes before the checkpoint that they belong to."""
+    saver = HoldfastSaver(store)
+    await fill(saver)
+    config, later = await write_ahead(saver)
+    await saver.aprune(["t"])
+    assert len([one async for one in saver.alist(thread())]) == 1
+    if again:
+        saver = HoldfastSaver(store)
+        await fill(saver, steps=2)
+        await saver.aprune(["t"])
+    assert await pending_after_put(HoldfastSaver(store), config, later) == AHEAD
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_removing_runs_keeps_writes_that_came_before_their_checkpoint(
+    store: holdfast.Store, others: int
+) -> None:
+    """Also if nothing else is left of the thread."""
+    saver = HoldfastSaver(store)
+    writer = Writer(saver)
+    for run in ["old", "old", *["new"] * others]:
+        writer.config = {**writer.config, "metadata": {"run_id": run}}
+        await writer.put(value=run)
+    config, later = await write_ahead(saver)
+    await saver.adelete_for_runs(["old"])
+    assert len([one async for one in HoldfastSaver(store).alist(None)]) == others
+    assert await pending_after_put(HoldfastSaver(store), config, later) == AHEAD
+
+
+async def test_a_copy_has_writes_that_came_before_their_checkpoint(store: holdfast.Store) -> None:
+    """Whether the target was there before or not."""
+    saver = HoldfastSaver(store)
+    await fill(saver, steps=2)
+    await fill(saver, "there", steps=2)
+    _, later = await write_ahead(saver)
+    for target in ("new", "there"):
+        await saver.acopy_thread("t", target)
+        config = thread(target, checkpoint_ns="", checkpoint_id=later["id"])
+        assert await pending_after_put(saver, config, later) == AHEAD
+
+
+async def test_writes_that_come_after_their_checkpoint_was_removed_go_with_the_next_removal(
+    store: holdfast.Store,
+) -> None:
+    """They belong to nothing that will come: the space returns."""
+    saver = HoldfastSaver(store)
+    configs = await fill(saver, steps=3)
+    await saver.aprune(["t"])
+    late = HoldfastSaver(store)
+    await late.aput_writes(configs[0], [("report", "z" * 5000)], "task")
+    writer = Writer(late)
+    writer.config = configs[-1]
+    await writer.put(report="new")
+    await late.aprune(["t"])
+    assert await journal_bytes(store) < 2000
+
+
+# -- parents that lead in a circle ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@on_every_store
+async def test_a_circle_of_parents_ends(url: str, length: int) -> None:
+    """`put` takes any parent, and an id that is there again: a checkpoint can become its own ancestor."""
+    async with holdfast.open_store(url) as store:
+        saver = HoldfastSaver(store)
+        made = [checkpoint({}, {"log": saver.get_next_version(None, None)}) for _ in range(length)]
+        for parent, one in zip([made[-1], *made], made, strict=False):
+            config = thread(checkpoint_ns="", checkpoint_id=parent["id"])
+            put = await saver.aput(config, one, {"run_id": "run"}, one["channel_versions"])
+            await saver.aput_writes(put, [("log", one["id"])], "task")
+        for fresh in (saver, HoldfastSaver(store)):
+            found = await fresh.aget_delta_channel_history(config=thread(), channels=["log"])
+            assert [one[2] for one in found["log"]["writes"]] == [one["id"] for one in made[:-1]]
+        await saver.aprune(["t"])
+        await saver.adelete_for_runs(["another"])
+        assert len([one async for one in saver.alist(thread())]) == length
+        await saver.adelete_for_runs(["run"])
+        assert [one async for one in saver.alist(thread())] == []
+
+
+# -- lists that are none ----------------------------------------------------------------------------------
+
+
+async def test_a_thread_is_not_taken_for_its_letters(store: holdfast.Store) -> None:
+    """A text where a list belongs is refused, and nothing is removed."""
+    saver = HoldfastSaver(store)
+    for id in "th":
+        await fill(saver, id, steps=2)
+    for wrong in (
+        saver.aprune("th"),
+        saver.aprune("th", strategy="delete"),
+        saver.adelete_for_runs("th"),
+        saver.aget_delta_channel_history(config=thread(), channels="th"),
+    ):
+        with pytest.raises(TypeError, match=r"is a list: write .*=\['th'\]"):
+            await wrong
+    for id in "th":
+        assert len([one async for one in saver.alist(thread(id))]) == 2
+
+
 # -- delta channels ---------------------------------------------------------------------------------------
 
 
 def add(left: list[AnyMessage], right: list[Any]) -> list[AnyMessage]:
     """What a delta channel is rebuilt with: the writes of several steps."""
     return [*left, *(one for batch in right for one in (batch if isinstance(batch, list) else [batch]))]
+
+
+def add_plain(left: list[AnyMessage], right: list[AnyMessage]) -> list[AnyMessage]:
+    """What any other channel adds with: the write of one step."""
+    return [*left, *right]
 
 
 class Delta(TypedDict):
@@ -196,6 +330,27 @@ async def test_delta_channels_are_rebuilt_also_after_pruning_and_copying(store: 
     ]
     assert ours["messages"].get("seed") == theirs["messages"].get("seed")
     assert len((await delta_chat(saver).aget_state(thread("copy"))).values["messages"]) == 6
+
+
+class Plain(TypedDict):
+    """The same conversation, before its channel became a delta channel."""
+
+    messages: Annotated[list[AnyMessage], add_plain]
+
+
+@pytest.mark.filterwarnings("ignore:.*[Bb]eta.*")
+async def test_a_channel_that_became_a_delta_channel_survives_pruning(store: holdfast.Store) -> None:
+    """It is rebuilt from the plain value that it had before, and what was written since."""
+    saver = HoldfastSaver(store)
+    plain = StateGraph(Plain)
+    plain.add_node("answer", lambda state: {"messages": [AIMessage("plain", id="p")]})
+    plain.add_edge(START, "answer")
+    await plain.compile(checkpointer=saver).ainvoke({"messages": [HumanMessage("a", id="a")]}, thread())
+    await delta_chat(saver).ainvoke({"messages": [HumanMessage("b", id="b")]}, thread())
+    before = said((await delta_chat(saver).aget_state(thread())).values)
+    assert before[:3] == ["a", "plain", "b"]
+    await saver.aprune(["t"])
+    assert said((await delta_chat(HoldfastSaver(store)).aget_state(thread())).values) == before
 
 
 # -- from other savers ------------------------------------------------------------------------------------

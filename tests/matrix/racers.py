@@ -107,7 +107,7 @@ def want(line: Line, folder: str, scheme: str, tool: str, session: str, *, watch
     say = _say_once(line) if watch else lambda what: None
 
     async def act(life: Life) -> Report:
-        async with life.store.session(session, wait_s=5) as opened:
+        async with life.store.session(session, wait_s=60) as opened:
             await opened.settle(life.registry)
             args = {"what": "1"}
             result = await life.registry.dispatch(tool, args, call_id="c", session=opened)
@@ -133,7 +133,7 @@ def delete(line: Line, folder: str, scheme: str, session: str, target: Sequence[
 
     async def act(life: Life) -> None:
         with suppress(NotFound):
-            await life.store.delete(session, wait_s=5)
+            await life.store.delete(session, wait_s=60)
 
     open_life(folder, scheme, act)
 

@@ -66,7 +66,7 @@ def succeed(line: Line, folder: str, scheme: str, tool: str) -> dict[str, Any]:
     """Take over, settle, finish the step; then wait for what the other one still has to say, and finish."""
 
     async def act(life: Life) -> dict[str, Any]:
-        async with life.store.session("s", wait_s=30) as session:
+        async with life.store.session("s", wait_s=60) as session:
             taken_s = boot_s()
             await session.settle(life.registry)
             settled_s = boot_s() - taken_s
@@ -74,7 +74,7 @@ def succeed(line: Line, folder: str, scheme: str, tool: str) -> dict[str, Any]:
             line.say({"done": done, "settled_s": settled_s, "fence": session.fence})
             told = await anyio.to_thread.run_sync(line.hear)
             if not done:
-                with anyio.move_on_after(10 if told else 0):
+                with anyio.move_on_after(60 if told else 0):
                     while session.in_doubt:
                         await session.flush()
                         await anyio.sleep(0.01)

@@ -134,8 +134,9 @@ def make_agent(world: World, *, at: str = "", undeclared: bool = False) -> Agent
     @agent.tool_plain(metadata=effects(side_effects={"mutate"}, verify=slowed))
     async def slow(order: str) -> str:
         """Takes its time: its neighbours have ended when it does."""
-        if at.startswith("in a batch"):
-            with anyio.fail_after(30):
+        if at:
+            # In whatever order the calls begin: the process dies in `charge`, or here once that is recorded.
+            with anyio.fail_after(60):
                 await world.charged.wait()
         maybe("in a batch, before the effect")
         world.note("slow", order)

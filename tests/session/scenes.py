@@ -56,7 +56,7 @@ async def kinds(store: Store, session: str) -> list[str]:
 
 async def eventually(look: Callable[[], Awaitable[T]]) -> T:
     """Look again and again until there is something."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not (found := await look()):  # noqa: ASYNC110 - somebody else's process sets no event of ours
             await anyio.sleep(0.005)
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,31 +24,45 @@ on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 """There, a task can be cancelled through every shield."""
 
 
-def slow_down(monkeypatch: pytest.MonkeyPatch, driver: Driver, seconds: float = 0.1) -> None:
-    """Every commit takes its time."""
+class Gate:
+    """Lets a thread of the store's wait in the middle of something until a task was cancelled."""
+
+    def __init__(self) -> None:
+        self._loop, self.entered = asyncio.get_running_loop(), asyncio.Event()
+        self._open = threading.Event()
+
+    def wait(self) -> None:
+        """In the thread: it is in the middle of it."""
+        self._loop.call_soon_threadsafe(self.entered.set)
+        assert self._open.wait(60)
+
+    async def cancel(self, work: Callable[[], Any]) -> None:
+        """Cancel a task that does this, while it is in the middle of it."""
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(0)  # It has begun.
+        await self.entered.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        self._open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def hold_up(monkeypatch: pytest.MonkeyPatch, driver: Driver, gate: Gate, kind: str = "") -> None:
+    """Commits wait at the gate: all of them, or those with an entry of this kind."""
     commit = driver.commit
 
-    def slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
-        time.sleep(seconds)
+    def late(batch: Sequence[Append]) -> Sequence[Outcome]:
+        if not kind or any(kind in item.kinds for item in batch):
+            gate.wait()
         return commit(batch)
 
-    monkeypatch.setattr(driver, "commit", in_thread(slowly))
+    monkeypatch.setattr(driver, "commit", in_thread(late))
 
 
 def fail(*_: Any, **__: Any) -> Any:
     """A disk that is full."""
     raise StoreFailed("disk full")
-
-
-async def cancel(work: Callable[[], Any], after_s: float, begun: asyncio.Event | None = None) -> None:
-    """Cancel a task a while after it began."""
-    task = asyncio.ensure_future(work())
-    if begun is not None:
-        await begun.wait()
-    await asyncio.sleep(after_s)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
 
 
 def is_let_go(store: Store) -> bool:
@@ -81,9 +95,10 @@ async def test_a_store_is_closed_although_who_closes_it_is_cancelled(
     """Else its threads and its lease would outlive it."""
     store = await open_store(store_url).__aenter__()
     session = await store.session("s").__aenter__()
-    slow_down(monkeypatch, store.engine.driver)
+    gate = Gate()
+    hold_up(monkeypatch, store.engine.driver, gate)
     await session.add("hello")
-    await cancel(store.aclose, 0.01)
+    await gate.cancel(store.aclose)
     assert is_let_go(store)
     async with open_store(store_url) as again:
         assert texts((await again.load("s")).transcript) == ["hello"]
@@ -97,12 +112,14 @@ async def test_a_store_whose_opening_is_cancelled_is_closed(
     store = open_store(store_url)
     make = store._open_both
 
+    gate = Gate()
+
     def slowly() -> Any:
-        time.sleep(0.1)
+        gate.wait()
         return make()
 
     monkeypatch.setattr(store, "_open_both", slowly)
-    await cancel(store.__aenter__, 0.01)
+    await gate.cancel(store.__aenter__)
     assert store.engine._closed
 
 
@@ -186,11 +203,11 @@ async def test_who_is_out_can_open_the_session_again_at_once(store_url: StoreUrl
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         async with one.session("s") as session:
             one.engine.presence._stop.set()  # It no longer beats.
-            async with two.session("s", wait_s=30) as taken:
+            async with two.session("s", wait_s=60) as taken:
                 await step(taken, "theirs")
             with pytest.raises(Fenced):
                 await step(session, "mine")
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 async with one.session("s") as again:
                     assert texts(again.transcript) == ["theirs"]
 
@@ -205,17 +222,17 @@ async def test_a_run_that_is_cancelled_has_an_end(
 ) -> None:
     """Nobody takes it for one whose process died."""
     async with open_store(store_url) as store:
-        opened = asyncio.Event()
+        gate = Gate()
+        kind = "run.started" if where == "at its beginning" else "run.completed"
 
         async def live() -> None:
             async with store.session("s") as session:
-                slow_down(monkeypatch, store.engine.driver, 0.5)
-                opened.set()
+                hold_up(monkeypatch, store.engine.driver, gate, kind)
                 async with session.run(run_id="r" if where == "at its beginning" else None) as run:
                     await session.add("hello")
                     run.complete("fine")
 
-        await cancel(live, 0.05, opened)
+        await gate.cancel(live)
         (run,) = await collect(store.runs())
         assert run.status == ("cancelled" if where == "at its beginning" else "completed")
 
@@ -274,7 +291,7 @@ async def test_what_was_refused_is_not_tried_for_ever(store_url: StoreUrl) -> No
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         session = await one.session("s").__aenter__()
         one.engine.presence._stop.set()
-        async with two.session("s", wait_s=30):
+        async with two.session("s", wait_s=60):
             committer, channel = one.engine.committer, session._channel
             await session.add("refused")
             with pytest.raises(Fenced):

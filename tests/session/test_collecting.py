@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from holdfast import BadInput, Corrupt, Media, Message, NewerFormat, Store, StoreFailed, open_store
-from holdfast.clock import boot_s
+from holdfast.clock import boot_s, utc_now
 from holdfast.codec import seal
 from holdfast.content.lazy import BlobMedia
 from holdfast.entries import AdapterBody
@@ -353,7 +353,9 @@ async def test_an_item_that_is_taken_in_meanwhile_is_not_missed() -> None:
     assert await _collect_while(driver, "inbox z", take_in) == set()
 
 
-async def test_who_shows_an_old_blob_while_it_is_collected_does_not_lose_it(tmp_path: Path) -> None:
+async def test_who_shows_an_old_blob_while_it_is_collected_does_not_lose_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Again and again, a real collector beside real writers: the put counts, or stores the bytes anew."""
     url = f"sqlite:{tmp_path}/store.db"
     rounds = 8
@@ -371,15 +373,17 @@ async def test_who_shows_an_old_blob_while_it_is_collected_does_not_lose_it(tmp_
     async def gather(done: anyio.Event) -> None:
         async with open_store(url) as store:
             while not done.is_set():
-                # Long enough for a line to follow its blob, short enough that old ones go.
+                # Long enough for a line to follow its blob; the old ones are older than that.
                 await store._engine.call_home(
-                    lambda: collect_now(store._engine, grace_s=1.5, dry_run=False, alone=True)
+                    lambda: collect_now(store._engine, grace_s=3600, dry_run=False, alone=True)
                 )
 
-    for number in range(rounds):
-        async with open_store(url) as store:
-            await store.put_blob(image(number))
-    await anyio.sleep(1.6)
+    long_ago = utc_now() - timedelta(days=1)
+    with monkeypatch.context() as clock:
+        clock.setattr("holdfast.store.sqlite.blobs.utc_now", lambda: long_ago)
+        for number in range(rounds):
+            async with open_store(url) as store:
+                await store.put_blob(image(number))
     done = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gather, done)

@@ -77,7 +77,7 @@ async def _steps(session: Session, count: int) -> None:
 
 async def _settle_in(session: Session, driver: Noting) -> None:
     """Until a slow first commit is forgotten."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while not driver.made or driver.made[-1] != ("here", 1):
             await step(session, "once more")
     driver.made.clear()
@@ -217,7 +217,7 @@ async def _is_over(number: int) -> bool:
         async with open_store(driver) as store, store.session("s") as session:
             await _settle_in(session, driver)
             await session.add("landed")
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(_flush_interrupted, session, number, found := list[bool]())
                     tasks.start_soon(session.flush)
@@ -276,7 +276,7 @@ async def test_who_is_cancelled_while_others_have_their_turn_holds_nobody_up() -
             await _settle_in(first, driver)
             await first.add("of the first")
             await second.add("of the second")
-            with anyio.fail_after(30):
+            with anyio.fail_after(60):
                 async with anyio.create_task_group() as tasks:
                     with anyio.CancelScope() as scope:
                         scope.cancel()

@@ -118,7 +118,7 @@ async def test_who_waits_gets_the_session_when_it_is_free(store_url: StoreUrl) -
     """`wait_s` is for schedulers that start the next before the last has ended."""
     async with open_store(store_url) as one, open_store(store_url) as two, anyio.create_task_group() as tasks:
         first = await one.session("s").__aenter__()
-        second = two.session("s", wait_s=30)
+        second = two.session("s", wait_s=60)
         opened = anyio.Event()
 
         async def wait() -> None:
@@ -129,7 +129,7 @@ async def test_who_waits_gets_the_session_when_it_is_free(store_url: StoreUrl) -
         await anyio.wait_all_tasks_blocked()
         assert not opened.is_set()
         await first.__aexit__(None, None, None)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await opened.wait()
 
 

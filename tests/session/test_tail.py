@@ -20,7 +20,7 @@ async def test_a_follower_sees_entries_as_they_become_durable(store_url: StoreUr
         seen: list[Entry] = []
 
         async def see(count: int) -> list[str]:
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 while len(seen) < count:
                     seen.append(await anext(tail))
             return [entry.kind for entry in seen]
@@ -54,7 +54,7 @@ async def test_a_follower_waits_for_what_is_not_there_yet(store_url: StoreUrl) -
         await anyio.wait_all_tasks_blocked()
         assert not got.is_set()
         await session.add("at last")
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await got.wait()
 
 
@@ -112,6 +112,6 @@ async def test_following_ends_with_the_session(store_url: StoreUrl) -> None:
         async with aclosing(entries):
             assert (await anext(entries)).kind == "session.opened"
             await store.delete("s")
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 async for _ in entries:
                     pass

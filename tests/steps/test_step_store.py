@@ -174,7 +174,7 @@ async def test_an_event_that_nobody_waits_for_leaves_by_itself(store_url: Url) -
     async with opened(store_url) as one, opened(store_url) as two:
         await one.append_event(event("r1", "tool_call_started"))
         assert await one.list_events(run_id="r1") == [event("r1", "tool_call_started")]
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not await two.list_events(run_id="r1"):  # noqa: ASYNC110
                 await anyio.sleep(0.01)
 

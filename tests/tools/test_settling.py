@@ -195,7 +195,7 @@ async def test_calls_in_doubt_are_settled_side_by_side(store_url: Url) -> None:
             await registry.dispatch_step(session, deps=store)
     async with opened(store_url) as (_, session):
         assert len(session.in_doubt) == 2
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             assert await session.settle(registry) == []
         assert [block.value for block in results(session)] == ["a", "b"]
 
@@ -302,7 +302,7 @@ async def test_not_landed_is_not_believed_while_the_old_body_may_still_run(
         await reply(session, call("act"))
         with pytest.raises(holdfast.Closed):
             await registry.dispatch_step(session, deps=store)
-        async with opened(store_url, wait_s=10) as (_, taken):
+        async with opened(store_url, wait_s=60) as (_, taken):
             assert await taken.settle(registry) == []
             assert [block.content for block in results(taken)] == ["it was under way"]
     assert len(answers) == 2
@@ -327,7 +327,7 @@ async def test_not_landed_for_good_is_believed_at_once(
         await reply(session, call("act"))
         with pytest.raises(holdfast.Closed):
             await registry.dispatch_step(session, deps=store)
-        async with opened(store_url, wait_s=10) as (again, taken):
+        async with opened(store_url, wait_s=60) as (again, taken):
             assert await taken.settle(registry) == []
             (found,) = await registry.dispatch_step(taken, deps=again)
             assert found.status == "completed"
@@ -379,10 +379,10 @@ async def test_a_holder_that_is_out_posts_what_it_still_learns(store_url: Url, w
             tasks.start_soon(dispatch)
             await entered.wait()
             old._engine.presence._stop.set()  # It no longer beats, and its term runs out.
-            async with opened(store_url, wait_s=10) as (_, taken):
+            async with opened(store_url, wait_s=60) as (_, taken):
                 assert [row.call.id for row in taken.in_doubt] == ["c1"]
                 release.set()
-                with anyio.fail_after(10):
+                with anyio.fail_after(60):
                     while taken.in_doubt:
                         await taken.set("heard", 1)
                         await taken.flush()
@@ -405,7 +405,7 @@ async def test_a_holder_that_was_silent_for_a_whole_term_looks_before_it_acts(
     async with holdfast.open_store(store_url, lease_s=0.05) as old, old.session("s") as session:
         presence = old._engine.presence
         presence._stop.set()
-        async with opened(store_url, wait_s=10):
+        async with opened(store_url, wait_s=60):
             assert presence.left_s <= 0
             with pytest.raises(holdfast.Fenced):
                 await registry.dispatch("act", {}, session=session)

@@ -84,7 +84,7 @@ async def test_calls_run_side_by_side(store_url: Url) -> None:
 
     async with opened(store_url) as (_, session):
         await reply(session, call("a", id="x"), call("b", id="y"))
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             found = await Registry([a, b]).dispatch_step(session)
         assert [one.status for one in found] == ["completed", "completed"]
 
@@ -102,7 +102,7 @@ async def test_two_calls_of_a_mutating_tool_run_side_by_side(store_url: Url) -> 
         await reply(
             session, call("act", {"me": "a", "other": "b"}, "x"), call("act", {"me": "b", "other": "a"}, "y")
         )
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await Registry([act]).dispatch_step(session)
 
 
@@ -127,7 +127,7 @@ async def test_the_writes_of_one_tool_run_in_the_order_of_the_reply(store_url: U
     async with opened(store_url) as (_, session):
         puts = [call("put", {"what": what}, what) for what in ("v3", "v1", "v2")]
         await reply(session, *puts, call("other", id="o"))
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             found = await Registry([put, other]).dispatch_step(session)
         assert [one.content for one in found] == ["did v3", "did v1", "did v2", "did other"]
     assert world.done == ["other", "v3", "v1", "v2"]
@@ -435,7 +435,7 @@ async def test_no_call_of_a_reply_waits_for_a_later_one(fails: bool, store_url: 
 
     async with opened(store_url) as (_, session):
         await reply(session, *(call("put", {"what": what}, f"c{place}") for place, what in enumerate("aaba")))
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             results = await Registry([put]).dispatch_step(session)
     expected = ["failed", "completed"] if fails else ["completed", "completed"]
     assert [one.status for one in results] == [*expected, "completed", "completed"]

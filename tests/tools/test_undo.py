@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -439,8 +438,10 @@ async def test_what_still_runs_cannot_be_taken_back(
         driver = store.engine.driver
         commit = driver.commit
 
+        go_on = threading.Event()
+
         def slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
-            time.sleep(0.2)
+            assert go_on.wait(60)
             return commit(batch)
 
         rows = session.state.facts.effects.rows
@@ -449,5 +450,6 @@ async def test_what_still_runs_cannot_be_taken_back(
             tasks.start_soon(lambda: registry.dispatch("book", {"what": "hotel"}, session=session))
             await come_true(lambda: bool(rows))
             (found,) = await registry.undo(session, list(rows.values()))
+            go_on.set()
         assert (found.status, found.why) == ("cannot", "it is running")
     assert world.done == ["book hotel"]

@@ -18,6 +18,22 @@ async def _work() -> str:
     return "given"
 
 
+class Steps:
+    """Work that is begun, and goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = anyio.Event(), anyio.Event()
+
+    async def work(self) -> str:
+        """Half of it, a pause, and the rest."""
+        done.append("a")
+        self.begun.set()
+        await self.go_on.wait()
+        await anyio.lowlevel.checkpoint()
+        done.append("b")
+        return "given"
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_done_yet() -> None:
     done.clear()
@@ -38,9 +54,19 @@ async def test_it_gives_what_the_work_gives() -> None:
 @pytest.mark.anyio
 async def test_a_scope_that_is_cancelled_waits_for_its_end() -> None:
     """In both kinds of event loops."""
-    with anyio.move_on_after(0.005) as scope:
-        await unbroken(_work)
-        await anyio.lowlevel.checkpoint()
+    steps = Steps()
+
+    async def cancel() -> None:
+        await steps.begun.wait()
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        steps.go_on.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(cancel)
+        with anyio.CancelScope() as scope:
+            await unbroken(steps.work)
+            await anyio.lowlevel.checkpoint()
     assert scope.cancelled_caught
     assert done == ["a", "b"]
 
@@ -49,10 +75,13 @@ def test_a_task_that_is_cancelled_again_and_again_waits_for_its_end() -> None:
     """As asyncio cancels: through every shield. Then the cancellation is raised."""
 
     async def main() -> None:
-        task = asyncio.create_task(unbroken(_work))
+        steps = Steps()
+        task = asyncio.create_task(unbroken(steps.work))
+        await steps.begun.wait()
         for _ in range(3):
-            await asyncio.sleep(0.002)
             task.cancel()
+            await asyncio.sleep(0.002)
+        steps.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
 

@@ -55,7 +55,7 @@ async def working(store: Store, *agents: Agent[Any, Any], **options: Any) -> Asy
 
 async def until(store: Store, session: str, status: str, *, runs: int = 0) -> Head:
     """The head of a session once it has this status, after so many runs."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while True:
             head = await store.head(session)
             if head.status == status and head.lease is None and head.runs >= runs:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..budget import Budget
+from ..checks import check_list
 from ..content.packing import ALL_INLINE, pack_value
 from ..entries import Body, StateSet, SummaryChanged
 from ..errors import BadInput
@@ -99,9 +100,9 @@ class Thread:
         self._max_iterations, self._budget, self._window = max_iterations, budget, window
         self._log = None if log is None else LogFile(Path(log))
         self._cast: dict[str, tuple[AnyAgent, ThreadRole]] = {}
-        for agent in agents:
+        for agent in check_list("agents", agents):
             self._add(agent, "agent")
-        for agent in advisors:
+        for agent in check_list("advisors", advisors):
             self._add(agent, "advisor")
         if moderator is not None:
             given = moderator.output_type

@@ -84,7 +84,7 @@ def paths_inside(root: str | Path, *arguments: str, tool: str = "*") -> Rule:
     will when the tool opens it. What changes between this check and the tool's own use of the
     path is the tool's business.
     """
-    if not arguments:
+    if not arguments or not all(isinstance(one, str) for one in arguments):
         raise BadInput("paths_inside() needs the names of the arguments that are paths")
     base = os.path.realpath(Path(root).expanduser())
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from ..checks import check_list
 from ..effects import Effect, Repeats, Undone
 from ..entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
@@ -62,7 +63,7 @@ class Registry:
         self._gates = Gates(self._tools, policy or Policy(), max_repeats=max_repeats, max_crashes=max_crashes)
         self._repeats = Repeats()
         """The loop history of calls without a session."""
-        for one in tools:
+        for one in check_list("tools", tools):
             self.add(one)
 
     def add(self, given: AnyTool | Callable[..., Any]) -> AnyTool:

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from ..agent.agent import Agent
+from ..checks import check_list
 from ..clock import boot_s
 from ..errors import BadInput, Fenced, HoldfastError, LeaseHeld, NotFound, StoreFailed
 from ..head import Head
@@ -238,7 +239,7 @@ class Worker:
 
 def _by_name(agents: Iterable[Agent[Any, Any]]) -> dict[str, Agent[Any, Any]]:
     found: dict[str, Agent[Any, Any]] = {}
-    for agent in agents:
+    for agent in check_list("agents", agents):
         if agent.name is None:
             raise BadInput("an agent that a worker drives needs a name, by which sessions ask for it: name=…")
         if found.setdefault(agent.name, agent) is not agent:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 from msgspec.structs import replace
 
 from ...codec import GENESIS, Chain, Sealed, open_line, parse
@@ -85,8 +85,11 @@ class Desk:
             line = chain.check(data)
             entry = open_line(line, where)
             self.state.apply(entry, line.sum)
-            self.thread.apply(entry)
-            self._note_stranger(entry, me)
+            try:
+                self.thread.apply(entry)
+                self._note_stranger(entry, me)
+            except (LookupError, TypeError, ValueError, MsgspecError) as error:
+                raise Corrupt(where, f"{entry.kind} makes no sense: {error}", seq=entry.seq) from error
         head = self.state.facts.head
         self.channel = Channel(self.place.session, head.sum or None)
         self.channel.head, self.channel.durable_seq = (replace(head) if head.seq else None), head.seq
@@ -336,7 +339,8 @@ class Desks:
             ids = keep(desk.thread)
             if desk.is_new or ids >= desk.thread.records.keys():
                 return
-        if not ids:
+            empties = not ids and not desk.thread.ahead()
+        if empties:
             await self.delete(place)
             return
         await self.write(place, lambda thread: thread.keep(keep(thread)))

@@ -83,7 +83,10 @@ class ElementReader:
             kept.fill([self._item(one) for one in last.nodes], list(last.nodes))
             kept.number, kept.ops, kept.node = last.number, last.ops, last.node
             return list(kept.items), kept
-        return self._value(_decode(node), keep)
+        try:
+            return self._value(_decode(node), keep)
+        except RecursionError as error:
+            raise Corrupt("a thread of LangGraph's", "an element holds itself") from error
 
     def _item(self, node: bytes) -> Any:
         mold = self._molds.get(node)
@@ -101,7 +104,7 @@ class ElementReader:
             return part, None
         tag, number = part[0], None
         while tag == "r":
-            number = part[1]
+            number = _older(part[1], number)
             raw = self._raw(number)
             if memoryview(raw)[:5] == _PACKED:
                 return self._unpack(number, raw), None
@@ -188,9 +191,10 @@ class ElementReader:
 
     def _chain(self, part: list[Any]) -> Iterator[list[Any]]:
         """The node and those that it grew from, the first one first."""
-        found = [part]
+        found, number = [part], None
         while len(found[-1]) > 2:
-            found.append(self._part(found[-1][2]))
+            number = _older(found[-1][2], number)
+            found.append(self._part(number))
         yield from reversed(found)
 
     def _read_list(self, part: list[Any], number: int | None, keep: bool) -> tuple[Any, Kept | None]:
@@ -234,3 +238,10 @@ class ElementReader:
         kept.kids = {place: kid for place, (_, kid) in enumerate(found) if kid is not None}
         kept.number, kept.ops, kept.node = number, ops, b'["r",%d]' % number
         return list(kept.items), kept
+
+
+def _older(number: int, than: int | None) -> int:
+    """The number of an element that another one refers to; it was written before."""
+    if than is not None and number >= than:
+        raise Corrupt("a thread of LangGraph's", f"element {than} refers to element {number}, a later one")
+    return number

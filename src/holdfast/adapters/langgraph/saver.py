@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -17,12 +18,14 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
+    PendingWrite,
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ... import blocking
+from ...checks import check_list
 from ...content.lazy import Shared
 from ...errors import BadInput, NotFound
 from ...session.store import Store, open_store
@@ -62,7 +65,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> None:
         if check not in ("objects", "bytes"):
             raise BadInput(f"check is 'objects' or 'bytes', not {check!r}")
-        allowed = tuple(allow)
+        allowed = tuple(check_list("allow", allow))
         if serde is not None and allowed:
             raise BadInput("allow=… is for holdfast's own serializer; give the list to yours")
         super().__init__(serde=serde or CheckedSerializer(allowed))
@@ -183,7 +186,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
         What a delta channel of a checkpoint that stays is rebuilt from stays, too.
         """
-        runs = set(run_ids)
+        runs = set(check_list("run_ids", run_ids))
         if not runs:
             return
 
@@ -203,6 +206,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 await self._desks.fork(source, target)
             else:
                 await self._merge(self, source, target)
+                await self._merge_ahead(source, target)
         await self._share_ledger(str(source_thread_id), str(target_thread_id))
 
     async def _share_ledger(self, source: str, target: str) -> None:
@@ -220,7 +224,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """
         if strategy not in ("keep_latest", "delete"):
             raise BadInput(f"strategy is 'keep_latest' or 'delete', not {strategy!r}")
-        for thread_id in thread_ids:
+        for thread_id in check_list("thread_ids", thread_ids):
             for place in await self._desks.places(str(thread_id)):
                 if strategy == "delete":
                     await self._desks.delete(place)
@@ -231,6 +235,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """What delta channels are rebuilt from, up to the checkpoint that `config` names."""
+        check_list("channels", channels)
         if not channels:
             return {}
         desk = await self._desks.look(_place(config))
@@ -264,6 +269,16 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             for task, path, writes in batches(found.pending_writes or []):
                 await self._desks.write(target, writing(id, task, writes, path))
         return len(set(ids) - known)
+
+    async def _merge_ahead(self, source: Place, target: Place) -> None:
+        """Put the writes of a namespace whose checkpoint was not put yet: no list of checkpoints has them."""
+        desk = await self._desks.look(source)
+        with desk.lock:
+            ids = desk.thread.ahead()
+        for id in ids:
+            pending = await self._read(desk, {}, partial(_read_pending, desk.thread, id))
+            for task, path, writes in batches(pending):
+                await self._desks.write(target, writing(id, task, writes, path))
 
     # -- without one ---------------------------------------------------------------------------------
 
@@ -424,6 +439,10 @@ def _config(place: Place, id: str | None = None) -> RunnableConfig:
 
 def _fits(metadata: CheckpointMetadata, filter: dict[str, Any] | None) -> bool:
     return not filter or all(metadata.get(key) == value for key, value in filter.items())
+
+
+def _read_pending(thread: Thread, id: str, keep: bool) -> list[PendingWrite]:
+    return thread.pending(id)
 
 
 def _keep_latest(thread: Thread) -> set[str]:

@@ -4,6 +4,9 @@ The bytes are those of LangGraph's own `JsonPlusSerializer`. They name classes a
 there imports and calls whatever they name, unless told otherwise. Here a name is looked up only if it is on
 the list of safe types or on the application's own. What is not comes back as an `UnknownValue`, which is
 written back as it was, so nothing is lost by reading it with the wrong list.
+
+A type on the application's list that cannot be made again (its class is gone, or refuses what was stored)
+comes back as the stored data, as from LangGraph's serializer: a state that is a pydantic model makes it anew.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_METHODS, SAFE_MSGPA
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from ...checks import check_list
+from ...errors import BadInput
+
 log = logging.getLogger("holdfast")
 Allowed: TypeAlias = type | tuple[str, str]
 """A class, or the names of its module and of itself."""
@@ -27,7 +33,8 @@ Allowed: TypeAlias = type | tuple[str, str]
 
 @dataclass(frozen=True, eq=True)
 class UnknownValue:
-    """A value of a type that is not allowed here, or that could not be made again: what was stored of it."""
+    """A value of a type that is not allowed here, or of a built-in list and could not be made again: what was
+    stored of it."""
 
     module: str
     name: str
@@ -49,7 +56,7 @@ class CheckedSerializer(JsonPlusSerializer):
 
     def __init__(self, allow: Iterable[Allowed] = ()) -> None:
         super().__init__(allowed_msgpack_modules=None)
-        self._allowed = dict(map(_entry, allow))
+        self._allowed = dict(map(_entry, check_list("allow", allow)))
         """By their names; a class that was given is used as it is, and need not be found by its name."""
         self._unpack_ext_hook: Callable[[int, bytes], Any] = self._open
 
@@ -84,6 +91,9 @@ class CheckedSerializer(JsonPlusSerializer):
             return _array(self._unpack(data)) if code == _NUMPY else self._make(code, module, name, data)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
+            if (module, name) in self._allowed:
+                _warn(module, name, "the data that was stored of it", why)
+                return self._unpack(data)[2]
             return self._unknown(module, name, code, data, why)
 
     def _may_make(self, code: int, module: str, name: str, data: bytes) -> bool:
@@ -113,9 +123,7 @@ class CheckedSerializer(JsonPlusSerializer):
         return ormsgpack.unpackb(data, ext_hook=self._open, option=ormsgpack.OPT_NON_STR_KEYS)
 
     def _unknown(self, module: str, name: str, code: int, payload: bytes, why: str) -> UnknownValue:
-        if (module, name) not in _warned:
-            _warned.add((module, name))
-            log.warning("a stored %s.%s comes back as an UnknownValue: %s", module, name, why)
+        _warn(module, name, "an UnknownValue", why)
         return UnknownValue(module, name, code, bytes(payload))
 
 
@@ -126,8 +134,19 @@ _HOW_TO_ALLOW = (
 )
 
 
-def _entry(one: Any) -> tuple[tuple[str, ...], type | None]:
-    return ((one.__module__, one.__name__), one) if isinstance(one, type) else (tuple(one), None)
+def _warn(module: str, name: str, what: str, why: str) -> None:
+    if (module, name) not in _warned:
+        _warned.add((module, name))
+        log.warning("a stored %s.%s comes back as %s: %s", module, name, what, why)
+
+
+def _entry(one: Any) -> tuple[tuple[str, str], type | None]:
+    if isinstance(one, type):
+        return (one.__module__, one.__name__), one
+    if isinstance(one, str) or len(one) != 2:
+        raise BadInput(f"allow lists classes, or pairs like ('shop.models', 'Cart'); not {one!r}")
+    module, name = one
+    return (module, name), None
 
 
 def _ignore(code: int, data: bytes) -> None:
@@ -158,7 +177,8 @@ def _text(data: bytes, place: int) -> tuple[str, int]:
 def _call(code: int, made: Any, stored: Any) -> Any:
     given = stored[2]
     if code == _SINGLE:
-        return made(given)
+        # What a set holds can be hashed: a list in it was a tuple.
+        return made([*map(_as_tuple, given)] if made in (set, frozenset) else given)
     if code == _POSITIONAL:
         return made(*given)
     if code == _METHOD:
@@ -171,6 +191,10 @@ def _call(code: int, made: Any, stored: Any) -> Any:
     except Exception:
         # Written when the class asked for less: its fields are there, unchecked.
         return (made.construct if code == _PYDANTIC_1 else made.model_construct)(**given)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if value.__class__ is list else value
 
 
 def _send(given: Any) -> Any:

@@ -5,7 +5,7 @@
 | `named`  | `thread`, `ns` | |
 | `put`    | `id`, `parent`, `n` | a checkpoint: `doc`, `meta`, `channels`, and new elements |
 | `writes` | `id`, `task`, `path`, `n` | `writes`: [index, channel, value], and new elements |
-| `kept`   | | all checkpoints that are left, and their elements: what came before is void |
+| `kept`   | | checkpoints and writes that are left, and their elements: what came before is void |
 
 `by` in every body is the saver that wrote it, `at` its process, `n` the number of the first of the line's
 elements.
@@ -83,9 +83,11 @@ class _Writes(Struct, kw_only=True):
     writes: list[tuple[int, str, Raw]]
 
 
-class _Left(Struct, kw_only=True):
+class _Left(Struct, kw_only=True, omit_defaults=True):
     elements: dict[int, Raw] = {}
     records: list[Record]
+    ahead: dict[str, tuple[Write, ...]] = {}
+    """Writes that were stored before their checkpoint, by its id."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -115,6 +117,8 @@ class Thread:
     def __init__(self, serde: SerializerProtocol, *, trust_objects: bool, inline_bytes: int | None) -> None:
         self.records: dict[str, Record] = {}
         self.writes: dict[str, dict[tuple[str, int], Write]] = {}
+        self._put: set[str] = set()
+        """The ids of all checkpoints that were ever put, removed ones included."""
         self.values = Elements(serde, trust_objects=trust_objects, inline_bytes=inline_bytes)
         self._kept: dict[str, Kept | None] = {}
         self._doc: Kept | None = None
@@ -129,9 +133,13 @@ class Thread:
     def apply(self, entry: Entry) -> None:
         """Fold the next line. One that was erased is void by a later one."""
         body = entry.body
-        if not entry.kind.startswith(PREFIX) or not isinstance(body, AdapterBody) or entry.content is None:
+        if not entry.kind.startswith(PREFIX) or not isinstance(body, AdapterBody):
             return
         said: Any = body.data
+        if entry.kind == PUT:
+            self._put.add(said["id"])
+        if entry.content is None:
+            return
         if entry.kind == PUT:
             put = _read_put(entry.content)
             self.values.add(enumerate(put.elements, said["n"]))
@@ -156,9 +164,8 @@ class Thread:
         self.values.clear()
         self.values.add(left.elements.items())
         self.records = {one.id: msgspec.structs.replace(one, writes=()) for one in left.records}
-        self.writes = {
-            one.id: {(write.task, write.place): write for write in one.writes} for one in left.records
-        }
+        writes = {**left.ahead, **{one.id: one.writes for one in left.records}}
+        self.writes = {id: {(one.task, one.place): one for one in found} for id, found in writes.items()}
         # What they name may be gone.
         self._kept.clear()
         self._doc = self._meta = self._map = self._last = None
@@ -177,8 +184,9 @@ class Thread:
         nodes = self._write_channels(checkpoint, versions, parent)
         channels, self._map = self.values.write_map(nodes, self._map)
         written, self._doc = self.own.write(doc, self._doc)
-        meta, self._meta = self.own.write(dict(metadata), self._meta)
+        meta, self._meta = self.own.write(_as_lists(dict(metadata)), self._meta)
         id = checkpoint["id"]
+        self._put.add(id)
         self._last = _Last(id, dict(checkpoint["channel_versions"]), nodes)
         self.records[id] = Record(
             id=id, parent=parent, doc=Raw(written), meta=Raw(meta), channels=Raw(channels)
@@ -259,19 +267,26 @@ class Thread:
         return Draft(WRITES, body, content, self.values.take_pieces())
 
     def keep(self, ids: Iterable[str]) -> Draft:
-        """The line that keeps these checkpoints, and nothing else; not folded in."""
+        """The line that keeps these checkpoints, and writes that wait for theirs; not folded in."""
         wanted = set(ids)
         records = [
             msgspec.structs.replace(record, writes=tuple(self._sorted(id)))
             for id, record in self.records.items()
             if id in wanted
         ]
-        elements = self.values.reach(
-            node
-            for one in records
-            for node in (one.doc, one.meta, one.channels, *(write.value for write in one.writes))
-        )
-        return Draft(KEPT, {}, _encode(_Left(elements=elements, records=records)))
+        ahead = {id: tuple(self._sorted(id)) for id in self.ahead()}
+        nodes = [node for one in records for node in (one.doc, one.meta, one.channels)]
+        nodes += [write.value for one in records for write in one.writes]
+        nodes += [write.value for writes in ahead.values() for write in writes]
+        left = _Left(elements=self.values.reach(nodes), records=records, ahead=ahead)
+        return Draft(KEPT, {}, _encode(left))
+
+    def ahead(self) -> list[str]:
+        """Checkpoints that were not put yet and have writes: LangGraph may store these first.
+
+        Writes that come after their checkpoint was removed are not among them, and go with the next removal.
+        """
+        return [id for id in self.writes if id not in self._put]
 
     # -- reading -------------------------------------------------------------------------------------
 
@@ -307,10 +322,15 @@ class Thread:
         return sorted(writes, key=lambda one: writes_sort_key(one.path, one.task, one.place))
 
     def ancestors(self, id: str) -> Iterator[str]:
-        """The checkpoints that one was built on, the nearest first."""
+        """The checkpoints that one was built on, the nearest first, each once.
+
+        `put` may name any parent, so the chain can lead back to where it began.
+        """
+        seen = {id}
         record = self.records.get(id)
-        while record is not None and record.parent is not None:
+        while record is not None and record.parent is not None and record.parent not in seen:
             parent = record.parent
+            seen.add(parent)
             record = self.records.get(parent)
             if record is not None:
                 yield parent
@@ -352,7 +372,8 @@ class Thread:
     def _rebuilt_from(self, id: str, channel: str) -> set[str]:
         """The ancestors that a delta channel is rebuilt from: those since its last snapshot.
 
-        A channel that had another value is empty now, and is rebuilt from nothing.
+        A plain value counts as one if the channel was written to since: it was no delta channel then. If it
+        was not, the channel is empty now, and is rebuilt from nothing.
         """
         found: set[str] = set()
         written = False
@@ -361,7 +382,7 @@ class Thread:
             written |= any(one.channel == channel for one in self.writes.get(ancestor, {}).values())
             value = self.values.read_map(self.records[ancestor].channels).get(channel)
             if value is not None:
-                return found if is_snapshot(value) else set()
+                return found if is_snapshot(value) or written else set()
         return found if written else set()
 
 
@@ -381,6 +402,13 @@ class Own:
         with self._elements.by(self._serde):
             value: dict[str, Any] = self._elements.read(node)[0]
             return value
+
+
+def _as_lists(value: Any) -> Any:
+    """The value with lists in place of tuples: so does every saver of LangGraph's return metadata."""
+    if value.__class__ is dict:
+        return {key: _as_lists(one) for key, one in value.items()}
+    return [*map(_as_lists, value)] if value.__class__ in (list, tuple) else value
 
 
 def _is_special(indexes: Iterable[int]) -> bool:

@@ -19,6 +19,7 @@ from langgraph.errors import GraphBubbleUp
 from pydantic import BaseModel, PrivateAttr, TypeAdapter
 
 from ... import blocking
+from ...checks import check_list
 from ...errors import BadInput
 from ...session.store import Store
 from ...tools.context import AnyContext
@@ -72,7 +73,7 @@ def durable_tools(
     registry = Registry(policy=policy, in_doubt=in_doubt)
     ledger = Ledger(store, registry, deps=deps, wait_s=wait_s)
     serde = CheckedSerializer(allow)
-    return [_wrap(one, ledger, serde) for one in tools]
+    return [_wrap(one, ledger, serde) for one in check_list("tools", tools)]
 
 
 def _wrap(given: AnyGraphTool, ledger: Ledger, serde: CheckedSerializer) -> BaseTool:
