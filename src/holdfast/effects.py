@@ -120,6 +120,11 @@ class Repeats(Struct, kw_only=True, omit_defaults=True):
             self.fingerprint, self.count, self.result = fingerprint, 0, ""
         self.count += 1
 
+    def note_retry(self, fingerprint: str) -> None:
+        """The tool asked for the call to be made again: that is progress, whatever the arguments are."""
+        if fingerprint == self.fingerprint:
+            self.count, self.result = 0, ""
+
     def note_result(self, fingerprint: str, content: bytes | None) -> None:
         """A result that differs from the one before is progress, and so is one that was erased."""
         if fingerprint != self.fingerprint:
@@ -287,8 +292,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         self.open[entry.seq] = None
         if body.undoes is not None:
             self.rows[body.undoes].undo = entry.seq
-        self.by_call.setdefault(call_name(body.call), []).append(entry.seq)
-        if body.attempt == 1 and body.undoes is None:
+        made = self.by_call.setdefault(call_name(body.call), [])
+        made.append(entry.seq)
+        # A call that was issued before goes on: it is not made a second time.
+        if body.attempt == 1 and body.undoes is None and len(made) == 1:
             self.repeats.note_call(body.fingerprint)
 
     def _run(self, entry: Entry, body: ToolRan) -> None:
@@ -353,7 +360,9 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         if body.issued is None:
             return
         self._end(body.issued, "failed", entry.seq, body.error)
-        if body.final:
+        if body.retry:
+            self.repeats.note_retry(self.rows[body.issued].fingerprint)
+        elif body.final:
             self._note_result(entry, body.issued)
 
     def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:

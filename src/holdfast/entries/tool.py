@@ -114,6 +114,8 @@ class ToolFailed(Body, frozen=True):
     issued: int | None
     error: str = ""
     final: bool = True
+    retry: bool = False
+    """The tool itself asked for another call: making it is no loop."""
 
 
 @kind("tool.refused")

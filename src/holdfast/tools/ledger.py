@@ -273,10 +273,10 @@ class Ledger:
             raise interrupt
         return replace(given, text=packed.shown)
 
-    def fail(self, row: Effect, text: str, error: str, *, final: bool) -> None:
-        """Record that surely nothing happened."""
+    def fail(self, row: Effect, text: str, error: str, *, final: bool, retry: bool = False) -> None:
+        """Record that surely nothing happened. `retry`: the tool asked for another call."""
         self._session.record(
-            ToolFailed(call=row.call, issued=row.issued, error=error, final=final),
+            ToolFailed(call=row.call, issued=row.issued, error=error, final=final, retry=retry),
             content=encode_content(text),
         )
 

@@ -26,6 +26,7 @@ from .outcome import (
     NotLanded,
     Result,
     ResultStatus,
+    RetryWanted,
     Verification,
     Waits,
     as_given,
@@ -146,7 +147,8 @@ class Runner:
             await self._record_value(row, ran)
             return
         if self.ledger.is_definite(tool, row, ran):
-            self.ledger.fail(row, describe_failure(tool, ran), why_of(ran), final=final)
+            wanted = isinstance(ran.error, RetryWanted)
+            self.ledger.fail(row, describe_failure(tool, ran), why_of(ran), final=final, retry=wanted)
         else:
             self.ledger.doubt(row, why_of(ran), left_behind=ran.left_behind)
         if row.changes_the_world or self._session.waits_for_calls:

@@ -30,7 +30,7 @@ from ...tools.canonical import NotCanonical, fingerprint, normalise
 from ...tools.context import AnyContext
 from ...tools.dispatch import Call
 from ...tools.lineage import Lineage, belongs_to_delegate, name_at_root
-from ...tools.outcome import Declined, Result, Waits, describe_error, describe_value
+from ...tools.outcome import Declined, Result, RetryWanted, Waits, describe_error, describe_value
 from ...tools.policy import Policy
 from ...tools.recall import recall
 from ...tools.registry import Registry
@@ -49,11 +49,9 @@ CALLER: Final = "the caller of the run"
 _CONTROL: Final = (
     ApprovalRequired,
     CallDeferred,
-    ModelRetry,
     SkipToolExecution,
     ToolFailed,
     ToolFailedError,
-    ToolRetryError,
 )
 """With these, a tool says what the run or the model should do next: it did nothing itself."""
 
@@ -117,7 +115,7 @@ class Tools:
         handler: Handler,
     ) -> Any:
         """What the tool returns, or returned when this very call was made before."""
-        body = _Body(handler)
+        body = _Body(handler, changes_the_world=declared.changes_the_world)
         tool = copy.copy(declared)
         tool.body, tool.arguments = Hook(body, True, True), Arguments(args, definition)
         if ctx.tool_call_approved:
@@ -184,7 +182,7 @@ class Tools:
                 raise ApprovalRequired()
             case "in_doubt" if self._tells:
                 raise ToolFailed(result.content)
-            case "in_doubt" if body.error is None:
+            case "in_doubt" if body.error is None or body.cut_off:
                 # Its neighbours are not cut off: the run stops once they have ended.
                 self.waits = True
                 return result.content
@@ -198,17 +196,25 @@ class Tools:
 class _Body:
     """Runs the tool by way of pydantic-ai, and keeps what came of it as it is."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Handler, *, changes_the_world: bool) -> None:
+        self._handler, self._changes_the_world = handler, changes_the_world
         self.value: Any = None
         self.has_value = False
         self.error: Exception | None = None
+        self.cut_off = False
+        """Whether pydantic-ai's own timeout ended it."""
 
     async def __call__(self, ctx: AnyContext, /, **values: Any) -> Json:
-        self.error = None
+        self.error, self.cut_off = None, False
         with effect_around(ctx):
             try:
                 self.value = await self._handler(values)
+            except (ModelRetry, ToolRetryError) as error:
+                self.error = error
+                self.cut_off = _is_timeout(error)
+                if self.cut_off and self._changes_the_world:
+                    raise  # Nobody asks for a retry here: the body was cut off, and may have done something.
+                raise RetryWanted(describe_error(error)) from error
             except _CONTROL as error:
                 self.error = error
                 raise Declined(describe_error(error)) from error
@@ -220,6 +226,17 @@ class _Body:
                 raise
         self.has_value = True
         return keep_result(self.value)
+
+
+def _is_timeout(error: ModelRetry | ToolRetryError) -> bool:
+    """Whether pydantic-ai's `timeout=` ended the body, which it says as if the tool asked for a retry."""
+    said = error.__cause__ if isinstance(error, ToolRetryError) else error
+    return (
+        isinstance(said, ModelRetry)
+        and isinstance(said.__context__, TimeoutError)
+        and said.__suppress_context__
+        and said.message.startswith("Timed out after ")
+    )
 
 
 def _original(args: Args, last: Effect | None, asked: Question | None) -> Json:
