@@ -67,6 +67,8 @@ class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     """Its body could not be stopped."""
     crashed: bool = False
     """The process died while it ran."""
+    exited: bool = False
+    """Its body asked the process to end."""
     undoes: int | None = None
     undo: int | None = None
     """The last attempt to take it back."""
@@ -369,8 +371,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         row = self.rows[body.issued]
         row.status, row.why = "in_doubt", body.why
         row.left_behind = row.left_behind or body.left_behind
+        row.exited = row.exited or body.exited
 
     def _discard(self, entry: Entry, body: ToolDiscarded) -> None:
+        self.rows[body.issued].exited = body.exited
         self._end(body.issued, "discarded", entry.seq)
 
     def _settle(self, entry: Entry, body: ToolSettled) -> None:
@@ -423,8 +427,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
 
 
 def count_crashes(tried: Sequence[Effect]) -> int:
-    """How often the process died while it ran this call, without any progress in between."""
-    return sum(row.crashed for row in tried if progress_of(row) == progress_of(tried[-1]))
+    """How often the process died while it ran this call, or was asked by it to end, without any progress in
+    between."""
+    last = progress_of(tried[-1])
+    return sum(row.crashed or row.exited for row in tried if progress_of(row) == last)
 
 
 def progress_of(row: Effect) -> int:

@@ -139,6 +139,8 @@ class ToolInDoubt(Body, frozen=True):
     told: bool = False
     left_behind: bool = False
     """Its body cannot be stopped and ran on: only the end of its process is proof that it is over."""
+    exited: bool = False
+    """Its body asked the process to end. That counts like a crash."""
 
 
 @kind("tool.discarded")
@@ -147,6 +149,8 @@ class ToolDiscarded(Body, frozen=True):
 
     call: CallRef
     issued: int
+    exited: bool = False
+    """Its body asked the process to end. That counts like a crash."""
 
 
 Verdict: TypeAlias = Literal["landed", "not_landed", "gave_up"]

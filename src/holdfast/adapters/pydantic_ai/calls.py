@@ -89,10 +89,16 @@ class Tools:
         in_doubt: InDoubtPolicy,
         max_repeats: int,
         max_crashes: int,
+        grace_s: float,
     ) -> None:
         self._session, self._tells = session, in_doubt == "tell"
         self._make: Callable[[AnyTool], Registry] = lambda tool: Registry(
-            [tool], policy=policy, in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes
+            [tool],
+            policy=policy,
+            in_doubt=in_doubt,
+            max_repeats=max_repeats,
+            max_crashes=max_crashes,
+            grace_s=grace_s,
         )
         self._turns: dict[str, anyio.Lock] = {}
         self.waits = False
@@ -101,9 +107,9 @@ class Tools:
         """What an agent in a tool waits for."""
 
     @staticmethod
-    def check(*, in_doubt: InDoubtPolicy, max_repeats: int, max_crashes: int) -> None:
+    def check(*, in_doubt: InDoubtPolicy, max_repeats: int, max_crashes: int, grace_s: float) -> None:
         """Refuse options that no registry takes."""
-        Registry(in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes)
+        Registry(in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes, grace_s=grace_s)
 
     async def execute(
         self,
