@@ -24,6 +24,7 @@ from pydantic_core import to_jsonable_python
 
 from ...effects import Effect, Question
 from ...entries import ApprovalGiven, CallRef
+from ...errors import Closed
 from ...messages import Json
 from ...session.session import Session
 from ...tools.canonical import NotCanonical, fingerprint, normalise
@@ -43,6 +44,8 @@ from .waiting import RunWaits
 
 Args: TypeAlias = dict[str, Any]
 Handler: TypeAlias = Callable[[Args], Awaitable[Any]]
+_RECORDING_S: Final = 10.0
+"""How long the session of a run that was cancelled waits for its calls to be recorded, after their grace."""
 CALLER: Final = "the caller of the run"
 """Who approves, or does not, in the results that a run is given."""
 
@@ -101,6 +104,11 @@ class Tools:
             grace_s=grace_s,
         )
         self._turns: dict[str, anyio.Lock] = {}
+        self._grace_s = grace_s
+        self._under_way: set[anyio.CancelScope] = set()
+        """The calls that are being executed."""
+        self._ended = anyio.Event()
+        """Set, and made anew, when one of them has ended."""
         self.waits = False
         """Whether a call is in doubt, and a person must say what became of it."""
         self.below: RunWaits | None = None
@@ -121,6 +129,37 @@ class Tools:
         handler: Handler,
     ) -> Any:
         """What the tool returns, or returned when this very call was made before."""
+        scope = anyio.CancelScope()
+        self._under_way.add(scope)
+        try:
+            with scope:
+                return await self._execute(ctx, ref, declared, definition, args, handler)
+        finally:
+            self._under_way.discard(scope)
+            self._ended.set()
+            self._ended = anyio.Event()
+        raise Closed(f"{definition.name}: its run has ended")
+
+    async def stop(self) -> None:
+        """The run ends: cancel the calls that are under way, and wait until they have had their grace.
+
+        pydantic-ai cancels them only once the run has ended; but how they end is recorded in its session.
+        """
+        for scope in self._under_way:
+            scope.cancel()
+        with anyio.move_on_after(2 * self._grace_s + _RECORDING_S):
+            while self._under_way:
+                await self._ended.wait()
+
+    async def _execute(
+        self,
+        ctx: RunContext[Any],
+        ref: CallRef,
+        declared: AnyTool,
+        definition: ToolDefinition,
+        args: Args,
+        handler: Handler,
+    ) -> Any:
         body = _Body(handler, changes_the_world=declared.changes_the_world)
         tool = copy.copy(declared)
         tool.body, tool.arguments = Hook(body, True, True), Arguments(args, definition)

@@ -36,6 +36,7 @@ from ...tools.canonical import fingerprint
 from ...tools.lineage import Lineage
 from ...tools.policy import Policy
 from ...tools.running import InDoubtPolicy
+from ...unbroken import unbroken
 from .calls import Tools, canonical
 from .context import find_effect
 from .declaring import Declarations
@@ -198,7 +199,10 @@ class DurableRun(AbstractCapability[Any]):
                         grace_s=durable.grace_s,
                     )
                     self._drive = await Drive.begin(session, run, tools, begun, links)
-                    yield
+                    try:
+                        yield
+                    finally:
+                        await unbroken(tools.stop)
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Record the end."""
