@@ -72,6 +72,8 @@ class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     """It was in doubt, whatever became of it since."""
     crashed: bool = False
     """The process died while it ran."""
+    exited: bool = False
+    """Its body asked the process to end."""
     undoes: int | None = None
     undo: int | None = None
     """The last attempt to take it back."""
@@ -124,6 +126,11 @@ class Repeats(Struct, kw_only=True, omit_defaults=True):
         if fingerprint != self.fingerprint:
             self.fingerprint, self.count, self.result = fingerprint, 0, ""
         self.count += 1
+
+    def note_retry(self, fingerprint: str) -> None:
+        """The tool asked for the call to be made again: that is progress, whatever the arguments are."""
+        if fingerprint == self.fingerprint:
+            self.count, self.result = 0, ""
 
     def note_result(self, fingerprint: str, content: bytes | None) -> None:
         """A result that differs from the one before is progress, and so is one that was erased."""
@@ -293,8 +300,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         self.open[entry.seq] = None
         if body.undoes is not None:
             self.rows[body.undoes].undo = entry.seq
-        self.by_call.setdefault(call_name(body.call), []).append(entry.seq)
-        if body.attempt == 1 and body.undoes is None:
+        made = self.by_call.setdefault(call_name(body.call), [])
+        made.append(entry.seq)
+        # A call that was issued before goes on: it is not made a second time.
+        if body.attempt == 1 and body.undoes is None and len(made) == 1:
             self.repeats.note_call(body.fingerprint)
 
     def _run(self, entry: Entry, body: ToolRan) -> None:
@@ -359,15 +368,19 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         if body.issued is None:
             return
         self._end(body.issued, "failed", entry.seq, body.error)
-        if body.final:
+        if body.retry:
+            self.repeats.note_retry(self.rows[body.issued].fingerprint)
+        elif body.final:
             self._note_result(entry, body.issued)
 
     def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:
         row = self.rows[body.issued]
         row.status, row.why, row.doubted = "in_doubt", body.why, True
         row.left_behind = row.left_behind or body.left_behind
+        row.exited = row.exited or body.exited
 
     def _discard(self, entry: Entry, body: ToolDiscarded) -> None:
+        self.rows[body.issued].exited = body.exited
         self._end(body.issued, "discarded", entry.seq)
 
     def _settle(self, entry: Entry, body: ToolSettled) -> None:
@@ -420,8 +433,10 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
 
 
 def count_crashes(tried: Sequence[Effect]) -> int:
-    """How often the process died while it ran this call, without any progress in between."""
-    return sum(row.crashed for row in tried if progress_of(row) == progress_of(tried[-1]))
+    """How often the process died while it ran this call, or was asked by it to end, without any progress in
+    between."""
+    last = progress_of(tried[-1])
+    return sum(row.crashed or row.exited for row in tried if progress_of(row) == last)
 
 
 def progress_of(row: Effect) -> int:

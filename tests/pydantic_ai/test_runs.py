@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import pytest
 from pydantic import BaseModel
@@ -273,6 +274,92 @@ async def test_a_retry_asked_for_by_a_tool_is_not_in_doubt() -> None:
         assert again.all_messages()[2].parts == result.all_messages()[2].parts
         assert again.usage == result.usage
     assert (log, script.asked) == ([1, 2], [0, 1, 2])
+
+
+@pytest.mark.parametrize("metadata", [PURE, effects(side_effects={"write"}), MUTATES, None])
+async def test_a_retry_that_a_tool_asks_for_is_no_loop(metadata: dict[str, Any] | None) -> None:
+    """The same call with the same arguments, as often as the agent allows, and over a crash as well."""
+    script = Script(*([call("fetch", n=1)] for _ in range(4)), "done")
+    url, log, dies = MemoryDriver(), [], True
+
+    async def drive(store: holdfast.Store) -> Any:
+        agent = script.agent()
+
+        @agent.tool_plain(metadata=metadata, retries=5)
+        async def fetch(n: int) -> str:
+            if dies and len(log) == 2:
+                kill(store)
+            log.append(n)
+            if len(log) < 4:
+                raise ModelRetry("not yet")
+            return "there"
+
+        durable = Durable(store, session=SESSION, in_doubt="tell")
+        return await agent.run("a", capabilities=[durable], usage_limits=UsageLimits(request_limit=10))
+
+    await killed(url, drive)
+    dies = False
+    if metadata in (MUTATES, None):  # What was cut off in the middle is for a person to say.
+        async with holdfast.open_store(url) as store:
+            (doubt,) = [one async for one in store.in_doubt()]
+            await store.resolve(SESSION, doubt.effect.call.id, "not_landed", by="ann")
+    async with holdfast.open_store(url) as store:
+        result = await drive(store)
+        assert result.output == "done"
+        assert "there" in results(result.all_messages())[-1]
+    assert log == [1, 1, 1, 1]
+
+
+async def test_the_same_result_over_and_over_is_a_loop_although_retries_came_before() -> None:
+    """Retries are the tool's own wish; what comes after them counts as ever."""
+    script = Script(*([call("fetch")] for _ in range(5)), "done")
+    agent, log = script.agent(), []
+
+    @agent.tool_plain(metadata=PURE, retries=5)
+    async def fetch() -> str:
+        log.append("fetch")
+        if len(log) < 3:
+            raise ModelRetry("not yet")
+        return "there"
+
+    async with holdfast.open_store("memory:") as store:
+        result = await agent.run("a", capabilities=[Durable(store, session=SESSION)])
+    assert len(log) == 4
+    assert "tool-call loop detected" in results(result.all_messages())[-1]
+
+
+async def test_an_effect_cut_off_by_the_timeout_of_its_tool_is_in_doubt() -> None:
+    """pydantic-ai says it as a request for a retry, but nobody knows what the body has done by then."""
+    script = Script([call("charge")], "done")
+    agent, log = script.agent(), []
+
+    @agent.tool_plain(metadata=MUTATES, retries=2, timeout=0.01)
+    async def charge() -> None:
+        log.append("charge")
+        await anyio.sleep_forever()
+
+    async with holdfast.open_store("memory:") as store:
+        with pytest.raises(RunWaits):
+            await agent.run("a", capabilities=[Durable(store, session=SESSION)])
+        assert [row.tool for row in (await look(store)).in_doubt] == ["charge"]
+    assert log == ["charge"]
+
+
+async def test_a_look_cut_off_by_the_timeout_of_its_tool_is_retried() -> None:
+    """As without a session."""
+    script = Script([call("peek")], [call("peek")], "done")
+    agent, log = script.agent(), []
+
+    @agent.tool_plain(metadata=effects(side_effects={"read"}), retries=2, timeout=0.01)
+    async def peek() -> str:
+        log.append("peek")
+        if len(log) == 1:
+            await anyio.sleep_forever()
+        return "seen"
+
+    async with holdfast.open_store("memory:") as store:
+        result = await agent.run("a", capabilities=[Durable(store, session=SESSION)])
+    assert (result.output, len(log)) == ("done", 2)
 
 
 async def test_retries_count_across_a_crash() -> None:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai_harness.step_persistence import StepPersistence, continue_run
 from pydantic_ai_harness.step_persistence.recovery import inspect_recovery
 
 from tests.crash.warm import Line, Warm
@@ -91,6 +94,16 @@ def test_an_agent_killed_in_a_tool_leaves_its_trail(warm: Warm, scheme: str, qui
 
     async def main() -> None:
         async with opened(open_driver(url)) as steps:
+            assert [(one.kind, one.tool_name) for one in await steps.list_events(run_id="r1")] == [
+                ("run_started", None),
+                ("model_request_started", None),
+                ("model_request_completed", None),
+                ("tool_call_started", "look"),
+                ("tool_call_completed", "look"),
+                ("model_request_started", None),
+                ("model_request_completed", None),
+                ("tool_call_started", "post"),
+            ]
             found = await inspect_recovery(store=steps, run_id="r1")
             assert [one.tool_name for one in found.unresolved] == ["post"]
             assert found.completed_tools == ("look",)
@@ -104,5 +117,76 @@ def test_an_agent_killed_in_a_tool_leaves_its_trail(warm: Warm, scheme: str, qui
             result = await agent.run(message_history=found.settled.messages, conversation_id="c1")
             assert result.output == "3 messages"
             assert [one.run_id for one in await steps.list_runs(conversation_id="c1")] == ["r1", "r2"]
+
+    anyio.run(main)
+
+
+def run_agent_once(line: Line, url: str, where: str) -> None:
+    """An agent that is killed in its first request, or in the first tools."""
+
+    async def main() -> None:
+        async with opened(open_driver(url)) as steps:
+
+            async def stay() -> None:
+                line.say(where)
+                await anyio.sleep_forever()
+
+            async def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+                if where == "request":
+                    await stay()
+                calls = [
+                    ToolCallPart(tool_name=name, args={}, tool_call_id=f"c-{name}") for name in ("a", "b")
+                ]
+                return ModelResponse(parts=calls)
+
+            persistence = StepPersistence(store=steps, run_id="r1")
+            agent = Agent(FunctionModel(reply), capabilities=[persistence])
+            entered: list[str] = []
+
+            async def enter(name: str) -> None:
+                entered.append(name)
+                if len(entered) == 2:
+                    await stay()
+                await anyio.sleep_forever()
+
+            @agent.tool_plain
+            async def a() -> None:
+                await enter("a")
+
+            @agent.tool_plain
+            async def b() -> None:
+                await enter("b")
+
+            await agent.run("Go", conversation_id="c1")
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("where", ["request", "tools"])
+def test_what_had_begun_when_the_process_was_killed_is_on_record(
+    where: str, warm: Warm, scheme: str, quick_path: Path
+) -> None:
+    """A request and a tool are on record before they begin, and there is nothing to go on from by mistake."""
+    url = f"{scheme}:{quick_path}/store"
+    with warm.child(run_agent_once, url, where) as child:
+        assert child.hear() == where
+        child.kill()
+        child.wait()
+
+    async def main() -> None:
+        async with opened(open_driver(url)) as steps:
+            trail = [(one.kind, one.tool_call_id) for one in await steps.list_events(run_id="r1")]
+            assert trail[:2] == [("run_started", None), ("model_request_started", None)]
+            begun = ["c-a", "c-b"] if where == "tools" else []
+            assert sorted(call or "" for kind, call in trail if kind == "tool_call_started") == begun
+            assert not [
+                kind for kind, _ in trail if kind.startswith("tool_call") and kind != "tool_call_started"
+            ]
+            unresolved = await steps.list_unresolved_tool_effects(run_id="r1")
+            assert sorted(one.tool_call_id for one in unresolved) == begun
+            assert await steps.latest_snapshot(run_id="r1") is None
+            assert await steps.latest_snapshot(run_id="r1", include_interrupted=True) is None
+            with pytest.raises(LookupError):
+                await continue_run(steps, run_id="r1")
 
     anyio.run(main)

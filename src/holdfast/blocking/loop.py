@@ -13,6 +13,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from ..errors import Closed
+from ..tools.body import asks_to_exit
 
 T = TypeVar("T")
 
@@ -36,6 +37,8 @@ class Loop:
         task = _Task(work)
         try:
             return self._start(task).result()
+        except _Exit as wrapped:
+            raise wrapped.error from None
         except CancelledError as error:
             raise Closed("the store was closed meanwhile") from error
         except BaseException:
@@ -127,6 +130,15 @@ def start_loop() -> Iterator[Loop]:
             thread.join()
 
 
+class _Exit(Exception):
+    """`SystemExit` and the like, for the thread that waits: as it is, it would end the loop's own thread,
+    which others wait for, too."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class _Task(Generic[T]):
     """Something to do in the loop. It may have to stop before it has started."""
 
@@ -140,6 +152,10 @@ class _Task(Generic[T]):
             try:
                 with anyio.CancelScope() as self._scope:
                     return await self._work
+            except BaseException as error:
+                if asks_to_exit(error):
+                    raise _Exit(error) from None
+                raise
             finally:
                 self.ended.set()
         raise Closed("it was stopped")

@@ -117,6 +117,8 @@ class ToolFailed(Body, frozen=True):
     issued: int | None
     error: str = ""
     final: bool = True
+    retry: bool = False
+    """The tool itself asked for another call: making it is no loop."""
 
 
 @kind("tool.refused")
@@ -140,6 +142,8 @@ class ToolInDoubt(Body, frozen=True):
     told: bool = False
     left_behind: bool = False
     """Its body cannot be stopped and ran on: only the end of its process is proof that it is over."""
+    exited: bool = False
+    """Its body asked the process to end. That counts like a crash."""
 
 
 @kind("tool.discarded")
@@ -148,6 +152,8 @@ class ToolDiscarded(Body, frozen=True):
 
     call: CallRef
     issued: int
+    exited: bool = False
+    """Its body asked the process to end. That counts like a crash."""
 
 
 Verdict: TypeAlias = Literal["landed", "not_landed", "gave_up"]

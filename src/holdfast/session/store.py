@@ -35,6 +35,7 @@ from ..store.driver import Driver, HeadFilter, RunCursor, Tip
 from ..store.engine import Engine
 from ..store.journal import Journal
 from ..store.url import OpenDriver, Place, find_driver
+from ..telemetry import look
 from ..unbroken import unbroken
 from ..values import Codec
 from .answers import Answered, Doubt, decide, gone_doubts, open_doubts, resolve, resolve_operation
@@ -90,6 +91,7 @@ def open_store(
 
 
 def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, BlobHome]:
+    look()  # In this thread: the first look reads files.
     driver = open_driver()
     try:
         return driver, open_home(driver)

@@ -26,6 +26,17 @@ _CALL: Final = contexts.create_key("holdfast-call")
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
+def _find_release() -> str | None:
+    try:
+        return version("holdfast")
+    except PackageNotFoundError:
+        return None
+
+
+_RELEASE: Final = _find_release()
+"""Found once: it is read from a file."""
+
+
 def is_configured() -> bool:
     """Whether a provider does more than the ones that come with the API, which do nothing."""
     providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
@@ -37,12 +48,8 @@ class Telemetry:
     """Reports to whatever providers there are."""
 
     def __init__(self) -> None:
-        try:
-            release = version("holdfast")
-        except PackageNotFoundError:
-            release = None
-        self._tracer = trace.get_tracer_provider().get_tracer("holdfast", release)
-        meter = metrics.get_meter_provider().get_meter("holdfast", release)
+        self._tracer = trace.get_tracer_provider().get_tracer("holdfast", _RELEASE)
+        meter = metrics.get_meter_provider().get_meter("holdfast", _RELEASE)
         self.tokens = meter.create_histogram(
             names.TOKEN_USAGE,
             unit="{token}",

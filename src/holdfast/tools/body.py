@@ -7,7 +7,6 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from types import coroutine
@@ -43,12 +42,14 @@ class Ran(Struct, frozen=True, kw_only=True):
     """A sync body that cannot be stopped, and still runs."""
     interrupt: BaseException | None = None
     """The caller's own cancellation: raise it again once everything is recorded."""
+    exit: BaseException | None = None
+    """The body asked the process to end (`sys.exit()`, Ctrl-C): raise it again once that is recorded."""
     latency_ms: float = 0.0
 
     @property
     def done(self) -> bool:
         """Whether it ended with a value."""
-        return self.error is None and not self.stopped
+        return self.error is None and not self.stopped and self.exit is None
 
 
 def tool_threads() -> anyio.CapacityLimiter:
@@ -132,8 +133,10 @@ def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
         return Ran(value=end.value, latency_ms=_since(began_s))
     except Exception as error:
         return Ran(error=error, latency_ms=_since(began_s))
-    except (SystemExit, asyncio.CancelledError) as error:
+    except asyncio.CancelledError as error:
         return Ran(error=_as_error(error), latency_ms=_since(began_s))
+    except BaseException as error:
+        return Ran(exit=error, latency_ms=_since(began_s))
     return Hook(lambda **_: _go_on(body, first), True, False)
 
 
@@ -171,12 +174,23 @@ async def run_plain(
         return Ran(value=value, latency_ms=_since(began_s))
     except Exception as error:
         return Ran(error=error, latency_ms=_since(began_s))
-    except SystemExit as error:  # `sys.exit()` in a tool must not end the agent.
-        return Ran(error=_as_error(error), latency_ms=_since(began_s))
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
         return Ran(error=_as_error(error), latency_ms=_since(began_s))
+    except BaseException as error:
+        if not asks_to_exit(error):
+            raise
+        return Ran(exit=error, latency_ms=_since(began_s))
+
+
+def asks_to_exit(error: BaseException) -> bool:
+    """Whether it asks the process to end (`SystemExit`, `KeyboardInterrupt`). Neither an error nor what
+    cancels a task does."""
+    passing = (Exception, anyio.get_cancelled_exc_class(), GeneratorExit)
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(passing[1:]) is None and not isinstance(error, Exception)
+    return not isinstance(error, passing)
 
 
 def _is_cancelled() -> bool:
@@ -200,7 +214,8 @@ async def run_guarded(
 ) -> Ran:
     """Run a body with side effects: it gets its time, and a grace when the caller is cancelled.
 
-    A sync body that outlives both is left behind; `on_late` is told, in the body's thread, how it ended.
+    An async body that outlives both is cancelled, and its `finally` blocks get the same grace again. A sync
+    body is left behind; `on_late` is told, in the body's thread, how it ended.
     `on_end` is called when the body has really ended, before anybody is told how.
     """
     began_s = boot_s()
@@ -208,13 +223,14 @@ async def run_guarded(
     found: list[Ran] = []
     scope = anyio.CancelScope(shield=True)
     sync = not hook.is_async
+    cancelled = anyio.get_cancelled_exc_class()
     given_up = False
     begun = not sync
     gate = threading.Lock()
     """Either the thread begins, or we give it up first."""
     interrupt: BaseException | None = None
     # Trio raises Ctrl-C in whatever its main task waits for.
-    interrupts = anyio.get_cancelled_exc_class(), KeyboardInterrupt
+    interrupts = cancelled, KeyboardInterrupt
 
     def is_given_up() -> bool:
         return given_up
@@ -237,8 +253,10 @@ async def run_guarded(
             ran = Ran(value=value, latency_ms=_since(began_s))
         except Exception as error:
             ran = Ran(error=error, latency_ms=_since(began_s))
-        except BaseException as error:  # `sys.exit()` in a tool must not end the agent.
+        except cancelled as error:
             ran = Ran(error=_as_error(error), latency_ms=_since(began_s))
+        except BaseException as error:
+            ran = Ran(exit=error, latency_ms=_since(began_s))
         note(ran)
         if is_given_up():
             on_late(ran)
@@ -252,32 +270,47 @@ async def run_guarded(
                     note(Ran(value=await call(hook, ctx, values), latency_ms=_since(began_s)))
         except Exception as error:
             note(Ran(error=error, latency_ms=_since(began_s)))
-        except SystemExit as error:
-            note(Ran(error=_as_error(error), latency_ms=_since(began_s)))
+        except BaseException as error:
+            if not asks_to_exit(error):
+                raise
+            # Not out of this task: asyncio would stop its loop at once, with nothing on record.
+            note(Ran(exit=error, latency_ms=_since(began_s)))
         finally:
             ended.set()
 
-    async def attend() -> None:
+    async def give_grace() -> None:
+        """Cancelled once more meanwhile, it gets no further grace."""
+        nonlocal interrupt
+        try:
+            with anyio.CancelScope(shield=True):
+                await ended.wait(grace_s)
+        except interrupts as error:
+            interrupt = error
+
+    async def attend(cancel_once: Callable[[], object]) -> None:
         nonlocal given_up, interrupt
         try:
             await ended.wait(timeout_s)
         except interrupts as error:
             interrupt = error
-            # Cancelled once more, it gets no further grace.
-            with suppress(*interrupts), anyio.CancelScope(shield=True):
-                await ended.wait(grace_s)
-        if not ended.is_set:
-            with gate:
-                given_up = True
-            if ctx is not None:
-                ctx.cancelled = True
-            scope.cancel()
-            with anyio.CancelScope(shield=True):
-                await ended.wait(None)
+            await give_grace()
+        if ended.is_set:
+            return
+        with gate:
+            given_up = True
+        if ctx is not None:
+            ctx.cancelled = True
+        if not sync:
+            # Once, as asyncio does it: a scope would cut off every `await` of the body's own `finally`.
+            cancel_once()
+            await give_grace()
+        scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await ended.wait(None)
 
     try:
-        await _side_by_side(drive, attend)
-    except anyio.get_cancelled_exc_class() as error:
+        await _side_by_side(drive, attend, scope.cancel)
+    except cancelled as error:
         interrupt = error
     finally:
         if not (sync and begun):
@@ -335,21 +368,26 @@ class _End:
 
 
 async def _side_by_side(
-    drive: Callable[[], Coroutine[Any, Any, None]], attend: Callable[[], Coroutine[Any, Any, None]]
+    drive: Callable[[], Coroutine[Any, Any, None]],
+    attend: Callable[[Callable[[], object]], Coroutine[Any, Any, None]],
+    cancel: Callable[[], object],
 ) -> None:
-    """Run `drive` in a task of its own while `attend` looks after it; return when both have ended."""
+    """Run `drive` in a task of its own while `attend` looks after it; return when both have ended.
+
+    `attend` is told how to cancel the task: once in asyncio, else by `cancel`.
+    """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive)
-            await attend()
+            await attend(cancel)
         return
     # A bare task where there is one: a task group costs several times as much, for every effect.
     task = loop.create_task(drive())
     interrupt: BaseException | None = None
     try:
-        await attend()
+        await attend(task.cancel)
     except asyncio.CancelledError as error:
         interrupt = error
     while not task.done():

@@ -105,7 +105,7 @@ class Gates:
         if crashes >= self.max_crashes:
             return (
                 f"tool-call loop detected: this call of {name} was running each of the {crashes} times the "
-                "process died. It is not tried again; do without it, or try something else."
+                "process died or ended. It is not tried again; do without it, or try something else."
             )
         again = repeats.fingerprint == ready.fingerprint and repeats.count >= self._max_repeats - 1
         if again and not ready.tool.pollable:

@@ -262,13 +262,13 @@ class Ledger:
             self._at_it[row.key] = ended
             await ended.wait()
 
-    def discard(self, row: Effect) -> None:
+    def discard(self, row: Effect, *, exited: bool = False) -> None:
         """Record that the body was not entered, or was harmless: it is simply run again."""
         if row.status == "running" and not self._session.is_lost:
             if row.changes_the_world and self._session.state.facts.effects.may_have_landed_before(row):
                 self.doubt(row, "an earlier attempt may have landed")
             else:
-                self._session.record(ToolDiscarded(call=row.call, issued=row.issued))
+                self._session.record(ToolDiscarded(call=row.call, issued=row.issued, exited=exited))
         self.leave(row)
 
     async def record_ran(self, ready: Ready, call: CallRef, ran: Ran) -> Given:
@@ -300,17 +300,31 @@ class Ledger:
             raise interrupt
         return replace(given, text=packed.shown)
 
-    def fail(self, row: Effect, text: str, error: str, *, final: bool) -> None:
-        """Record that surely nothing happened."""
+    def fail(self, row: Effect, text: str, error: str, *, final: bool, retry: bool = False) -> None:
+        """Record that surely nothing happened. `retry`: the tool asked for another call."""
         self._session.record(
-            ToolFailed(call=row.call, issued=row.issued, error=error, final=final),
+            ToolFailed(call=row.call, issued=row.issued, error=error, final=final, retry=retry),
             content=encode_content(text),
         )
 
-    def doubt(self, row: Effect, why: str, text: str | None = None, *, left_behind: bool = False) -> None:
+    def doubt(
+        self,
+        row: Effect,
+        why: str,
+        text: str | None = None,
+        *,
+        left_behind: bool = False,
+        exited: bool = False,
+    ) -> None:
         """Record that nobody knows; with `text`, the model is told so."""
-        told = text is not None
-        body = ToolInDoubt(call=row.call, issued=row.issued, why=why, told=told, left_behind=left_behind)
+        body = ToolInDoubt(
+            call=row.call,
+            issued=row.issued,
+            why=why,
+            told=text is not None,
+            left_behind=left_behind,
+            exited=exited,
+        )
         self._session.record(body, content=None if text is None else encode_content(text))
 
     def settle(

@@ -23,6 +23,11 @@ class Declined(NotDone):
     """Nothing was done, and whoever asked decides what follows: no retry policy tries it again."""
 
 
+class RetryWanted(Declined):
+    """Nothing was done, and the tool asks for another call, with the same arguments or others. Another one is
+    no loop: whoever asked for it limits how often."""
+
+
 class Waits(HoldfastError):
     """Raised by a harmless tool that cannot end yet: a person must say something first, then it is called
     again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -58,8 +59,10 @@ class Registry:
             raise BadInput(f"in_doubt is 'wait' or 'tell', not {in_doubt!r}")
         if max_repeats < 2 or max_crashes < 1:
             raise BadInput("max_repeats is at least 2 and max_crashes at least 1")
+        if not 0 <= grace_s < math.inf:
+            raise BadInput(f"grace_s is a number of seconds, 0 or more, not {grace_s!r}")
         self._tools: dict[str, AnyTool] = {}
-        self._in_doubt, self._grace_s = in_doubt, grace_s
+        self._in_doubt, self.grace_s = in_doubt, grace_s
         self._gates = Gates(self._tools, policy or Policy(), max_repeats=max_repeats, max_crashes=max_crashes)
         self._repeats = Repeats()
         """The loop history of calls without a session."""
@@ -195,7 +198,7 @@ class Registry:
 
     def _runner(self, session: Session, deps: Any, policy: str | None = None) -> Runner:
         chosen: InDoubtPolicy = "tell" if (policy or self._in_doubt) == "tell" else "wait"
-        return Runner(session, in_doubt=chosen, grace_s=self._grace_s, deps=deps)
+        return Runner(session, in_doubt=chosen, grace_s=self.grace_s, deps=deps)
 
     async def _dispatch_bare(self, call: Call, deps: Any) -> Result:
         gated = self._gates.check(
@@ -214,7 +217,9 @@ class Registry:
         tool = gated.tool
         ran = await run_plain(tool.body, ctx, gated.values, tool.timeout_s)
         if not ran.done:
-            note_failure(ran.error, ran.stopped)
+            note_failure(ran.error or ran.exit, ran.stopped)
+        if ran.exit is not None:
+            raise ran.exit
         value = as_json(ran.value) if ran.done else None
         text = as_text(value) if ran.done else describe_failure(tool, ran)
         self._repeats.note_result(gated.fingerprint, text.encode())

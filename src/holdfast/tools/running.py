@@ -16,7 +16,7 @@ from ..effects import Effect
 from ..errors import Closed, Fenced
 from ..session.session import Session
 from ..telemetry import note_failure
-from .body import Ran
+from .body import Ran, asks_to_exit
 from .claims import Busy, Claims, Known, Settlements
 from .decision import Issue
 from .gates import Ready
@@ -27,6 +27,7 @@ from .outcome import (
     NotLanded,
     Result,
     ResultStatus,
+    RetryWanted,
     Unsure,
     Verification,
     Waits,
@@ -84,8 +85,8 @@ class Runner:
                     ctx = self.ledger.context(row, self.deps) if body.takes_context else None
                     ran = await self.ledger.run(tool, row, body, ctx, ready.values, grace_s=self.grace_s)
                 begun = None
-                if ran.error is not None or ran.stopped:
-                    note_failure(ran.error, ran.stopped)
+                if not ran.done:
+                    note_failure(ran.error or ran.exit, ran.stopped)
                 outcome = await self._conclude(ready, row, ran)
                 if not isinstance(outcome, Issue):
                     return outcome
@@ -120,10 +121,11 @@ class Runner:
     async def _conclude(self, ready: Ready, row: Effect, ran: Ran) -> Result | Issue | None:
         """The result, or how to try again; None if somebody else settled it meanwhile."""
         try:
-            if ran.interrupt is not None:
+            ends = ran.exit or ran.interrupt
+            if ends is not None:
                 with anyio.CancelScope(shield=True):
                     await self._record(ready.tool, row, ran, final=False)
-                raise ran.interrupt
+                raise ends
             return await self._record_and_go_on(ready, row, ran)
         except (Fenced, Closed):
             if row.changes_the_world and (ran.done or self.ledger.is_definite(ready.tool, row, ran)):
@@ -169,10 +171,16 @@ class Runner:
         if ran.done:
             await self._record_value(row, ran)
             return
+        if ran.exit is not None and not row.changes_the_world:
+            self.ledger.discard(row, exited=True)
+            await self._session.flush()  # Whoever counts how often must know, wherever it is run again.
+            return
         if self.ledger.is_definite(tool, row, ran):
-            self.ledger.fail(row, describe_failure(tool, ran), why_of(ran), final=final)
+            wanted = isinstance(ran.error, RetryWanted)
+            self.ledger.fail(row, describe_failure(tool, ran), why_of(ran), final=final, retry=wanted)
         else:
-            self.ledger.doubt(row, why_of(ran), left_behind=ran.left_behind)
+            exited = ran.exit is not None
+            self.ledger.doubt(row, why_of(ran), left_behind=ran.left_behind, exited=exited)
         if row.changes_the_world or self._session.waits_for_calls:
             await self._session.flush()
         if row.scope == "global" and final:
@@ -279,6 +287,8 @@ def why_of(ran: Ran) -> str:
     if ran.stopped:
         still = "; its body cannot be stopped and still runs" if ran.left_behind else ""
         return f"it {ran.stopped}{still}"
+    if ran.exit is not None:
+        return f"it asked the process to end: {describe_error(ran.exit)}"
     return f"it raised {describe_error(ran.error)}"
 
 
@@ -310,9 +320,11 @@ def describe_doubt(row: Effect) -> str:
 async def run_chains(chains: Iterable[Sequence[Callable[[], Awaitable[None]]]]) -> None:
     """Run the chains side by side, the parts of a chain one after another.
 
-    An error in one part stops none of the others; the first one is raised when all have ended.
+    An error in one part stops none of the others; the first one is raised when all have ended. One that asks
+    the process to end cancels the others, and is raised once they have had their grace.
     """
     errors: list[Exception] = []
+    exits: list[BaseException] = []
 
     async def follow(chain: Sequence[Callable[[], Awaitable[None]]]) -> None:
         for part in chain:
@@ -320,9 +332,18 @@ async def run_chains(chains: Iterable[Sequence[Callable[[], Awaitable[None]]]]) 
                 await part()
             except Exception as error:
                 errors.append(error)
+            except BaseException as error:
+                if not asks_to_exit(error):
+                    raise
+                # Not out of this task: asyncio would stop its loop at once, with the others under way.
+                exits.append(error)
+                tasks.cancel_scope.cancel()
+                return
 
     async with anyio.create_task_group() as tasks:
         for chain in chains:
             tasks.start_soon(follow, chain)
+    if exits:
+        raise exits[0]
     if errors:
         raise errors[0]

@@ -85,8 +85,9 @@ async def _undo_one(
             status, why = await _record(session, runner, tool, row, issued, ran)
     finally:
         runner.ledger.leave(issued)
-    if ran.interrupt is not None:
-        raise ran.interrupt
+    ends = ran.exit or ran.interrupt
+    if ends is not None:
+        raise ends
     return status, why
 
 

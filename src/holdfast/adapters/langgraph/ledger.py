@@ -20,6 +20,7 @@ from ...ids import SessionId, escape_id
 from ...messages import Json
 from ...session.session import Session
 from ...session.store import Store
+from ...tools.body import asks_to_exit
 from ...tools.outcome import Result
 from ...tools.registry import Registry
 from .naming import fit_labels, thread_prefix
@@ -48,6 +49,19 @@ class _Open:
         self.session, self.users = session, 0
         self.is_open = False
         self._lock = anyio.Lock()
+        self._left = anyio.Event()
+
+    def leave(self) -> None:
+        """One call less."""
+        self.users -= 1
+        self._left.set()
+        self._left = anyio.Event()
+
+    async def wait_for_others(self, limit_s: float) -> None:
+        """Wait until the caller is the only one, and no longer than this."""
+        with anyio.move_on_after(limit_s):
+            while self.users > 1:
+                await self._left.wait()
 
     async def enter(self, registry: Registry, deps: object) -> None:
         """Open it if nobody has, and find out what became of the calls that were cut off."""
@@ -75,11 +89,20 @@ class Ledger:
 
     async def dispatch(self, thread: str, name: str, args: Json, call: str) -> Result:
         """Take a call through the gates and the ledger of its thread."""
-        async with self._session(thread) as session:
-            return await self.registry.dispatch(name, args, call_id=call, session=session, deps=self._deps)
+        async with self._session(thread) as found:
+            session = found.session
+            try:
+                return await self.registry.dispatch(
+                    name, args, call_id=call, session=session, deps=self._deps
+                )
+            except BaseException as error:
+                if asks_to_exit(error):
+                    # It stops asyncio's loop at once: what else runs in the thread gets its grace before.
+                    await found.wait_for_others(self.registry.grace_s)
+                raise
 
     @asynccontextmanager
-    async def _session(self, thread: str) -> AsyncIterator[Session]:
+    async def _session(self, thread: str) -> AsyncIterator[_Open]:
         """The thread's session: opened by the first of the calls that run at once, closed by the last."""
         id = ledger_session(thread)
         key = current_token().native_token, id
@@ -90,9 +113,9 @@ class Ledger:
         found.users += 1
         try:
             await found.enter(self.registry, self._deps)
-            yield found.session
+            yield found
         finally:
-            found.users -= 1
+            found.leave()
             if not found.users:
                 del self._open[key]
                 if found.is_open:

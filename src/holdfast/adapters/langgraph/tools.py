@@ -21,6 +21,7 @@ from pydantic import BaseModel, PrivateAttr, TypeAdapter
 from ... import blocking
 from ...checks import check_list
 from ...errors import BadInput
+from ...limits import TOOL_GRACE_S
 from ...session.store import Store
 from ...tools.context import AnyContext
 from ...tools.outcome import NotDone, Result, as_text
@@ -61,6 +62,7 @@ def durable_tools(
     deps: object = None,
     allow: Iterable[Allowed] = (),
     wait_s: float = 30.0,
+    grace_s: float = TOOL_GRACE_S,
 ) -> list[BaseTool]:
     """The same tools, for `ToolNode` or for nodes of your own, that do not do twice what was done.
 
@@ -68,9 +70,9 @@ def durable_tools(
     approval, or of which nobody knows whether it happened, interrupts the graph; the answer is the value that
     it is resumed with. `in_doubt="tell"` tells the model instead of the person. `allow` lists types of
     results that are neither text nor JSON; `wait_s` is how long to wait for another process that works on
-    the thread.
+    the thread; `grace_s` is what a running side effect gets to end when its caller is cancelled.
     """
-    registry = Registry(policy=policy, in_doubt=in_doubt)
+    registry = Registry(policy=policy, in_doubt=in_doubt, grace_s=grace_s)
     ledger = Ledger(store, registry, deps=deps, wait_s=wait_s)
     serde = CheckedSerializer(allow)
     return [_wrap(one, ledger, serde) for one in check_list("tools", tools)]

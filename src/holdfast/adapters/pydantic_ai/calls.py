@@ -24,13 +24,14 @@ from pydantic_core import to_jsonable_python
 
 from ...effects import Effect, Question
 from ...entries import ApprovalGiven, CallRef
+from ...errors import Closed
 from ...messages import Json
 from ...session.session import Session
 from ...tools.canonical import NotCanonical, fingerprint, normalise
 from ...tools.context import AnyContext
 from ...tools.dispatch import Call
 from ...tools.lineage import Lineage, belongs_to_delegate, name_at_root
-from ...tools.outcome import Declined, Result, Waits, describe_error, describe_value
+from ...tools.outcome import Declined, Result, RetryWanted, Waits, describe_error, describe_value
 from ...tools.policy import Policy
 from ...tools.recall import recall
 from ...tools.registry import Registry
@@ -43,17 +44,17 @@ from .waiting import RunWaits
 
 Args: TypeAlias = dict[str, Any]
 Handler: TypeAlias = Callable[[Args], Awaitable[Any]]
+_RECORDING_S: Final = 10.0
+"""How long the session of a run that was cancelled waits for its calls to be recorded, after their grace."""
 CALLER: Final = "the caller of the run"
 """Who approves, or does not, in the results that a run is given."""
 
 _CONTROL: Final = (
     ApprovalRequired,
     CallDeferred,
-    ModelRetry,
     SkipToolExecution,
     ToolFailed,
     ToolFailedError,
-    ToolRetryError,
 )
 """With these, a tool says what the run or the model should do next: it did nothing itself."""
 
@@ -91,21 +92,32 @@ class Tools:
         in_doubt: InDoubtPolicy,
         max_repeats: int,
         max_crashes: int,
+        grace_s: float,
     ) -> None:
         self._session, self._tells = session, in_doubt == "tell"
         self._make: Callable[[AnyTool], Registry] = lambda tool: Registry(
-            [tool], policy=policy, in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes
+            [tool],
+            policy=policy,
+            in_doubt=in_doubt,
+            max_repeats=max_repeats,
+            max_crashes=max_crashes,
+            grace_s=grace_s,
         )
         self._turns: dict[str, anyio.Lock] = {}
+        self._grace_s = grace_s
+        self._under_way: set[anyio.CancelScope] = set()
+        """The calls that are being executed."""
+        self._ended = anyio.Event()
+        """Set, and made anew, when one of them has ended."""
         self.waits = False
         """Whether a call is in doubt, and a person must say what became of it."""
         self.below: RunWaits | None = None
         """What an agent in a tool waits for."""
 
     @staticmethod
-    def check(*, in_doubt: InDoubtPolicy, max_repeats: int, max_crashes: int) -> None:
+    def check(*, in_doubt: InDoubtPolicy, max_repeats: int, max_crashes: int, grace_s: float) -> None:
         """Refuse options that no registry takes."""
-        Registry(in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes)
+        Registry(in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes, grace_s=grace_s)
 
     async def execute(
         self,
@@ -117,7 +129,38 @@ class Tools:
         handler: Handler,
     ) -> Any:
         """What the tool returns, or returned when this very call was made before."""
-        body = _Body(handler)
+        scope = anyio.CancelScope()
+        self._under_way.add(scope)
+        try:
+            with scope:
+                return await self._execute(ctx, ref, declared, definition, args, handler)
+        finally:
+            self._under_way.discard(scope)
+            self._ended.set()
+            self._ended = anyio.Event()
+        raise Closed(f"{definition.name}: its run has ended")
+
+    async def stop(self) -> None:
+        """The run ends: cancel the calls that are under way, and wait until they have had their grace.
+
+        pydantic-ai cancels them only once the run has ended; but how they end is recorded in its session.
+        """
+        for scope in self._under_way:
+            scope.cancel()
+        with anyio.move_on_after(2 * self._grace_s + _RECORDING_S):
+            while self._under_way:
+                await self._ended.wait()
+
+    async def _execute(
+        self,
+        ctx: RunContext[Any],
+        ref: CallRef,
+        declared: AnyTool,
+        definition: ToolDefinition,
+        args: Args,
+        handler: Handler,
+    ) -> Any:
+        body = _Body(handler, changes_the_world=declared.changes_the_world)
         tool = copy.copy(declared)
         tool.body, tool.arguments = Hook(body, True, True), Arguments(args, definition)
         if ctx.tool_call_approved:
@@ -184,7 +227,7 @@ class Tools:
                 raise ApprovalRequired()
             case "in_doubt" if self._tells:
                 raise ToolFailed(result.content)
-            case "in_doubt" if body.error is None:
+            case "in_doubt" if body.error is None or body.cut_off:
                 # Its neighbours are not cut off: the run stops once they have ended.
                 self.waits = True
                 return result.content
@@ -198,17 +241,25 @@ class Tools:
 class _Body:
     """Runs the tool by way of pydantic-ai, and keeps what came of it as it is."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Handler, *, changes_the_world: bool) -> None:
+        self._handler, self._changes_the_world = handler, changes_the_world
         self.value: Any = None
         self.has_value = False
         self.error: Exception | None = None
+        self.cut_off = False
+        """Whether pydantic-ai's own timeout ended it."""
 
     async def __call__(self, ctx: AnyContext, /, **values: Any) -> Json:
-        self.error = None
+        self.error, self.cut_off = None, False
         with effect_around(ctx):
             try:
                 self.value = await self._handler(values)
+            except (ModelRetry, ToolRetryError) as error:
+                self.error = error
+                self.cut_off = _is_timeout(error)
+                if self.cut_off and self._changes_the_world:
+                    raise  # Nobody asks for a retry here: the body was cut off, and may have done something.
+                raise RetryWanted(describe_error(error)) from error
             except _CONTROL as error:
                 self.error = error
                 raise Declined(describe_error(error)) from error
@@ -220,6 +271,17 @@ class _Body:
                 raise
         self.has_value = True
         return keep_result(self.value)
+
+
+def _is_timeout(error: ModelRetry | ToolRetryError) -> bool:
+    """Whether pydantic-ai's `timeout=` ended the body, which it says as if the tool asked for a retry."""
+    said = error.__cause__ if isinstance(error, ToolRetryError) else error
+    return (
+        isinstance(said, ModelRetry)
+        and isinstance(said.__context__, TimeoutError)
+        and said.__suppress_context__
+        and said.message.startswith("Timed out after ")
+    )
 
 
 def _original(args: Args, last: Effect | None, asked: Question | None) -> Json:

@@ -39,7 +39,7 @@ from .history import (
 from .leaving import go_back
 from .links import Links
 from .recorded import Recorded, Reply, adopt, reply_of
-from .told import Told
+from .told import wrap_model
 from .waiting import RunWaits
 
 log = logging.getLogger("holdfast")
@@ -183,7 +183,7 @@ class Drive:
 
     def wrap(self, model: Model) -> Model:
         """A model that tells us when it is really asked, and with what."""
-        return model if self._asking is None else Told(model, self._asking.begin, self._links)
+        return model if self._asking is None else wrap_model(model, self._asking.begin, self._links)
 
     async def note(self, ctx: RunContext[Any]) -> None:
         """Record what is to be sent and was not recorded yet."""

@@ -28,20 +28,23 @@ from pydantic_ai.tools import (
 from ...agent.loop import find_waiting
 from ...entries import ApprovalAsked, CallRef
 from ...errors import BadInput, Closed
-from ...limits import CRASHES_MAX, REPEATS_MAX, TOOL_TIMEOUT_S
+from ...limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
 from ...session.cadence import Cadence
 from ...session.store import Store, open_store
+from ...tools.body import asks_to_exit
 from ...tools.canonical import fingerprint
 from ...tools.lineage import Lineage
 from ...tools.policy import Policy
 from ...tools.running import InDoubtPolicy
+from ...unbroken import unbroken
 from .calls import Tools, canonical
+from .context import find_effect
 from .declaring import Declarations
 from .drive import Drive, begin
 from .identity import RunIds, opening_for
 from .links import Links
 from .recorded import Answer
-from .waiting import RunWaits
+from .waiting import RunExits, RunWaits
 
 SessionChoice: TypeAlias = "str | Callable[[RunContext[Any]], str] | None"
 _ID = "holdfast"
@@ -59,8 +62,8 @@ class Durable(AbstractCapability[Any]):
     A session is driven by one process at a time; a second one gets `LeaseHeld`, after `wait_s`. `effects`
     declares tools that cannot do so themselves, by name. `in_doubt`: a call of which nobody knows whether it
     happened waits for a person (`wait`: the run raises `RunWaits`), or the model is told (`tell`).
-    `policy`, `max_repeats` and `max_crashes` are those of `holdfast.Registry`, and `timeout_s` is what a tool
-    with side effects gets if it does not say.
+    `policy`, `max_repeats`, `max_crashes` and `grace_s` are those of `holdfast.Registry`, and `timeout_s` is
+    what a tool with side effects gets if it does not say.
 
     With `media_urls`, the model is sent links to files that are in blobs, in the place of their bytes. The
     store must have been opened with a home or with `blob_urls` that give such.
@@ -75,6 +78,7 @@ class Durable(AbstractCapability[Any]):
     max_repeats: int = REPEATS_MAX
     max_crashes: int = CRASHES_MAX
     timeout_s: float = TOOL_TIMEOUT_S
+    grace_s: float = field(default=TOOL_GRACE_S, kw_only=True)
     wait_s: float = 0.0
     cadence: Cadence = "step"
     media_urls: bool = False
@@ -86,7 +90,12 @@ class Durable(AbstractCapability[Any]):
     def __post_init__(self) -> None:
         self._declared = Declarations(self.effects, self.timeout_s)
         # Options that make no sense are refused here, and not in the middle of a run.
-        Tools.check(in_doubt=self.in_doubt, max_repeats=self.max_repeats, max_crashes=self.max_crashes)
+        Tools.check(
+            in_doubt=self.in_doubt,
+            max_repeats=self.max_repeats,
+            max_crashes=self.max_crashes,
+            grace_s=self.grace_s,
+        )
         if self.media_urls:
             self._check_links()
 
@@ -147,12 +156,19 @@ class DurableRun(AbstractCapability[Any]):
     ) -> AgentRunResult[Any]:
         """Take the session's lease for as long as the run takes, and tell how it ended."""
         failed: Exception | None = None
-        async with self._driving(ctx):
-            try:
-                result = await handler()
-            except (RunWaits, UnexpectedModelBehavior) as error:
-                # Raised only once the run has ended in the words that were chosen for it.
-                self.drive.fail(failed := error)
+        try:
+            async with self._driving(ctx):
+                try:
+                    result = await handler()
+                except (RunWaits, UnexpectedModelBehavior) as error:
+                    # Raised only once the run has ended in the words that were chosen for it.
+                    self.drive.fail(failed := error)
+                except RunExits as exits:
+                    raise exits.error from None
+        except BaseException as error:
+            if asks_to_exit(error) and find_effect() is not None:
+                raise RunExits(error) from error  # The run around this one has to end first.
+            raise
         if failed is not None:
             raise failed
         return result
@@ -180,9 +196,13 @@ class DurableRun(AbstractCapability[Any]):
                         in_doubt=durable.in_doubt,
                         max_repeats=durable.max_repeats,
                         max_crashes=durable.max_crashes,
+                        grace_s=durable.grace_s,
                     )
                     self._drive = await Drive.begin(session, run, tools, begun, links)
-                    yield
+                    try:
+                        yield
+                    finally:
+                        await unbroken(tools.stop)
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Record the end."""
@@ -232,7 +252,12 @@ class DurableRun(AbstractCapability[Any]):
         if answer is not None:
             return _repeat(answer, ctx)
         declared = self.durable._declared.find(tool_def)
-        return await drive.tools.execute(ctx, drive.refer_to(call), declared, tool_def, args, handler)
+        try:
+            return await drive.tools.execute(ctx, drive.refer_to(call), declared, tool_def, args, handler)
+        except BaseException as error:
+            if asks_to_exit(error):
+                raise RunExits(error) from error
+            raise
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests

@@ -45,10 +45,10 @@ _SNAPSHOT: Final = TypeAdapter(ContinuableSnapshot)
 class HoldfastStepStore:
     """Their `StepStore`, on any store of ours: `StepPersistence(store=HoldfastStepStore(store))`.
 
-    Runs, their ends, histories and tool effects are durable when a call returns; other events follow within
-    a tenth of a second, or with the next of those. A history is stored as what it adds to the one before, and
-    every byte that is read is checked. Large files in it are kept as blobs, once for equal bytes. Several
-    processes may write to one conversation.
+    Runs, their ends, histories, tool effects and what begins (`…_started`) are durable when a call returns;
+    other events follow within a tenth of a second, or with the next of those. A history is stored as what it
+    adds to the one before, and every byte that is read is checked. Large files in it are kept as blobs, once
+    for equal bytes. Several processes may write to one conversation.
     """
 
     def __init__(self, store: Store) -> None:
@@ -104,7 +104,8 @@ class HoldfastStepStore:
         data: Record = _EVENT.dump_python(event, mode="json")
         place = await self._place(event.run_id)
         await self._open.hold(place, event.run_id, data)
-        if not event.kind.startswith("run_"):
+        # What begins is on record before it begins: a process may be killed in it.
+        if not event.kind.startswith("run_") and not event.kind.endswith("_started"):
             return
 
         def decide(desk: Desk) -> list[Draft]:

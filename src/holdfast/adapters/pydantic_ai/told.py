@@ -16,6 +16,17 @@ from pydantic_ai.usage import RequestUsage
 from .links import Links
 
 
+def wrap_model(model: Model, begin: Callable[[], Awaitable[None]], links: Links | None) -> Told:
+    """The model as a `Told`. One that cannot stream stays recognisable as such: pydantic-ai says so, by its
+    name, before it is asked."""
+    if type(model).request_stream is not Model.request_stream:
+        return Told(model, begin, links)
+    made = type(type(model).__name__, (Told,), {"request_stream": Model.request_stream})
+    told = made(model, begin, links)
+    assert isinstance(told, Told)
+    return told
+
+
 class Told(WrapperModel):
     """The model, which is entered once everything that is sent to it is known; what is sent may be links."""
 

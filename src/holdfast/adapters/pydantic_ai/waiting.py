@@ -1,4 +1,4 @@
-"""When an agent cannot go on before a person has said something."""
+"""When a run cannot go on: a person must say something first, or a tool asked the process to end."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ class RunWaits(HoldfastError):
             "`holdfast resolve`, `approve` or `refuse`, and run the agent again."
         )
         self.session, self.waiting = session, waiting
+
+
+class RunExits(BaseException):
+    """A tool asked the process to end: stands for `SystemExit` or `KeyboardInterrupt` on the way out of the
+    tasks that pydantic-ai runs tools in. Those two would stop asyncio's loop at once, with the calls of the
+    same reply under way and the session open."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"a tool asked the process to end: {type(error).__name__}")
+        self.error = error.error if isinstance(error, RunExits) else error
 
 
 _WORDS = {"approval": "needs approval", "in_doubt": "nobody knows whether it happened"}
