@@ -182,7 +182,7 @@ def test_an_export_into_a_file_is_exact(
         assert HOSTILE in list(_strings([json.loads(line) for line in written.split("\n") if line]))
 
 
-@pytest.mark.parametrize("line", ["show look", "pending", "stats", "blobs", "tail refuse", "export look"])
+@pytest.mark.parametrize("line", ["show look", "pending", "export look"])
 def test_on_a_terminal_there_are_no_escapes_but_our_colours(line: str, written: Path) -> None:
     """Everything between them is text."""
     with Terminal(written, line.split(), columns=80) as terminal:
