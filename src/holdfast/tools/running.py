@@ -13,6 +13,7 @@ import anyio
 from ..content.packing import Given
 from ..effects import Effect
 from ..errors import Closed, Fenced
+from ..reprs import describe_error
 from ..session.session import Session
 from ..telemetry import note_failure
 from .body import Ran
@@ -29,7 +30,6 @@ from .outcome import (
     Verification,
     Waits,
     as_given,
-    describe_error,
 )
 from .tool import AnyTool, Hook
 from .verifying import ask_verify

@@ -10,9 +10,10 @@ import anyio
 
 from ..effects import Effect
 from ..limits import VERIFY_S
+from ..reprs import describe_error, name_of
 from .body import call
 from .ledger import Ledger
-from .outcome import Landed, NotLanded, Unsure, Verification, describe_error
+from .outcome import Landed, NotLanded, Unsure, Verification
 from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
@@ -50,8 +51,9 @@ async def _ask(
     except TimeoutError:
         return Unsure(f"verify did not answer within {VERIFY_S:.0f} s")
     except Exception as error:
-        log.warning("verify of %s raised %s: taken as unsure", tool.name, type(error).__name__)
+        log.warning("verify of %s raised %s: taken as unsure", tool.name, name_of(type(error)))
         return Unsure(f"verify raised {describe_error(error)}")
-    if not isinstance(answer, Landed | NotLanded | Unsure):
-        return Unsure(f"verify returned {type(answer).__name__}, not Landed, NotLanded or Unsure")
-    return answer
+    if not issubclass(type(answer), Landed | NotLanded | Unsure):
+        return Unsure(f"verify returned {name_of(type(answer))}, not Landed, NotLanded or Unsure")
+    found: Verification = answer
+    return found

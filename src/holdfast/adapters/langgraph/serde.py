@@ -20,6 +20,8 @@ from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_METHODS, SAFE_MSGPA
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from ...reprs import describe_error
+
 log = logging.getLogger("holdfast")
 Allowed: TypeAlias = type | tuple[str, str]
 """A class, or the names of its module and of itself."""
@@ -83,7 +85,7 @@ class CheckedSerializer(JsonPlusSerializer):
         try:
             return _array(self._unpack(data)) if code == _NUMPY else self._make(code, module, name, data)
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+            why = describe_error(error)
             return self._unknown(module, name, code, data, why)
 
     def _may_make(self, code: int, module: str, name: str, data: bytes) -> bool:
