@@ -72,14 +72,16 @@ async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> An
             raise presentable(error) from None
     if ctx is not None:
         ctx._in_thread = True
-    return await anyio.to_thread.run_sync(
+    boxed = await anyio.to_thread.run_sync(
         partial(_call_sync, hook.function, first, values), abandon_on_cancel=True, limiter=tool_threads()
     )
+    return boxed[0]
 
 
-def _call_sync(function: Callable[..., Any], first: tuple[Any, ...], values: dict[str, Any]) -> Any:
+def _call_sync(function: Callable[..., Any], first: tuple[Any, ...], values: dict[str, Any]) -> tuple[Any]:
+    """In a tuple: an event loop looks at what a thread gives back."""
     try:
-        return function(*first, **values)
+        return (function(*first, **values),)
     except Exception as error:
         if presentable(error) is error:
             raise

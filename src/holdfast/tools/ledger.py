@@ -80,7 +80,7 @@ class Ledger:
         """Whether a body that gave no value surely did nothing, and no earlier attempt at it either."""
         if not tool.changes_the_world:
             return True
-        harmless = (NotDone, *tool.harmless)
+        harmless: tuple[type[Exception], ...] = (NotDone, *tool.harmless)
         nothing = not ran.begun or attempt(lambda: isinstance(ran.error, harmless), lambda: False)
         return nothing and not self._session.state.facts.effects.may_have_landed_before(row)
 
