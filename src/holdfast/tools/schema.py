@@ -157,9 +157,13 @@ class FunctionArguments:
             if not any(_is_same_place(location, one.location) for one in sure):
                 others.setdefault(location, error)
         kept = [one for one in found if one.keyword != "format" or one.location in others]
-        said = {one.location for one in kept}
-        return [str(one) for one in kept] + [
-            _explain_pydantic(location, error) for location, error in others.items() if location not in said
+        said = {one.location: str(one) for one in kept}
+        for location, error in others.items():
+            said.setdefault(location, _explain_pydantic(location, error))
+        # In the order of the parameters; what is none of them comes last.
+        places = {name: place for place, name in enumerate(self.schema.get("properties", ()))}
+        return [
+            said[one] for one in sorted(said, key=lambda one: places.get(next(iter(one), ""), len(places)))
         ]
 
     def _find_problems(self, plain: Json) -> list[Problem]:
