@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import NewType
 
 from .errors import BadId, BadInput
-from .limits import NAME_CHARS
+from .limits import LABEL_BYTES_MAX, NAME_CHARS
 
 SessionId = NewType("SessionId", str)
 RunId = NewType("RunId", str)
@@ -21,6 +22,7 @@ HolderId = NewType("HolderId", str)
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _ESCAPED = re.compile(r"\.([0-9a-f]{2,6})\.")
+_DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
 
 
 def _check(what: str, value: object) -> str:
@@ -97,11 +99,13 @@ def fresh_uid() -> str:
 def fit_session_id(foreign: str) -> SessionId:
     """Any string as a session id: itself where it fits, else escaped so that `unfit` finds it again.
 
-    A foreign id that would be too long becomes a digest; keep the original as a label.
+    A foreign id that would be too long becomes a digest; keep the original as a label, with
+    `label_of_original`. No two strings have the same id.
     """
-    if _ID.fullmatch(foreign) and foreign not in (".", "..") and not _ESCAPED.search(foreign):
+    looks_like_ours = _ESCAPED.search(foreign) or _DIGEST.fullmatch(foreign)
+    if _ID.fullmatch(foreign) and foreign not in (".", "..") and not looks_like_ours:
         return SessionId(foreign)
-    escaped = escape_id(foreign)
+    escaped = f".73.{foreign[1:]}" if _DIGEST.fullmatch(foreign) else escape_id(foreign)
     if escaped and len(escaped) <= 200:
         return SessionId(escaped)
     return SessionId("sha256-" + hashlib.sha256(foreign.encode("utf-8", "surrogatepass")).hexdigest())
@@ -129,12 +133,32 @@ def check_name(what: str, name: object) -> str:
     return name
 
 
+def label_of_original(foreign: str) -> str:
+    """A foreign id as the value of a label: as it is, but for characters that cannot be printed, which are
+    written as escapes. One of more than 2,000 bytes is cut, and ends with `…` and a digest of the whole."""
+    text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in foreign)
+    if _label_bytes(text) <= LABEL_BYTES_MAX:
+        return text
+    end = f"…{hashlib.sha256(foreign.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    cut = text[:LABEL_BYTES_MAX]
+    while _label_bytes(cut + end) > LABEL_BYTES_MAX:
+        cut = cut[: len(cut) * 9 // 10]
+    return cut + end
+
+
+def _label_bytes(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
 def check_labels(labels: Mapping[str, object]) -> dict[str, str]:
-    """Labels are short text on both sides, without control characters."""
+    """Labels are short text on both sides, without control characters. A value may be a foreign id."""
     for key, value in labels.items():
         for text in (key, value):
-            if not isinstance(text, str) or not 0 < len(text) <= NAME_CHARS or not text.isprintable():
-                raise BadInput(
-                    f"label {key!r}={value!r}: both are printable text of 1 to {NAME_CHARS} characters"
-                )
+            if not isinstance(text, str) or not text or not text.isprintable():
+                raise BadInput(f"label {key!r}={value!r}: both are printable text, and not empty")
+        if len(key) > NAME_CHARS or _label_bytes(str(value)) > LABEL_BYTES_MAX:
+            raise BadInput(
+                f"label {key[:40]!r}={str(value)[:40]!r}: a key has up to {NAME_CHARS} characters, "
+                f"and a value up to {LABEL_BYTES_MAX} bytes as JSON"
+            )
     return {key: str(value) for key, value in labels.items()}

@@ -96,7 +96,10 @@ INT_BITS_MAX = 8192
 """Integers in arguments and results. Python refuses to write more than 4,300 digits."""
 
 NAME_CHARS = 200
-"""Names of agents, labels, state keys and shared resources: they are for people."""
+"""Names of agents, keys of labels, state keys and shared resources: they are for people."""
+
+LABEL_BYTES_MAX = 2000
+"""The value of a label as JSON. PostgreSQL's index of labels takes no more than 2,700 bytes for each."""
 
 INLINE_BYTES = 64 << 10
 """Binary content from this size on is kept as a blob: smaller, a row or an object of its own costs more than

@@ -26,6 +26,7 @@ from .checks import check_list
 from .errors import BadInput
 from .limits import REPR_CHARS, STATE_DEPTH_MAX
 from .messages import Json
+from .reprs import describe_value, qualified_name_of
 
 T = TypeVar("T")
 _inspecting = threading.RLock()
@@ -78,7 +79,7 @@ _BASES: tuple[type[Any], ...] = (int, float, str, bytes, list, dict, tuple, set,
 
 
 def _type_name(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
+    return ".".join(qualified_name_of(cls))
 
 
 class _Unencodable(Exception):
@@ -114,18 +115,20 @@ class Values:
         """`around` names the values that this one is part of: one that is among them holds itself."""
         if value is None or value is True or value is False:
             return value
-        cls = type(value)
-        codec = self._by_type.get(cls)
-        if codec is None and cls in (str, int, float):
-            return _pack_scalar(value)
-        if len(around) > STATE_DEPTH_MAX or id(value) in around:
-            return _opaque(value)
-        around = (*around, id(value))
         try:
+            cls = type(value)
+            codec = self._by_type.get(cls)
+            if codec is None and cls in (str, int, float):
+                return _pack_scalar(value)
+            if len(around) > STATE_DEPTH_MAX or id(value) in around:
+                return _opaque(value)
+            around = (*around, id(value))
             if codec is not None:
                 return {_MARK: [codec.tag, self._pack(codec.encode(value), around)]}
             return self._pack_typed(value, cls, around)
-        except Exception:  # Whatever a foreign __repr__, encoder or property raises, the save goes on.
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # Whatever a foreign __repr__, encoder or metaclass raises, the save goes on.
             return _opaque(value)
 
     def _pack_typed(self, value: Any, cls: type, around: tuple[int, ...]) -> Json:
@@ -221,12 +224,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _opaque(value: object) -> Json:
-    try:
-        printed = repr(value)[:REPR_CHARS]
-        printed = printed.encode("utf-8", "backslashreplace").decode()
-    except Exception as error:
-        printed = f"<repr failed: {type(error).__name__}>"
-    return {_MARK: ["opaque", [_type_name(type(value)), printed]]}
+    return {_MARK: ["opaque", [_type_name(type(value)), describe_value(value)]]}
 
 
 def _fields_of(value: Any) -> dict[str, Any] | list[Any]:

@@ -7,9 +7,14 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
+from holdfast import open_store
 from holdfast.cli import main
+from holdfast.cli.app import make_app
+from holdfast.cli.options import COMMON_OPTIONS
+from holdfast.cli.running import command_first
 from tests.cli.stage import ROOT, Done, call, environment
 
 HEAVY = (
@@ -96,6 +101,60 @@ def test_the_store_is_named_by_option_environment_or_default(shop: Path) -> None
     assert call(shop, "sessions --store sqlite:mine.db", HOLDFAST_STORE="sqlite:other.db").code == 0
     assert call(shop, "--store sqlite:mine.db --json sessions").json["total"] == 9
     assert call(shop, "--store=sqlite:mine.db sessions").code == 0
+
+
+COMMANDS = [name for name in make_app() if not name.startswith("-") and name not in ("demo", "completion")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_common_option_may_stand_before_every_command(command: str) -> None:
+    """Alone or with the others, with its value behind it or joined to it: one list says which there are."""
+    given = ["--store", "sqlite:a.db", "--json", "--blobs=dir:b", command, "x"]
+    assert command_first(given) == [command, "--store", "sqlite:a.db", "--json", "--blobs=dir:b", "x"]
+    parameters = make_app()[command].assemble_argument_collection()
+    known = {name for argument in parameters for name in argument.names}
+    assert set(COMMON_OPTIONS) <= known
+    assert {
+        name: argument.hint is not bool for argument in parameters for name in argument.names
+    }.items() >= COMMON_OPTIONS.items()
+
+
+def test_the_home_of_blobs_may_be_named_before_the_command(
+    shop: Path, call_here: Callable[[Path, str], Done]
+) -> None:
+    """As the store may."""
+    (shop / "home").mkdir()
+    anyio.run(_keep_outside, shop)
+    for line in (
+        "--blobs dir:home sessions",
+        "--blobs=dir:home --json sessions",
+        "sessions --blobs dir:home",
+        "--json --store sqlite:holdfast.db --blobs dir:home blobs",
+    ):
+        done = call_here(shop, line)
+        assert done.code == 0, done
+    listed = call_here(shop, "blobs --blobs dir:home")
+    assert "100.0 kB" in listed.out
+    again = call_here(shop, "--blobs dir:home blobs gc --grace 0 --alone")
+    assert "holdfast blobs gc --remove --blobs dir:home" in again.err
+
+
+async def _keep_outside(shop: Path) -> None:
+    async with open_store(f"sqlite:{shop}/holdfast.db", blobs=f"dir:{shop}/home") as store:
+        await store.put_blob(bytes(100_000), name="cat.png")
+
+
+def test_a_home_of_blobs_that_is_missing_is_named_with_its_own_option(
+    shop: Path, call_here: Callable[[Path, str], Done]
+) -> None:
+    """Whatever was named, the advice is how to name another."""
+    for line in ("sessions --blobs dir:nowhere", "--blobs dir:nowhere blobs"):
+        done = call_here(shop, line)
+        assert (done.code, done.out) == (3, "")
+        assert done.err == (
+            "holdfast: there is no home of blobs at nowhere: name one with --blobs, or set HOLDFAST_BLOBS\n"
+        )
+    assert not (shop / "nowhere").exists()
 
 
 def test_a_damaged_store_is_an_error_without_a_traceback(shop: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.naming import Place, thread_prefix
-from holdfast.ids import session_id, unfit_session_id
+from holdfast.ids import label_of_original, session_id, unfit_session_id
 
 from .graphs import thread
 from .puts import Writer, values_at
@@ -49,6 +49,8 @@ async def test_any_thread_id_works(store: holdfast.Store, id: str) -> None:
     fresh = HoldfastSaver(store)
     assert (await values_at(fresh, thread(id)))["value"] == [id, ""]
     assert (await values_at(fresh, thread(id, checkpoint_ns="child:|%" + id)))["value"][0] == id
+    labels = [head.labels async for head in store.sessions(label={"adapter": "langgraph"})]
+    assert [one["langgraph.thread"] for one in labels].count(label_of_original(id)) == 2
     found = [one.config["configurable"] async for one in fresh.alist(thread(id))]
     assert {one["checkpoint_ns"] for one in found} == {"", "child:|%" + id}
     everything = [one.config["configurable"]["thread_id"] async for one in fresh.alist(None)]

@@ -32,6 +32,7 @@ from holdfast.adapters.pydantic_ai import (
     continue_run,
     current_effect,
     effects,
+    fork_run,
 )
 from holdfast.store.memory import MemoryDriver
 
@@ -122,6 +123,28 @@ async def test_a_conversation_is_a_session_where_none_is_named() -> None:
         state = await look(store, "user.3a.42")
         assert state.facts.head.labels["session"] == "user:42"
         assert result.all_messages()[-1].conversation_id == "user:42"
+
+
+@pytest.mark.parametrize("spoken", ["user:" + "x" * 300, "user\x1b[2J" + "x" * 300])
+async def test_a_long_id_is_a_digest_and_its_original_a_label(spoken: str) -> None:
+    """Of the conversation and of the run; two that begin alike are two."""
+    agent = Script("hello").agent()
+    async with holdfast.open_store("memory:") as store:
+        for one in (spoken, spoken + "y"):
+            await agent.run("a", conversation_id=one, run_id=one, capabilities=[Durable(store)])
+            session = holdfast.fit_session_id(one)
+            head = (await look(store, session)).facts.head
+            assert head.labels["session"] == one.replace("\x1b", "\\x1b")
+            (run,) = [run async for run in store.runs(session=session)]
+            assert run.run == session
+            assert run.config["pydantic_ai"]["run_id"] == one
+        assert len([head async for head in store.sessions()]) == 2
+        found = await continue_run(store, session=spoken)
+        assert (found.session, len(found.messages)) == (spoken, 2)
+        forked = await fork_run(store, session=spoken, into=spoken + "z")
+        assert forked.session == spoken + "z"
+        head = await store.head(holdfast.fit_session_id(spoken + "z"))
+        assert head.labels["session"] == (spoken + "z").replace("\x1b", "\\x1b")
 
 
 async def test_the_session_is_the_conversation_where_none_is_given() -> None:

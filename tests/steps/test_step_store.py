@@ -47,6 +47,23 @@ async def test_it_is_a_step_store(store_url: Url) -> None:
 # -- runs ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("long", ["c" * 300, "c\n" * 150])
+async def test_a_long_conversation_keeps_its_original_as_a_label(long: str) -> None:
+    """And so does a run without a conversation."""
+    async with holdfast.open_store("memory:") as store:
+        steps = HoldfastStepStore(store)
+        await steps.register_run(run("r1", conversation_id=long))
+        await steps.register_run(run("r2", conversation_id="plain"))
+        await steps.register_run(run(f"r{long}", conversation_id=None))
+        found = {head.session[:5]: head.labels async for head in store.sessions()}
+        labels = [head.labels async for head in store.sessions()]
+        shown = long.replace("\n", "\\n")
+        assert {"adapter": "pydantic-ai", "conversation": shown} in labels
+        assert {"adapter": "pydantic-ai", "run": f"r{shown}"} in labels
+        assert found["steps"] == {"adapter": "pydantic-ai"}
+        assert {one.run_id for one in await steps.list_runs()} == {"r1", "r2", f"r{long}"}
+
+
 async def test_a_run_is_given_back_as_it_was_registered(store_url: Url) -> None:
     """Every field, in this process and in the next."""
     record = run(

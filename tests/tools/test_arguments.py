@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import TypedDict
 
 from holdfast import Registry, Result, Tool, tool
 
@@ -59,11 +61,11 @@ async def test_the_text_says_which_tool_and_which_argument() -> None:
         return len(expression)
 
     result = await Registry([calc]).dispatch("calc", {})
-    assert result.content == "calc: invalid arguments. args.expression: Field required"
+    assert result.content == "calc: invalid arguments. args: 'expression' is a required property"
     assert (result.status, result.is_error) == ("refused", True)
 
 
-async def test_ten_problems_come_back_as_ten_lines() -> None:
+async def test_eleven_problems_come_back_as_eleven_lines() -> None:
     """All at once, each with its path, so that a model can mend them all at once."""
     registry, entered = recording(tool(side_effects={"mutate"}), order)
     bad = {
@@ -80,10 +82,13 @@ async def test_ten_problems_come_back_as_ten_lines() -> None:
     header, *lines = ("\n" + result.content.removeprefix("order: invalid arguments. ")).split("\n")
     paths = [line.split(": ")[0] for line in lines]
     assert header == ""
-    assert paths == [
-        "args.items[0].name",
+    assert set(paths[:4]) == {
+        "args.items[0].nmae",
+        "args.items[0]",
         "args.items[1].name",
         "args.items[1].count",
+    }
+    assert paths[4:] == [
         "args.size",
         "args.paid",
         "args.share",
@@ -92,6 +97,9 @@ async def test_ten_problems_come_back_as_ten_lines() -> None:
         "args.code",
         "args.nope",
     ]
+    assert "args.items[0]: 'name' is a required property" in lines
+    assert 'args.size: "7" is not of type "integer"' in lines
+    assert 'args.due: "tomorrow" is not a "date"' in lines
     assert entered == []
 
 
@@ -135,7 +143,7 @@ async def test_an_explicit_schema_is_checked_the_same_way(closed: dict[str, Any]
         "args.limit: 0 is less than the minimum of 1",
     ]
     result = await registry.dispatch("search", {})
-    assert '"items" is a required property' in result.content
+    assert "args: 'items' is a required property" in result.content
     assert entered == []
     await registry.dispatch("search", {"items": []})
     assert entered == [{"items": [], "limit": 10}]
@@ -252,12 +260,205 @@ async def test_the_body_gets_the_types_it_asked_for(kind: Any, value: object, gi
     assert type(entered[0]["x"]) is type(given)
 
 
+class Address(BaseModel):
+    """Where somebody lives; perhaps with somebody else."""
+
+    name: str = "nobody"
+    care_of: Address | None = None
+
+
+class Kept(BaseModel):
+    """Takes whatever comes."""
+
+    model_config = ConfigDict(extra="allow")
+
+    address: Address = Address()
+
+
+@dataclass
+class Parcel:
+    """A dataclass with a model in it."""
+
+    weight: int = 0
+    address: Address | None = None
+
+
+class Note(TypedDict, total=False):
+    """A dict with known keys."""
+
+    text: str
+
+
+class Shipment(BaseModel):
+    """What pydantic would take extras for in a model: they are dropped."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    parcel: Parcel = Parcel()
+    note: Note = {}
+
+
+class Letter(BaseModel):
+    """By its kind."""
+
+    kind: Literal["letter"]
+    stamp: str = ""
+
+
+class Card(BaseModel):
+    """By its kind."""
+
+    kind: Literal["card"]
+    motif: str = ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "problem"),
+    [
+        (Address, {"nmae": "x"}, "args.x.nmae: unknown argument; did you mean 'name'?"),
+        (
+            Address,
+            {"care_of": {"care_of": {"nmae": 1}}},
+            "args.x.care_of.care_of.nmae: unknown argument; did",
+        ),
+        (list[Address], [{}, {"nmae": 1}], "args.x[1].nmae: unknown argument; did you mean 'name'?"),
+        (dict[str, Address], {"a": {"nmae": 1}}, "args.x.a.nmae: unknown argument; did you mean 'name'?"),
+        (tuple[int, Address], [1, {"nmae": 1}], "args.x[1].nmae: unknown argument; did you mean 'name'?"),
+        (Address | None, {"nmae": 1}, "args.x.nmae: unknown argument; did you mean 'name'?"),
+        (Address | Parcel, {"wieght": 1}, "args.x.wieght: unknown argument; did you mean 'weight'?"),
+        (
+            Parcel,
+            {"address": {"colour": 1}},
+            "args.x.address.colour: unknown argument; known are name, care_of",
+        ),
+        (
+            Shipment,
+            {"parcel": {"wieght": 1}},
+            "args.x.parcel.wieght: unknown argument; did you mean 'weight'?",
+        ),
+        (Shipment, {"note": {"txet": 1}}, "args.x.note.txet: unknown argument; did you mean 'text'?"),
+        (Shipment, {"prcel": {}}, "args.x.prcel: unknown argument; did you mean 'parcel'?"),
+        (
+            Annotated[Letter | Card, Field(discriminator="kind")],
+            {"kind": "card", "motiv": "sea"},
+            "args.x.motiv: unknown argument; did you mean 'motif'?",
+        ),
+        (
+            Kept,
+            {"address": {"nmae": 1}, "more": 1},
+            "args.x.address.nmae: unknown argument; did you mean 'name'?",
+        ),
+    ],
+)
+async def test_an_unknown_name_is_refused_at_every_depth(kind: Any, value: object, problem: str) -> None:
+    """Dropped, it would leave the body with a default that the model did not choose."""
+    registry, entered = recording(tool(side_effects={"mutate"}, name="put"), _taking(kind))
+    result = await registry.dispatch("put", {"x": value})
+    assert result.content.startswith(f"put: invalid arguments. {problem}")
+    assert "\n" not in result.content
+    assert (result.status, entered) == ("refused", [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "given"),
+    [
+        (Kept, {"more": {"nmae": 1}}, Kept.model_validate({"more": {"nmae": 1}})),
+        (dict[str, Any], {"nmae": {"any": 1}}, {"nmae": {"any": 1}}),
+        (dict[str, int], {"nmae": 1}, {"nmae": 1}),
+        (Any, {"nmae": 1}, {"nmae": 1}),
+        (Address | dict[str, int], {"nmae": 1}, {"nmae": 1}),
+    ],
+)
+async def test_names_that_a_type_allows_are_given_on(kind: Any, value: object, given: object) -> None:
+    """A model that keeps extras gets them, and a dict has the keys it has."""
+    registry, entered = recording(tool(side_effects=(), name="put"), _taking(kind))
+    result = await registry.dispatch("put", {"x": value})
+    assert result.status == "completed", result.content
+    assert entered == [{"x": given}]
+
+
+async def test_an_explicit_schema_is_closed_at_every_depth() -> None:
+    """Where it lists names and does not say that there are others."""
+    part = {"type": "object", "properties": {"name": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "closed": {"anyOf": [{"$ref": "#/$defs/part"}, {"type": "null"}]},
+            "many": {"type": "array", "items": part},
+            "open": {**part, "additionalProperties": {"type": "integer"}},
+            "pattern": {**part, "patternProperties": {"^x-": {}}},
+            "free": {"type": "object"},
+        },
+        "$defs": {"part": part},
+    }
+
+    @tool(side_effects=(), schema=schema)
+    def put(**asked: Any) -> Any:
+        return asked
+
+    registry = Registry([put])
+    fine = {"open": {"nmae": 1}, "free": {"nmae": 1}, "pattern": {"x-nmae": 1}, "closed": {"name": "a"}}
+    assert (await registry.dispatch("put", fine)).value == fine
+    bad = {"closed": {"nmae": 1}, "many": [{"nmae": 1}]}
+    assert (await registry.dispatch("put", bad)).content.splitlines() == [
+        "put: invalid arguments. args.closed.nmae: unknown argument; did you mean 'name'?",
+        "args.many[0].nmae: unknown argument; did you mean 'name'?",
+    ]
+    assert put.schema["$defs"]["part"]["additionalProperties"] is False
+
+
+async def test_an_explicit_schema_of_several_parts_is_taken_at_its_word() -> None:
+    """Each part lists only some of the names."""
+    schema = {
+        "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}],
+        "$defs": {"a": {"properties": {"one": {}}}, "b": {"properties": {"two": {"type": "integer"}}}},
+    }
+
+    @tool(side_effects=(), schema=schema)
+    def put(**asked: Any) -> Any:
+        return asked
+
+    registry = Registry([put])
+    assert (await registry.dispatch("put", {"one": 1, "two": 2})).value == {"one": 1, "two": 2}
+    assert "args.three: unknown argument" in (await registry.dispatch("put", {"three": 3})).content
+
+
+async def test_what_a_schema_cannot_say_is_said_by_the_type() -> None:
+    """Beside what the schema says."""
+
+    class Even(BaseModel):
+        number: int
+
+        @field_validator("number")
+        @classmethod
+        def check(cls, value: int) -> int:
+            if value % 2:
+                raise ValueError("odd")
+            return value
+
+    registry, entered = recording(tool(side_effects=(), name="put"), _taking(list[Even]))
+    result = await registry.dispatch("put", {"x": [{"number": 1}, {"number": "2"}]})
+    assert result.content.splitlines() == [
+        'put: invalid arguments. args.x[1].number: "2" is not of type "integer"',
+        "args.x[0].number: Value error, odd",
+    ]
+    assert entered == []
+
+
+async def test_a_value_without_end_is_not_quoted_whole() -> None:
+    """A model that gave ten megabytes knows them."""
+    registry, _ = recording(tool(side_effects=(), name="put"), _taking(int))
+    result = await registry.dispatch("put", {"x": "y" * 1_000_000})
+    assert len(result.content) < 1000
+
+
 async def test_the_members_of_a_union_are_not_in_the_path() -> None:
     """The model knows its arguments, not how they are checked."""
     registry, _ = recording(tool(side_effects=(), name="put"), _taking(list[int] | dict[str, Item]))
     result = await registry.dispatch("put", {"x": {"a": {"name": 1}}})
-    paths = {line.split(": ")[-2].split()[-1] for line in result.content.splitlines()}
-    assert paths == {"args.x", "args.x.a.name"}
+    assert result.content == 'put: invalid arguments. args.x.a.name: 1 is not of type "string"'
+    result = await registry.dispatch("put", {"x": 1})
+    assert result.content == 'put: invalid arguments. args.x: 1 is not of type "array" or "object"'
 
 
 async def test_an_alias_is_the_name_of_the_argument() -> None:

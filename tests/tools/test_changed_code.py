@@ -54,7 +54,7 @@ def changed(world: World) -> Registry:
     ("make", "why"),
     [
         (other, "unknown tool: 'send'. Did you mean 'send_mail'? Available: ['send_mail']"),
-        (changed, "send: invalid arguments. args.to: Input should be a valid"),
+        (changed, 'send: invalid arguments. args.to: "ann" is not of type "array"'),
     ],
 )
 async def test_a_call_that_was_not_issued_gets_an_explained_error(

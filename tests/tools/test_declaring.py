@@ -371,7 +371,7 @@ def test_what_cannot_be_called_is_no_tool(given: Any) -> None:
         Registry([given])
 
 
-def test_an_explicit_schema_is_taken_as_it_is() -> None:
+def test_an_explicit_schema_is_taken_as_it_is_and_says_that_it_is_closed() -> None:
     """The function only has to be callable with it."""
     schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 
@@ -380,7 +380,7 @@ def test_an_explicit_schema_is_taken_as_it_is() -> None:
         """Search."""
         return asked
 
-    assert search.schema == schema
+    assert search.schema == {**schema, "additionalProperties": False}
     assert search.description == "Search."
 
 

@@ -7,7 +7,15 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from holdfast import BadId, BadInput, fit_session_id, unfit_session_id
-from holdfast.ids import check_labels, check_name, fresh_run_id, fresh_uid, run_id, session_id
+from holdfast.ids import (
+    check_labels,
+    check_name,
+    fresh_run_id,
+    fresh_uid,
+    label_of_original,
+    run_id,
+    session_id,
+)
 
 GOOD = ["a", "A-b_c.9", "x" * 200, "-", "_", "...", "..a", "a..b", ".hidden", "0"]
 BAD: list[tuple[object, str]] = [
@@ -120,6 +128,39 @@ def test_a_foreign_id_that_is_too_long_becomes_a_digest(foreign: str) -> None:
     assert fit_session_id(foreign + "x") != fitted
 
 
+def test_a_foreign_id_that_looks_like_a_digest_is_none() -> None:
+    """Otherwise a caller could name the session of another one's long id."""
+    digest = fit_session_id("x" * 300)
+    fitted = fit_session_id(digest)
+    assert fitted != digest
+    assert unfit_session_id(fitted) == digest
+
+
+@pytest.mark.parametrize(
+    ("foreign", "label"),
+    [
+        ("user:42", "user:42"),
+        ("x" * 1500, "x" * 1500),
+        ("a\nb\x1b\u202e\ud800", "a\\nb\\x1b\\u202e\\ud800"),
+        ("Müller" * 100, "Müller" * 100),
+    ],
+)
+def test_a_label_keeps_the_original_of_a_foreign_id(foreign: str, label: str) -> None:
+    """As it is, but for what cannot be printed."""
+    assert label_of_original(foreign) == label
+    assert check_labels({"session": label}) == {"session": label}
+
+
+@pytest.mark.parametrize("foreign", ["x" * 100_000, "\U0001f600" * 2000, '"' * 1500, "\x00" * 1500])
+def test_a_label_has_room_for_two_thousand_bytes(foreign: str) -> None:
+    """As much as every driver's index takes; the rest is cut, visibly."""
+    label = label_of_original(foreign)
+    assert "…" in label
+    assert label != label_of_original(foreign + "y")
+    assert len(label) > 300
+    assert check_labels({"session": label}) == {"session": label}
+
+
 @pytest.mark.parametrize("id", ["v.123456.x", ".ffffff.", "plain", "a.b.c"])
 def test_an_id_that_was_never_escaped_is_left_alone(id: str) -> None:
     """Whoever lists all sessions may meet any id."""
@@ -149,10 +190,11 @@ def test_a_name_is_text_of_some_length(name: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "labels", [{"": "x"}, {"a": ""}, {"a": 3}, {"a": "x\n"}, {"a\0": "x"}, {"a": "x" * 201}]
+    "labels",
+    [{"": "x"}, {"a": ""}, {"a": 3}, {"a": "x\n"}, {"a\0": "x"}, {"a": "x" * 2000}, {"a" * 201: "x"}],
 )
 def test_labels_are_short_printable_text(labels: dict[str, object]) -> None:
     """They are shown in one line."""
     assert check_labels({"tenant": "Müller & Söhne"}) == {"tenant": "Müller & Söhne"}
-    with pytest.raises(BadInput, match="printable text"):
+    with pytest.raises(BadInput, match=r"printable text|up to 200 characters, and a value up to 2000 bytes"):
         check_labels(labels)

@@ -26,13 +26,14 @@ from ..limits import (
     TOOL_GRACE_S,
 )
 from ..messages import ForeignMessage, Json, Message
+from ..reprs import describe_error
 from ..session.cadence import Cadence
 from ..session.run import current_run
 from ..session.session import Session
 from ..session.store import Store, open_store
 from ..tools.context import ToolContext
 from ..tools.lineage import Lineage, derive_id
-from ..tools.outcome import Waits, as_json, describe_error
+from ..tools.outcome import Waits, as_json
 from ..tools.policy import Policy
 from ..tools.registry import Registry
 from ..tools.running import InDoubtPolicy

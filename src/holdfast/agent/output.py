@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..messages import AnyMessage, Json, Message, Text, ToolResult
+from ..tools.schema import BadArguments
 from ..tools.tool import AnyTool, tool
 from .outcome import OutputT
 
@@ -74,6 +75,14 @@ class Output(Generic[OutputT]):
         # As JSON, which a model speaks: a strict type takes no text for a date from Python.
         return self._adapter.validate_json(msgspec.json.encode(given["result"] if self._wrapped else given))
 
+    def _read_text(self, text: str) -> Any:
+        """The output from a reply that gave it without calling the tool: by the same rules."""
+        assert self._adapter is not None
+        assert self.tool is not None
+        given = msgspec.json.decode(text)
+        self.tool.arguments.check({"result": given} if self._wrapped else given)
+        return self._adapter.validate_json(text)
+
     def find(self, seen: Sequence[AnyMessage]) -> Ended | Misses | None:
         """The output, if the model has given it in what it has `seen`; None if it is the model's turn.
 
@@ -89,8 +98,8 @@ class Output(Generic[OutputT]):
         if self._adapter is None:
             return Ended(last.text)
         try:
-            return Ended(self._adapter.validate_json(last.text))
-        except ValueError:
+            return Ended(self._read_text(last.text))
+        except (ValueError, BadArguments):
             return self._miss(seen)
 
     def _find_result(self, seen: Sequence[AnyMessage]) -> Ended | None:

@@ -15,7 +15,7 @@ from ..agent.outcome import Event, Outcome, Retrying
 from ..facts import Checkpoint
 from ..messages import ToolCall
 from ..tools.outcome import Result, as_json
-from .console import make_table, print_json, say, stdout
+from .console import make_table, print_json, print_text, say, stdout
 from .describe import short_args
 from .exits import Exit
 from .options import Common
@@ -53,7 +53,7 @@ async def drive(events: AsyncGenerator[Event[Any], None], *, quiet: bool, stream
     if streams and outcome.status == "completed":
         answer = _as_text(outcome.output)
         if reply.text.strip() != answer.strip():
-            print(answer)
+            print_text(answer, lines=True)
     return outcome
 
 
@@ -68,12 +68,12 @@ class _Reply:
         if self._live:
             self.text = text if self._ended else self.text + text
             self._ended = False
-            print(text, end="", flush=True)
+            print_text(text, lines=True, end="")
 
     def end(self) -> None:
         """What comes next starts on a line of its own."""
         if not self._ended and not self.text.endswith("\n"):
-            print(flush=True)
+            print_text("")
         self._ended = True
 
 
@@ -125,7 +125,8 @@ def finish(outcome: Outcome[Any], common: Common, target: str) -> int:
             say(f"{outcome.session}: waits for a person ({outcome.reason}), {spent}")
             say(f"holdfast pending{common.again} shows what for; then: {again}")
         case "cancelled":
-            say(f"{outcome.session}: cancelled ({outcome.reason}), {spent}\n{again} goes on")
+            say(f"{outcome.session}: cancelled ({outcome.reason}), {spent}")
+            say(f"{again} goes on")
         case _:
             say(f"{outcome.session}: failed ({outcome.reason}) {outcome.error}, {spent}")
     return _CODES[outcome.status]

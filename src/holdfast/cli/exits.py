@@ -44,7 +44,7 @@ class Stop(Exception):
 
 def explain(error: Exception) -> tuple[Exit, str]:
     """What an error means for the command line, in its words."""
-    from ..errors import BadInput, Fenced, LeaseHeld, NotFound
+    from ..errors import BadInput, Fenced, LeaseHeld, LostBlob, NotFound
 
     match error:
         case Stop():
@@ -54,6 +54,11 @@ def explain(error: Exception) -> tuple[Exit, str]:
             return Exit.HELD, (
                 f"{error.name!r} is held by {error.holder}{left} unless it is renewed. Wait for it with "
                 "--wait SECONDS, or leave a message with `holdfast submit`"
+            )
+        case LostBlob():
+            return (
+                Exit.ERROR,
+                f"{error}. If blobs are not kept in the store itself, name their home with --blobs",
             )
         case Fenced():
             return Exit.HELD, str(error)

@@ -13,8 +13,11 @@ import anyio
 from ..errors import BadId, HoldfastError, NotFound
 from ..head import Head
 from ..session.store import Store, open_store
+from ..store.blobs.home import NoHome
+from .console import visible
 from .exits import Exit, Stop
 from .options import Common
+from .words import shorten
 
 T = TypeVar("T")
 
@@ -30,8 +33,9 @@ def with_store(common: Common, work: Callable[[Store], Awaitable[T]], *, create:
         try:
             await store.__aenter__()
         except NotFound as missing:
+            option = "blobs" if isinstance(missing, NoHome) else "store"
             raise Stop(
-                Exit.NOT_FOUND, f"{missing}: name one with --store, or set HOLDFAST_STORE"
+                Exit.NOT_FOUND, f"{missing}: name one with --{option}, or set HOLDFAST_{option.upper()}"
             ) from missing
         try:
             return await work(store)
@@ -71,7 +75,7 @@ def list_ids(url: str, beginning: str) -> list[tuple[str, str]]:
 
     async def main() -> list[tuple[str, str]]:
         async with open_store(url, create=False) as store:
-            return [(head.session, head.title) async for head in _some(store)]
+            return [(head.session, visible(shorten(head.title, 60))) async for head in _some(store)]
 
     try:
         found = anyio.run(main)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import Group, Parameter
@@ -45,12 +45,17 @@ class Common:
 
     @property
     def again(self) -> str:
-        """The option that names the same store in another command, if one is needed."""
+        """The options that name the same store and blobs in another command, if they are needed."""
         known = os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
-        return "" if self.store == known else f" --store {shlex.quote(self.store)}"
+        again = "" if self.store == known else f" --store {shlex.quote(self.store)}"
+        if self.blobs and self.blobs != os.environ.get("HOLDFAST_BLOBS"):
+            again += f" --blobs {shlex.quote(self.blobs)}"
+        return again
 
 
 DEFAULTS = Common()
+COMMON_OPTIONS = {f"--{one.name}": not isinstance(one.default, bool) for one in fields(Common)}
+"""The options of `Common`, and whether a value follows: they may stand before the command, too."""
 
 
 def complete_session(context: CompletionContext) -> Iterable[tuple[str, str]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
+import traceback
 
 from .exits import Exit, explain
-
-_SHARED = ("--store", "--json")
+from .options import COMMON_OPTIONS
 
 
 def run_command(arguments: list[str]) -> int:
@@ -34,13 +35,16 @@ def _run(arguments: list[str]) -> int:
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
+        if logging.lastResort is not None:
+            # What is logged where an application has set up no logging: on stderr, for people.
+            logging.lastResort.setFormatter(_Formatter())
         code = make_app()(command_first(arguments))
         sys.stdout.flush()
         return int(code or 0)
     except CycloptsError as error:
         command = " ".join(["holdfast", *(error.command_chain or ())])
         said = " ".join(str(error).split())
-        print(f"{command}: {said} See {command} --help", file=sys.stderr)
+        _say(f"{command}: {said} See {command} --help")
         return Exit.USAGE
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -53,8 +57,23 @@ def _run(arguments: list[str]) -> int:
         return Exit.BROKEN_PIPE
     except Exception as error:
         code, why = _explain(error)
-        print(f"holdfast: {why}", file=sys.stderr)
+        _say(why)
         return code
+
+
+class _Formatter(logging.Formatter):
+    """Messages may quote what users, models and tools said."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from .console import visible
+
+        return visible(super().format(record), lines=True)
+
+
+def _say(text: str) -> None:
+    from .console import say
+
+    say(text)
 
 
 def _leave_at_once() -> Exit:
@@ -74,15 +93,21 @@ def _explain(error: Exception) -> tuple[Exit, str]:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         (error,) = error.exceptions
     if isinstance(error, HoldfastError | Stop):
-        return explain(error)
+        code, why = explain(error)
+        return code, f"holdfast: {why}"
     if isinstance(error, OSError):
-        return Exit.ERROR, str(error)
-    raise error
+        return Exit.ERROR, f"holdfast: {error}"
+    # A mistake of ours, or of the agent's code: all that is known helps to find it.
+    return Exit.ERROR, "".join(traceback.format_exception(error)).rstrip("\n")
 
 
 def command_first(arguments: list[str]) -> list[str]:
     """Common options may stand before the command, too: `holdfast --store sqlite:a.db sessions`."""
     place = 0
-    while place < len(arguments) and arguments[place].partition("=")[0] in _SHARED:
-        place += 2 if arguments[place] == "--store" else 1
+    while place < len(arguments):
+        name, equals, _ = arguments[place].partition("=")
+        takes_value = COMMON_OPTIONS.get(name)
+        if takes_value is None:
+            break
+        place += 2 if takes_value and not equals else 1
     return [*arguments[place : place + 1], *arguments[:place], *arguments[place + 1 :]]

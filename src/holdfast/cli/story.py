@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 from rich.tree import Tree
 
 from ..clock import utc_now
@@ -17,7 +16,7 @@ from ..fold import SessionState
 from ..head import Head
 from ..limits import DELEGATE_DEPTH_MAX
 from ..session.store import Store
-from .console import is_narrow, make_table, print_facts
+from .console import SafeText, is_narrow, make_table, print_facts
 from .shapes import shape_checkpoint, shape_head, shape_run, standing
 from .styles import RUN, STANDING, STATUS
 from .timeline import Moment, Timeline
@@ -120,14 +119,14 @@ def print_story(console: Console, story: Story, *, brief: bool) -> None:
         console.print(_make_versions(story))
     if story.tree.runs or story.tree.delegates:
         console.print()
-        console.print(Text("runs", style="bold"))
+        console.print(SafeText("runs", style="bold"))
         console.print(_make_tree(story.tree))
 
 
 def _print_head(console: Console, story: Story) -> None:
     head, state, now = story.head, story.state, utc_now()
     word = standing(head, story.held)
-    title = Text(head.session, style="bold").append(f"  {word}", style=STANDING.get(word, ""))
+    title = SafeText(head.session, style="bold").append(f"  {word}", style=STANDING.get(word, ""))
     if head.reason:
         title.append(f" ({head.reason})", style="dim")
     console.print(title)
@@ -184,11 +183,11 @@ def _make_timeline(timeline: Timeline, *, narrow: bool) -> Table:
         sign, style = _SIGNS[moment.kind]
         row = [clock(moment.at, now).rpartition(" ")[2]]
         row += [] if narrow else [str(moment.step)]
-        cells: list[Text] = [Text(one, style="dim") for one in row]
-        cells += [Text(sign, style=style), _describe(moment, timeline, narrow=narrow)]
-        cells.append(Text(span(moment.took_s)))
+        cells: list[SafeText] = [SafeText(one, style="dim") for one in row]
+        cells += [SafeText(sign, style=style), _describe(moment, timeline, narrow=narrow)]
+        cells.append(SafeText(span(moment.took_s)))
         if not narrow:
-            cells.append(Text(usd(moment.usd) if moment.usd else ""))
+            cells.append(SafeText(usd(moment.usd) if moment.usd else ""))
         if moment.kind == "lost":
             table.add_section()
         table.add_row(*cells, style="on dark_red" if moment.kind == "lost" else "")
@@ -197,9 +196,11 @@ def _make_timeline(timeline: Timeline, *, narrow: bool) -> Table:
     return table
 
 
-def _describe(moment: Moment, timeline: Timeline, *, narrow: bool) -> Text:
+def _describe(moment: Moment, timeline: Timeline, *, narrow: bool) -> SafeText:
     width = 160 if narrow else 300
-    text = Text(shorten(moment.what, width), style="bold" if moment.kind in ("lost", "checkpoint") else "")
+    text = SafeText(
+        shorten(moment.what, width), style="bold" if moment.kind in ("lost", "checkpoint") else ""
+    )
     if moment.status and moment.status != "replied":
         text.append(f"  {moment.status.replace('_', ' ')}", style=STATUS.get(moment.status, ""))
     if moment.detail:
@@ -247,9 +248,9 @@ def _make_tree(branch: Branch) -> Tree:
     return tree
 
 
-def _name_branch(branch: Branch) -> Text:
+def _name_branch(branch: Branch) -> SafeText:
     word = standing(branch.head, branch.held)
-    name = Text(branch.head.session, style="bold").append(f"  {word}", style=STANDING.get(word, ""))
+    name = SafeText(branch.head.session, style="bold").append(f"  {word}", style=STANDING.get(word, ""))
     return name.append(f"  {usd(branch.head.usd)}", style="dim")
 
 
@@ -262,8 +263,8 @@ def _grow(tree: Tree, branch: Branch) -> None:
         _grow(tree.add(_name_branch(delegate)), delegate)
 
 
-def _name_run(run: RunInfo) -> Text:
-    text = Text(run.run).append(f"  {run.status}", style=RUN.get(run.status, ""))
+def _name_run(run: RunInfo) -> SafeText:
+    text = SafeText(run.run).append(f"  {run.status}", style=RUN.get(run.status, ""))
     return text.append(" ".join(_about(run)), style="dim")
 
 

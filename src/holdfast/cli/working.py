@@ -85,7 +85,7 @@ class _Screen:
             return
         if event.kind != "taken" or self._live is None:
             console = self._live.console if self._live is not None else self._console
-            console.print(_line(event), markup=False, soft_wrap=True)
+            console.print(_line(event), soft_wrap=True)
 
     @asynccontextmanager
     async def shown(self, worker: Worker) -> AsyncIterator[None]:

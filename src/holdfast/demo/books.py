@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.table import Table
-from rich.text import Text
 
 from .. import Entry
+from ..cli.console import SafeText
 from .children import Child
 from .look import make_table
 from .timeline import count_takers
@@ -16,7 +16,7 @@ from .world import Record, World
 
 def make_books(world: World, children: Sequence[Child]) -> Table:
     """Every line of both books."""
-    names = {child.pid: Text(child.name, style=child.style) for child in children}
+    names = {child.pid: SafeText(child.name, style=child.style) for child in children}
     table = make_table()
     for title in ("book", "what", "to"):
         table.add_column(title)
@@ -26,7 +26,8 @@ def make_books(world: World, children: Sequence[Child]) -> Table:
     for book, records in books:
         for record in records:
             amount = f"${record.cents / 100:.2f}" if record.cents else ""
-            table.add_row(book, record.what, record.to, amount, names.get(record.by, str(record.by)))
+            what, to = SafeText(record.what), SafeText(record.to)
+            table.add_row(book, what, to, amount, names.get(record.by, str(record.by)))
     return table
 
 

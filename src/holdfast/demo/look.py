@@ -7,12 +7,14 @@ import time
 from io import TextIOWrapper
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
+
+from ..cli.console import SafeConsole, SafeText
 
 _NARROW = 70
 
@@ -23,7 +25,7 @@ class Look:
     def __init__(self, *, fast: bool) -> None:
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")
-        self.console = Console(highlight=False)
+        self.console = SafeConsole(markup=True)
         self.hurried = fast or not self.console.is_terminal
 
     @property
@@ -37,7 +39,7 @@ class Look:
             time.sleep(seconds)
 
     def title(self, text: str, subtitle: str) -> None:
-        """What this is."""
+        """What this is. Like all that the play itself says, it may have markup."""
         self.console.print()
         self.console.print(
             Panel(Text.from_markup(subtitle), title=f"[bold]{text}[/]", border_style="cyan", padding=(1, 2))
@@ -56,7 +58,7 @@ class Look:
         """Something happened in the process whose colour this is."""
         bar = Text("┃ ", style=whose)
         first = Text.assemble(bar, (f"{sign} ", style))
-        self._hang(first, Text.assemble(bar, "  "), text if isinstance(text, Text) else Text(text))
+        self._hang(first, Text.assemble(bar, "  "), text if isinstance(text, Text) else SafeText(text))
 
     def killed(self, title: str, *lines: str) -> None:
         """The moment it is all about."""
@@ -75,8 +77,8 @@ class Look:
 
     def command(self, command: str, why: str) -> None:
         """Something to copy: no frame around it, and broken by the terminal alone."""
-        self.console.print(Text(f"# {why}", style="dim"), soft_wrap=True)
-        self.console.print(Text(command, style="bold"), soft_wrap=True)
+        self.console.print(SafeText(f"# {why}", style="dim"), soft_wrap=True)
+        self.console.print(SafeText(command, style="bold"), soft_wrap=True)
 
     def _hang(self, first: Text, rest: Text, text: Text) -> None:
         """Text with something before its first line, and before those that it is broken into."""
@@ -103,5 +105,5 @@ def make_facts(*rows: tuple[str, str]) -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     for name, value in rows:
-        grid.add_row(name, Text.from_markup(value))
+        grid.add_row(name, SafeText(value))
     return grid

@@ -8,9 +8,10 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from rich.text import Text
+from rich.markup import escape
 
 from .. import Doubt, blocking
+from ..cli.console import SafeText
 from .afterwards import list_commands
 from .agent import SESSION, TASK
 from .books import make_books, tell_books
@@ -51,7 +52,7 @@ class Stage:
     def _pay(self) -> None:
         with self._children.start("--task", "--stop-after", "paid") as child:
             self._open(child, "begins")
-            self._look.line(child.style, "◀", "bold", Text(TASK, style="bold"))
+            self._look.line(child.style, "◀", "bold", SafeText(TASK, style="bold"))
             self._follow(child, until="paid")
             self._kill(child, "The bank has paid. The journal says only that it was about to be asked.")
 
@@ -119,7 +120,9 @@ class Stage:
         self._look.pause(0.5)
         child.kill()
         with blocking.open_store(self._database, create=False) as store:
-            doubts = [f"{doubt.effect.tool} (entry {doubt.effect.issued})" for doubt in store.in_doubt()]
+            doubts = [
+                escape(f"{doubt.effect.tool} (entry {doubt.effect.issued})") for doubt in store.in_doubt()
+            ]
         assert child.status is not None
         self._look.killed(
             signal.Signals(-child.status).name,
@@ -152,26 +155,26 @@ class Stage:
         look, whose = self._look, child.style
         match told.kind:
             case "said":
-                look.line(whose, "“", "bold", Text(told.text, style="italic"))
+                look.line(whose, "“", "bold", SafeText(told.text, style="italic"))
             case "called":
                 look.line(whose, "▸", "magenta", told.text)
             case "result":
-                look.line(whose, "✓", "green", Text(told.text, style="dim"))
+                look.line(whose, "✓", "green", SafeText(told.text, style="dim"))
             case "kept":
-                look.line(whose, "◆", "cyan", Text(told.text, style="dim"))
+                look.line(whose, "◆", "cyan", SafeText(told.text, style="dim"))
             case "paid" | "posted":
-                look.line(whose, "●", "bold yellow", Text(f"the world: {told.text}", style="bold yellow"))
+                look.line(whose, "●", "bold yellow", SafeText(f"the world: {told.text}", style="bold yellow"))
             case "found":
                 found = f"verify asks the bank: {told.text} is in its book, so it is not run again"
-                look.line(whose, "✓", "bold green", Text(found, style="bold green"))
+                look.line(whose, "✓", "bold green", SafeText(found, style="bold green"))
             case "missed":
                 look.line(whose, "✗", "yellow", f"verify asks the bank: {told.text} is not in its book")
             case "doubt":
                 refused = f"not run: {told.text} is in doubt, and only a person can tell"
-                look.line(whose, "?", "bold yellow", Text(refused, style="bold yellow"))
+                look.line(whose, "?", "bold yellow", SafeText(refused, style="bold yellow"))
             case "completed":
-                look.panel(f"★ completed, ${told.usd:.4f} in all", Text(told.text), style="bold green")
+                look.panel(f"★ completed, ${told.usd:.4f} in all", SafeText(told.text), style="bold green")
             case "waiting":
-                look.line(whose, "…", "bold yellow", Text("waiting for a person", style="bold yellow"))
+                look.line(whose, "…", "bold yellow", SafeText("waiting for a person", style="bold yellow"))
             case _:
                 raise AssertionError(told)

@@ -6,10 +6,10 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from rich.table import Table
-from rich.text import Text
 
 from .. import Entry, Message
 from .. import entries as kinds
+from ..cli.console import SafeText
 from ..content.lazy import peek
 from .children import Child
 from .look import make_table
@@ -52,7 +52,7 @@ class Timeline:
     def _take_lease(self, body: kinds.LeaseTaken) -> None:
         """A lease that was taken and not given back: its holder is gone."""
         if not self._released:
-            self._add("", Text(f"✗ {self._describe_end()}", style="bold white on red"))
+            self._add("", SafeText(f"✗ {self._describe_end()}", style="bold white on red"))
         if self._holder is not None:
             self.table.add_section()
         self._holder, self._released = body.name.rpartition(":")[2], False
@@ -62,16 +62,16 @@ class Timeline:
         end = "gone" if child is None or not child.status else signal.Signals(-child.status).name
         return f"{end}: {', '.join(self._open.values())} has no outcome"
 
-    def _add(self, time: str, what: Text, *, cost: float = 0.0) -> None:
+    def _add(self, time: str, what: SafeText, *, cost: float = 0.0) -> None:
         child = self._children.get(self._holder or "")
-        who = Text("you", "bold yellow") if child is None else Text(child.name, child.style)
+        who = SafeText("you", "bold yellow") if child is None else SafeText(child.name, child.style)
         if child is not None and not self._narrow:
             who.append(f" {child.pid}", style="dim")
         self._usd += cost
         spent = [] if self._narrow else [f"${self._usd:.4f}" if cost else ""]
         self.table.add_row(time, who, what, *spent)
 
-    def _describe(self, entry: Entry) -> Text | None:
+    def _describe(self, entry: Entry) -> SafeText | None:
         """One entry in a few words; None for those that are not part of the story."""
         body = entry.body
         if isinstance(body, _OUTCOMES) and body.issued is not None:
@@ -79,25 +79,25 @@ class Timeline:
         match body:
             case kinds.RunStarted():
                 first, self._begun = not self._begun, True
-                return Text("begins") if first else Text("↻ resumes", style="bold green")
+                return SafeText("begins") if first else SafeText("↻ resumes", style="bold green")
             case kinds.RunPaused():
-                return Text("… waits for a person", style="yellow")
+                return SafeText("… waits for a person", style="yellow")
             case kinds.RunCompleted():
-                return Text("★ done", style="bold green")
+                return SafeText("★ done", style="bold green")
             case kinds.CheckpointTaken(version=version):
-                return Text(f"◆ checkpoint {version}", style="dim")
+                return SafeText(f"◆ checkpoint {version}", style="dim")
             case kinds.ToolIssued(tool=tool, key=key, side_effects=effects):
                 self._issued[entry.seq] = body
                 if not {"write", "mutate"}.intersection(effects):
                     return None
                 self._open[entry.seq] = tool
-                return Text.assemble(f"▸ {tool}: intent", (f", key {key[:8]}", "dim"))
+                return SafeText(f"▸ {tool}: intent").append(f", key {key[:8]}", "dim")
             case kinds.ToolRan(tool=tool):
-                return Text(f"✓ {tool}")
+                return SafeText(f"✓ {tool}")
             case kinds.ToolCompleted(issued=int(issued)):
-                return Text(f"✓ {self._issued[issued].tool}")
+                return SafeText(f"✓ {self._issued[issued].tool}")
             case kinds.ToolSettled(issued=issued, verdict=verdict, by=by):
-                return Text(f"✓ {self._issued[issued].tool}: {verdict}, says {by}", style="bold green")
+                return SafeText(f"✓ {self._issued[issued].tool}: {verdict}, says {by}", style="bold green")
             case kinds.MessageAdded() | kinds.ModelReplied() if entry.content is not None:
                 return _quote(peek(entry.content))
             case _:
@@ -125,7 +125,7 @@ def _cost(entry: Entry) -> float:
     return entry.body.cost_usd if isinstance(entry.body, kinds.ModelReplied) else 0.0
 
 
-def _quote(message: Message) -> Text:
+def _quote(message: Message) -> SafeText:
     calls = ", ".join(call.name for call in message.tool_calls)
     said = calls or f"“{message.text}”"
-    return Text.assemble("reply: " if message.role == "assistant" else "task: ", (said, "italic"))
+    return SafeText("reply: " if message.role == "assistant" else "task: ").append(said, "italic")

@@ -30,6 +30,7 @@ from ..entries import (
 from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
 from ..ids import RunId, SessionId, fresh_run_id, run_id
 from ..messages import ForeignMessage, Json, Message, as_message, refuse_unfaithful, shape_of
+from ..reprs import describe_error, name_of
 from ..store.driver import ClaimChange, Claimed
 from ..store.engine import Engine
 from ..telemetry import active, look
@@ -289,7 +290,7 @@ class Request:
                 # It is never made, so it costs nothing.
                 self._end_span(error)
                 if not self._session.is_lost:
-                    self._session.record(ModelFailed(request=self._seq, error=_describe(error)))
+                    self._session.record(ModelFailed(request=self._seq, error=describe_error(error)))
                 raise
         return self
 
@@ -356,7 +357,7 @@ class Request:
         self._session.record(
             ModelFailed(
                 request=self._seq,
-                error=_describe(error) if error else "left without a reply",
+                error=describe_error(error) if error else "left without a reply",
                 cost_usd=self._reserved.usd if unknown else self._cost_usd,
                 usage=Usage(output_tokens=self._reserved.tokens) if unknown else self._usage or Usage(),
             )
@@ -375,15 +376,12 @@ def _find_continued(runs: Mapping[str, RunInfo], open_run: str | None) -> RunInf
 def _end_for(error: BaseException | None) -> Body:
     if error is None:
         return RunCompleted()
-    if isinstance(error, BudgetSpent):
+    # By its class alone: an exception may not like to be asked for it.
+    if issubclass(type(error), BudgetSpent):
         return RunFailed(reason="budget_spent", error=str(error))
-    if isinstance(error, Exception):
-        return RunFailed(reason="error", error=_describe(error))
-    return RunCancelled(reason=type(error).__name__)
-
-
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:2000].encode("utf-8", "backslashreplace").decode()
+    if issubclass(type(error), Exception):
+        return RunFailed(reason="error", error=describe_error(error))
+    return RunCancelled(reason=name_of(type(error)))
 
 
 def _digest(text: str | None) -> str | None:

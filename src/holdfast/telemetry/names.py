@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ..reprs import name_of, qualified_name_of
+
 # -- attributes of the conventions -------------------------------------------------------------------
 
 OPERATION: Final = "gen_ai.operation.name"
@@ -90,6 +92,7 @@ def split_model(name: str) -> tuple[str, str]:
 def kind_of(error: BaseException) -> str:
     """The class of an exception. What it says may be somebody's data, and is not told."""
     kind = type(error)
-    if kind.__name__ in ("CancelledError", "Cancelled"):
+    if name_of(kind) in ("CancelledError", "Cancelled"):
         return "cancelled"  # On every event loop.
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    module, name = qualified_name_of(kind)
+    return name if module == "builtins" else f"{module}.{name}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from types import coroutine
+from types import CoroutineType, coroutine
 from typing import Any
 
 import anyio
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from ..clock import boot_s
 from ..limits import TOOL_THREADS
+from ..reprs import attempt, describe_error, presentable
 from .context import AnyContext
 from .outcome import NotDone
 from .tool import Hook
@@ -66,11 +67,27 @@ async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> An
     """Call a tool's function or hook; a sync one in a thread, which is left behind if the caller goes."""
     first = (ctx,) if hook.takes_context else ()
     if hook.is_async:
-        given = hook.function(*first, **values)
-        return await given if inspect.isawaitable(given) else given
+        try:
+            given = hook.function(*first, **values)
+            return await given if _is_awaitable(given) else given
+        except Exception as error:
+            if presentable(error) is error:
+                raise
+            raise presentable(error) from None
     if ctx is not None:
         ctx._in_thread = True
-    return await _run_in_thread(partial(hook.function, *first, **values))
+    boxed = await _run_in_thread(partial(_call_sync, hook.function, first, values))
+    return boxed[0]
+
+
+def _call_sync(function: Callable[..., Any], first: tuple[Any, ...], values: dict[str, Any]) -> tuple[Any]:
+    """In a tuple: an event loop looks at what a thread gives back."""
+    try:
+        return (function(*first, **values),)
+    except Exception as error:
+        if presentable(error) is error:
+            raise
+        raise presentable(error) from None
 
 
 async def _run_in_thread(function: Callable[[], Any]) -> Any:
@@ -126,13 +143,13 @@ def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
     began_s = boot_s()
     try:
         body = hook.function(**values)
-        if not inspect.iscoroutine(body):
+        if not _is_coroutine(body):
             return Hook(lambda **_: body, True, False)
         first = body.send(None)
     except StopIteration as end:
         return Ran(value=end.value, latency_ms=_since(began_s))
     except Exception as error:
-        return Ran(error=error, latency_ms=_since(began_s))
+        return Ran(error=presentable(error), latency_ms=_since(began_s))
     except asyncio.CancelledError as error:
         return Ran(error=_as_error(error), latency_ms=_since(began_s))
     except BaseException as error:
@@ -247,12 +264,12 @@ async def run_guarded(
             begun = True
         try:
             value = hook.function(*args, **kwargs)
-            if inspect.iscoroutine(value):
+            if _is_coroutine(value):
                 value.close()
                 raise NotDone("it is an async function in disguise, and was not run: declare it async")
             ran = Ran(value=value, latency_ms=_since(began_s))
         except Exception as error:
-            ran = Ran(error=error, latency_ms=_since(began_s))
+            ran = Ran(error=presentable(error), latency_ms=_since(began_s))
         except cancelled as error:
             ran = Ran(error=_as_error(error), latency_ms=_since(began_s))
         except BaseException as error:
@@ -402,8 +419,17 @@ async def _side_by_side(
         raise interrupt
 
 
+def _is_coroutine(value: object) -> bool:
+    # By its type alone: what a body gave may not like to be asked for its class.
+    return issubclass(type(value), CoroutineType)
+
+
+def _is_awaitable(value: object) -> bool:
+    return _is_coroutine(value) or attempt(lambda: inspect.isawaitable(value), lambda: False)
+
+
 def _as_error(error: BaseException) -> Exception:
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return RuntimeError(describe_error(error))
 
 
 def _since(began_s: float) -> float:

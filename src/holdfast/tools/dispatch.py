@@ -16,6 +16,7 @@ from ..entries import ApprovalAsked, Body, CallRef, ToolCompleted, ToolFailed, T
 from ..errors import BadInput
 from ..limits import CLAIM_WAIT_S
 from ..messages import Json
+from ..reprs import describe_error
 from ..session.session import Session
 from ..telemetry import active, note_refusal
 from .body import Ran, begin
@@ -24,7 +25,7 @@ from .decision import Blocked, Decision, Issue, Join, Replay
 from .gates import Asks, Gates, Ready, Refused
 from .lineage import ROOT_SCOPES, name_at_root
 from .operation import operation_of
-from .outcome import Result, ResultStatus, as_text, describe_error
+from .outcome import Result, ResultStatus, as_text
 from .recall import recall
 from .reentry import refuse_itself, working
 from .running import Runner, describe_doubt, run_chains

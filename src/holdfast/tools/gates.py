@@ -10,9 +10,9 @@ from msgspec import UNSET, Struct
 from ..budget import BudgetState, Reservation
 from ..effects import Effect, Question, Repeats, count_crashes
 from ..messages import Json
+from ..reprs import describe_error, describe_value
 from .canonical import NotCanonical, fingerprint, normalise
 from .names import closest
-from .outcome import describe_error, describe_value
 from .policy import Policy
 from .schema import BadArguments
 from .tool import AnyTool
@@ -121,7 +121,7 @@ class Gates:
         try:
             decision, why = self._policy.decide(tool, ready.args)
             wants = tool.needs_approval
-            asks = wants(**ready.values) if callable(wants) else wants
+            asks = bool(wants(**ready.values) if callable(wants) else wants)
         except Exception as error:  # Who cannot decide does not allow.
             decision, why, asks = "deny", f"No decision: {describe_error(error)}", False
         if decision == "deny":

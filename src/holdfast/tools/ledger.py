@@ -34,6 +34,7 @@ from ..entries import (
 from ..ids import HolderId
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
+from ..reprs import attempt
 from ..session.claim import Behind, close_settlement
 from ..session.inbox import encode_item
 from ..session.session import Session
@@ -82,7 +83,8 @@ class Ledger:
         """Whether a body that gave no value surely did nothing, and no earlier attempt at it either."""
         if not tool.changes_the_world:
             return True
-        nothing = not ran.begun or isinstance(ran.error, (NotDone, *tool.harmless))
+        harmless: tuple[type[Exception], ...] = (NotDone, *tool.harmless)
+        nothing = not ran.begun or attempt(lambda: isinstance(ran.error, harmless), lambda: False)
         return nothing and not self._session.state.facts.effects.may_have_landed_before(row)
 
     def decide(

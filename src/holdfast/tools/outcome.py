@@ -11,8 +11,9 @@ from msgspec import Struct
 from ..content.lazy import as_plain
 from ..content.packing import Given
 from ..errors import HoldfastError
-from ..limits import ERROR_CHARS, INT_BITS_MAX, REPR_CHARS
+from ..limits import INT_BITS_MAX
 from ..messages import Json, Media, Text
+from ..reprs import describe_value
 
 
 class NotDone(HoldfastError):
@@ -84,25 +85,36 @@ def as_json(value: object) -> Json:
 
     Never raises: the effect has happened, and its outcome must be recorded.
     """
-    if value is None or value.__class__ in (str, int, bool, float):
-        return _faithful(value)
     try:
-        return _faithful(_as_builtins(value))
-    except Exception:  # It holds itself, is nested without end, or cannot even be looked at.
+        return _faithful(value if _is_one_of(value, _SCALARS) else _as_builtins(value))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # It holds itself, is nested without end, or cannot even be looked at.
         return describe_value(value)
+
+
+_SCALARS: Final = (str, int, bool, float, type(None))
+
+
+def _is_one_of(value: object, kinds: tuple[type, ...]) -> bool:
+    """Whether it is exactly of one of these classes. A metaclass may have an `__eq__` of its own."""
+    kind = type(value)
+    return any(kind is one for one in kinds)
 
 
 def as_given(value: object) -> Given:
     """What a tool returned: text for the model, and blocks where it gave media. Never raises."""
     try:
         return _as_given(value)
-    except Exception:  # It cannot even be looked at.
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # It cannot even be looked at.
         shown = describe_value(value)
         return Given(text=shown, value=shown)
 
 
 def _as_given(value: object) -> Given:
-    if value is None or value.__class__ in (str, int, bool, float, dict):
+    if _is_one_of(value, _SCALARS) or type(value) is dict:
         data = as_json(value)
         return Given(text=as_text(data), value=data)
     if isinstance(value, Media):
@@ -183,23 +195,6 @@ def _faithful(value: Json) -> Json:
 
 def _as_utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def describe_value(value: object) -> str:
-    """What a value that has no JSON form looks like."""
-    try:
-        return _as_utf8(repr(value)[:REPR_CHARS])
-    except Exception:
-        return f"<{type(value).__name__}>"
-
-
-def describe_error(error: BaseException | None) -> str:
-    """What an exception says, whatever its author made of `str`."""
-    try:
-        text = _as_utf8(str(error))
-    except Exception:
-        text = "?"
-    return f"{type(error).__name__}: {text}"[:ERROR_CHARS]
 
 
 def as_text(value: Json) -> str:

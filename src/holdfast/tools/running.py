@@ -14,6 +14,7 @@ from msgspec import Struct
 from ..content.packing import Given
 from ..effects import Effect
 from ..errors import Closed, Fenced
+from ..reprs import describe_error
 from ..session.session import Session
 from ..telemetry import note_failure
 from .body import Ran, asks_to_exit
@@ -32,7 +33,6 @@ from .outcome import (
     Verification,
     Waits,
     as_given,
-    describe_error,
 )
 from .tool import AnyTool, Hook
 from .verifying import ask_verify

@@ -1,4 +1,9 @@
-"""From a function's signature, hints and docstring to a JSON Schema and a check of arguments."""
+"""From a function's signature, hints and docstring to a JSON Schema and a check of arguments.
+
+Objects are closed at every depth: a name that the schema does not list is refused, unless the schema says
+that others are allowed (`additionalProperties`, `patternProperties`, `extra="allow"` of a model). Otherwise
+a misspelt name would be dropped, and the body entered with a default that the model did not choose.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,20 @@ import inspect
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    Protocol,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from ..errors import BadInput
 from ..messages import Json
@@ -91,25 +107,31 @@ class FunctionArguments:
         self.names = tuple(self._model.model_fields)
         self._validate, self._invalid = self._model.__pydantic_validator__.validate_json, ValidationError
         self._dump = self._model.__pydantic_serializer__.to_python
-        self.schema = self._model.model_json_schema()
-        self.schema.pop("title", None)
-        self._known: tuple[str, ...] = tuple(self.schema.get("properties", ()))
-        text = json.dumps(self.schema)
+        schema = self._model.model_json_schema()
+        schema.pop("title", None)
+        text = json.dumps(schema)
         if '"writeOnly": true' in text:
             raise BadInput(
                 f"tool {name!r}: a secret is no argument for a model to give; hand it over in deps"
             )
+        self.schema = close(schema)
+        # Pydantic forbids extras everywhere or as each model says. If one keeps them, the schema tells where.
+        self._keeps_extras = any("properties" in one and _is_open(one) for one in _subschemas(schema))
+        self._extra: Any = None if self._keeps_extras else "forbid"
+        self._words: SchemaWords | None = None
         self._has_sets = '"uniqueItems": true' in text
         self._is_flat = all(map(_is_flat, self._model.model_fields.values()))
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         plain = _as_object(args)
         try:
-            model = self._validate(to_json(plain), strict=True)
+            model = self._validate(to_json(plain), strict=True, extra=self._extra)
         except self._invalid as error:
-            raise BadArguments(
-                [self._problem(one, plain) for one in error.errors(include_url=False)]
-            ) from None
+            raise BadArguments(self._explain(plain, error.errors(include_url=False))) from None
+        if self._keeps_extras:
+            unknown = [one for one in self._find_problems(plain) if one.is_unknown]
+            if unknown:
+                raise BadArguments([str(one) for one in unknown])
         # The model was made this moment and nobody else has it.
         values: dict[str, Any] = model.__dict__
         if self._is_flat:
@@ -122,12 +144,52 @@ class FunctionArguments:
         except NotCanonical as error:
             raise BadArguments([str(error)]) from None
 
-    def _problem(self, error: Any, plain: Json) -> str:
-        location = _inside(plain, error["loc"], missing=error["type"] == "missing")
-        path = _path(location)
-        if error["type"] == "extra_forbidden":
-            return _unknown(path, str(location[-1]), self._known if len(location) == 1 else ())
-        return f"{path}: {error['msg']}"
+    def _explain(self, plain: Json, errors: Sequence[Any]) -> list[str]:
+        """Problems in the words of the schema, and in pydantic's where the schema does not say it: validators
+        of a type's own, and formats."""
+        found = self._find_problems(plain)
+        sure = [one for one in found if one.keyword != "format"]
+        others: dict[tuple[str | int, ...], Any] = {}
+        for error in errors:
+            if sure and error["type"] in _NAMES:
+                continue  # The schema knows all names, and does not ask for those of every member of a union.
+            location = tuple(_inside(plain, error["loc"], missing=error["type"] == "missing"))
+            if not any(_is_same_place(location, one.location) for one in sure):
+                others.setdefault(location, error)
+        kept = [one for one in found if one.keyword != "format" or one.location in others]
+        said = {one.location: str(one) for one in kept}
+        for location, error in others.items():
+            said.setdefault(location, _explain_pydantic(location, error))
+        # In the order of the parameters; what is none of them comes last.
+        places = {name: place for place, name in enumerate(self.schema.get("properties", ()))}
+        return [
+            said[one] for one in sorted(said, key=lambda one: places.get(next(iter(one), ""), len(places)))
+        ]
+
+    def _find_problems(self, plain: Json) -> list[Problem]:
+        if self._words is None:
+            try:
+                self._words = SchemaWords(self.schema, formats=True)
+            except ValueError:  # A pattern, perhaps, that only Python understands.
+                return []
+        return self._words.find_problems(plain)
+
+
+_NAMES: Final = ("missing", "extra_forbidden", "unexpected_keyword_argument")
+"""What pydantic calls a name too few or too many."""
+
+
+def _is_same_place(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
+    """Whether one is the other, or in it."""
+    return all(x == y for x, y in zip(a, b, strict=False))
+
+
+def _explain_pydantic(location: Sequence[str | int], error: Any) -> str:
+    if error["type"] == "missing":
+        return _required(location[:-1], str(location[-1]))
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return _unknown(_path(location), str(location[-1]), ())
+    return f"{_path(location)}: {error['msg']}"
 
 
 _FLAT = (str, int, bool, type(None))
@@ -180,19 +242,176 @@ def _inside(value: Json, location: Any, *, missing: bool) -> list[str | int]:
     return [*found, location[-1]] if missing else found
 
 
+class Problem(NamedTuple):
+    """What is wrong with one part of the arguments, in the words of the schema."""
+
+    location: tuple[str | int, ...]
+    keyword: str
+    text: str
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there is a name that the schema does not list."""
+        return self.keyword in _UNKNOWN
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_UNKNOWN: Final = ("additionalProperties", "unevaluatedProperties")
+_MESSAGE_CHARS: Final = 500
+"""A message may quote a whole value."""
+
+
+class SchemaWords:
+    """Finds what is wrong with arguments by their schema, and says it in the schema's words."""
+
+    def __init__(self, schema: Mapping[str, Json], *, formats: bool = False) -> None:
+        import jsonschema_rs  # only where arguments are wrong, or a schema was given
+
+        self._schema = schema
+        self._validator = jsonschema_rs.validator_for(dict(schema), validate_formats=formats)
+
+    def find_problems(self, value: Json) -> list[Problem]:
+        """All of them; unknown names first."""
+        found = [one for error in self._validator.iter_errors(value) for one in self._explain(error)]
+        return sorted(found, key=lambda one: not one.is_unknown)
+
+    def _explain(self, error: Any) -> Iterator[Problem]:
+        kind, place, keyword = error.kind, tuple(error.instance_path), _keyword(error)
+        if keyword in _UNKNOWN and hasattr(kind, "unexpected"):
+            known = self._known_at(error.schema_path[:-1])
+            for name in kind.unexpected:
+                yield Problem((*place, name), keyword, _unknown(_path((*place, name)), name, known))
+        elif keyword == "required" and hasattr(kind, "property"):
+            yield Problem((*place, kind.property), keyword, _required(place, kind.property))
+        elif keyword in ("anyOf", "oneOf") and any(getattr(kind, "context", ())):
+            yield from self._explain_union(error, place)
+        else:
+            message = error.message
+            if len(message) > _MESSAGE_CHARS:
+                half = _MESSAGE_CHARS // 2
+                message = f"{message[:half]} … {message[-half:]}"
+            yield Problem(place, keyword, f"{_path(place)}: {message}")
+
+    def _explain_union(self, error: Any, place: tuple[str | int, ...]) -> Iterator[Problem]:
+        """By the member that was probably meant: one of the right type, with the fewest problems."""
+        members = error.kind.context
+        fitting = [one for one in members if not any(_is_other_kind(part, place) for part in one)]
+        if fitting:
+            explained = [[one for part in member for one in self._explain(part)] for member in fitting]
+            yield from min(explained, key=_distance)
+            return
+        types = [name for one in members for part in one for name in getattr(part.kind, "types", ())]
+        wanted = " or ".join(f'"{name}"' for name in dict.fromkeys(types))
+        shown = f"{json.dumps(error.instance, ensure_ascii=False)[:80]} " if wanted else ""
+        text = f"is not of type {wanted}" if wanted else error.message[-_MESSAGE_CHARS:]
+        yield Problem(place, _keyword(error), f"{_path(place)}: {shown}{text}")
+
+    def _known_at(self, path: Sequence[str | int]) -> tuple[str, ...]:
+        """The names that an object lists, by its path in the schema, through references or straight."""
+        node: Any = self._schema
+        try:
+            for part in path:
+                node = node[part]
+                if part == "$ref":
+                    keys = node.removeprefix("#").strip("/").split("/")
+                    node = self._schema
+                    for key in keys:
+                        node = node[key.replace("~1", "/").replace("~0", "~")]
+            return tuple(node.get("properties", ()))
+        except (LookupError, TypeError, AttributeError):
+            return ()  # A reference to elsewhere. The names are only for the suggestion.
+
+
+def _keyword(error: Any) -> str:
+    return str(error.schema_path[-1]) if error.schema_path else ""
+
+
+def _is_other_kind(error: Any, place: tuple[str | int, ...]) -> bool:
+    """Whether a value is of another type altogether, or says itself that it is another member."""
+    if _keyword(error) == "type":
+        return tuple(error.instance_path) == place
+    return _keyword(error) == "const" and len(error.instance_path) == len(place) + 1
+
+
+def _distance(problems: Sequence[Problem]) -> tuple[int, int]:
+    """How far a value is from a member of a union. A misspelt name is nearer than a foreign one."""
+    return len(problems), sum(one.is_unknown and "did you mean" not in one.text for one in problems)
+
+
+_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_NAMED: Final = ("properties", "patternProperties", "$defs", "definitions")
+_SINGLE: Final = ("items", "additionalProperties", "contains", "propertyNames", "unevaluatedItems")
+_COMPOSING: Final = ("not", "if", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef")
+
+
+def _subschemas(schema: Mapping[str, Json]) -> Iterator[Mapping[str, Any]]:
+    """The schema, and all those in it."""
+    yield schema
+    inside: list[Any] = [schema.get(key) for key in _SINGLE]
+    for key in _LISTS:
+        inside += schema[key] if isinstance(schema.get(key), list) else ()
+    for key in _NAMED:
+        inside += schema[key].values() if isinstance(schema.get(key), Mapping) else ()
+    for one in inside:
+        if isinstance(one, Mapping):
+            yield from _subschemas(one)
+
+
+def _is_open(schema: Mapping[str, Json]) -> bool:
+    """Whether an object says itself what else may be in it."""
+    return schema.get("additionalProperties", False) is not False or any(
+        key in schema for key in ("patternProperties", "unevaluatedProperties")
+    )
+
+
+def _composes(schema: Mapping[str, Json]) -> bool:
+    """Whether the names of one object are listed in several places, so that none of them can be closed."""
+    if any(key in schema for key in _COMPOSING) or len(schema.get("allOf", ())) > 1:
+        return True
+    return "properties" in schema and any(key in schema for key in ("allOf", "anyOf", "oneOf", "$ref"))
+
+
+def close(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """The schema with `additionalProperties: false` for every object that lists its properties and does not
+    say what else may be in it. A schema that composes objects from several is left as it is."""
+    if any(_composes(one) for one in _subschemas(schema)):
+        return dict(schema)
+    return _close(schema)
+
+
+def _close(schema: Mapping[str, Json]) -> dict[str, Json]:
+    closed: dict[str, Json] = dict(schema)
+    for key in _SINGLE:
+        if isinstance(closed.get(key), Mapping):
+            closed[key] = _close(closed[key])
+    for key in _LISTS:
+        if isinstance(closed.get(key), list):
+            closed[key] = [_close(one) if isinstance(one, Mapping) else one for one in closed[key]]
+    for key in _NAMED:
+        if isinstance(closed.get(key), Mapping):
+            closed[key] = {
+                name: _close(one) if isinstance(one, Mapping) else one for name, one in closed[key].items()
+            }
+    if "properties" in closed and not _is_open(closed):
+        closed["additionalProperties"] = False
+    return closed
+
+
 class SchemaArguments:
     """Arguments of a tool with an explicit JSON Schema."""
 
     def __init__(self, name: str, schema: Mapping[str, Json], function: Callable[..., Any]) -> None:
-        import jsonschema_rs
-
-        self.schema = dict(schema)
+        try:
+            self.schema = close(schema)
+        except (AttributeError, TypeError, RecursionError) as error:
+            raise BadInput(f"tool {name!r}: not a JSON Schema: {error}") from error
         properties: dict[str, Json] = self.schema.get("properties", {})
         self.names = tuple(properties)
-        # Unknown arguments are told by us, who can say what was meant.
-        closed = self.schema.get("additionalProperties", False) is False
-        self._closed = closed and "patternProperties" not in self.schema
-        checked = {key: one for key, one in self.schema.items() if key != "additionalProperties"}
+        if not _is_open(self.schema):
+            # The arguments themselves are always closed, however the schema is put together.
+            self.schema["unevaluatedProperties" if _composes(schema) else "additionalProperties"] = False
         defaults = {
             key: one["default"]
             for key, one in properties.items()
@@ -200,7 +419,7 @@ class SchemaArguments:
         }
         try:
             self._defaults: dict[str, Json] = normalise(defaults)
-            self._validator = jsonschema_rs.validator_for(checked if self._closed else self.schema)
+            self._words = SchemaWords(self.schema)
         except ValueError as error:
             raise BadInput(f"tool {name!r}: not a JSON Schema: {error}") from error
         self._check_function(name, function)
@@ -224,16 +443,9 @@ class SchemaArguments:
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         plain = _as_object(args)
-        problems = [
-            _unknown(f"args.{key}", key, self.names)
-            for key in plain
-            if self._closed and key not in self.names
-        ]
-        problems += [
-            f"{_path(error.instance_path)}: {error.message}" for error in self._validator.iter_errors(plain)
-        ]
+        problems = self._words.find_problems(plain)
         if problems:
-            raise BadArguments(problems)
+            raise BadArguments([str(one) for one in problems])
         whole = {**self._defaults, **plain}
         return whole, whole
 
@@ -252,6 +464,10 @@ def _as_object(args: Json) -> dict[str, Json]:
     except NotCanonical as error:
         raise BadArguments([str(error)]) from None
     return found
+
+
+def _required(location: Sequence[str | int], name: str) -> str:
+    return f"{_path(location)}: {name!r} is a required property"
 
 
 def _path(location: Any) -> str:

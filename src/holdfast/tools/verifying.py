@@ -11,10 +11,11 @@ import anyio
 from ..effects import Effect
 from ..errors import HoldfastError
 from ..limits import VERIFY_S
+from ..reprs import describe_error, name_of
 from .body import call
 from .claims import Held
 from .ledger import Ledger
-from .outcome import Landed, NotLanded, Unsure, Verification, describe_error
+from .outcome import Landed, NotLanded, Unsure, Verification
 from .reentry import working
 from .tool import AnyTool, Hook
 
@@ -53,9 +54,10 @@ async def _ask(
     except TimeoutError:
         return Unsure(f"verify did not answer within {VERIFY_S:.0f} s")
     except Exception as error:
-        why = str(error) if isinstance(error, HoldfastError) else type(error).__name__
+        why = str(error) if isinstance(error, HoldfastError) else name_of(type(error))
         log.warning("verify of %s raised %s: taken as unsure", tool.name, why)
         return Unsure(f"verify raised {describe_error(error)}")
-    if not isinstance(answer, Landed | NotLanded | Unsure):
-        return Unsure(f"verify returned {type(answer).__name__}, not Landed, NotLanded or Unsure")
-    return answer
+    if not issubclass(type(answer), Landed | NotLanded | Unsure):
+        return Unsure(f"verify returned {name_of(type(answer))}, not Landed, NotLanded or Unsure")
+    found: Verification = answer
+    return found

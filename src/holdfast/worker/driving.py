@@ -13,9 +13,9 @@ from ..entries import RunFailed, SessionPostponed
 from ..errors import Fenced, HoldfastError, NotFound, StoreFailed
 from ..head import Head
 from ..ids import SessionId
+from ..reprs import describe_error
 from ..session.session import Session
 from ..session.store import Store
-from ..tools.outcome import describe_error
 from ..tools.tool import Retry
 from .deps import MakeDeps, opened
 from .job import Job, WorkEvent, give_up

@@ -25,10 +25,10 @@ from ..limits import (
     WORK_LOOK_MIN_S,
     WORK_POLL_S,
 )
+from ..reprs import describe_error
 from ..session.fleet import find_due
 from ..session.store import Store
 from ..store.presence import Duty
-from ..tools.outcome import describe_error
 from ..tools.tool import Retry
 from .deps import MakeDeps
 from .driving import Driver, find_root, let_go

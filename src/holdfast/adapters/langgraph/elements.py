@@ -40,7 +40,7 @@ from msgspec import Raw
 
 from ...content.swapping import Piece, Swap
 from ...limits import STATE_DEPTH_MAX
-from ...tools.outcome import describe_value
+from ...reprs import describe_value
 from .cutting import MARKS, cut_bytes, cut_text
 from .kept import CONTAINERS, Kept, mark_of
 from .reading import ElementReader

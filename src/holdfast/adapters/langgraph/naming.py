@@ -13,8 +13,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from ...ids import SessionId, escape_id
-from ...limits import NAME_CHARS
+from ...ids import SessionId, escape_id, label_of_original
 
 _THREAD_CHARS = 100
 _ID_CHARS = 200
@@ -56,5 +55,5 @@ def _digest(text: str) -> str:
 
 
 def fit_labels(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Those that can be labels."""
-    return {key: text for key, text in wanted.items() if text.isprintable() and 0 < len(text) <= NAME_CHARS}
+    """The originals as labels; what is empty has none."""
+    return {key: label_of_original(text) for key, text in wanted.items() if text}

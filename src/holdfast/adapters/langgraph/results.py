@@ -8,20 +8,26 @@ from typing import Any, Final
 from langchain_core.messages import ToolMessage
 
 from ...messages import Json
+from ...reprs import attempt, describe_value
 from .serde import CheckedSerializer
 
 _TAG: Final = "$langgraph"
 
 
 def pack_result(found: Any, serde: CheckedSerializer) -> Json:
-    """What a tool gave, as JSON. A message of plain text becomes that text."""
+    """What a tool gave, as JSON. A message of plain text becomes that text. Never raises: what the tool did
+    is done, and must be recorded."""
+    return attempt(lambda: _pack(found, serde), lambda: describe_value(found))
+
+
+def _pack(found: Any, serde: CheckedSerializer) -> Json:
     if isinstance(found, str | int | float | bool | None):
         return found
     if isinstance(found, ToolMessage) and _is_plain(found):
         return found.content
     form, data = serde.dumps_typed(found)
-    shown = found.text if isinstance(found, ToolMessage) else repr(found)
-    return {_TAG: [form, b64encode(data).decode()], "shown": str(shown)[:500]}
+    shown = found.text[:500] if isinstance(found, ToolMessage) else describe_value(found)
+    return {_TAG: [form, b64encode(data).decode()], "shown": shown}
 
 
 def _is_plain(message: ToolMessage) -> bool:

@@ -25,6 +25,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from ...checks import check_list
 from ...errors import BadInput
+from ...reprs import describe_error
 
 log = logging.getLogger("holdfast")
 Allowed: TypeAlias = type | tuple[str, str]
@@ -90,7 +91,7 @@ class CheckedSerializer(JsonPlusSerializer):
         try:
             return _array(self._unpack(data)) if code == _NUMPY else self._make(code, module, name, data)
         except Exception as error:
-            why = f"{type(error).__name__}: {error}"
+            why = describe_error(error)
             if (module, name) in self._allowed:
                 _warn(module, name, "the data that was stored of it", why)
                 return self._unpack(data)[2]

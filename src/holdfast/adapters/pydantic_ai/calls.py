@@ -26,12 +26,13 @@ from ...effects import Effect, Question
 from ...entries import ApprovalGiven, CallRef
 from ...errors import Closed
 from ...messages import Json
+from ...reprs import describe_error, describe_value
 from ...session.session import Session
 from ...tools.canonical import NotCanonical, fingerprint, normalise
 from ...tools.context import AnyContext
 from ...tools.dispatch import Call
 from ...tools.lineage import Lineage, belongs_to_delegate, name_at_root
-from ...tools.outcome import Declined, Result, RetryWanted, Waits, describe_error, describe_value
+from ...tools.outcome import Declined, Result, RetryWanted, Waits
 from ...tools.policy import Policy
 from ...tools.recall import recall
 from ...tools.registry import Registry

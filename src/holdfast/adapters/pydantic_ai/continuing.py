@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from pydantic_ai.messages import ModelMessage
 
-from ...ids import fit_session_id, unfit_session_id
+from ...ids import fit_session_id, label_of_original, unfit_session_id
 from ...session.store import Store
 from .history import messages_from
 from .leaving import go_back
@@ -32,7 +32,7 @@ async def continue_run(store: Store, *, session: str, version: int | None = None
         reached = await go_back(opened)
         # In a thread: what is large in them is read from blobs now.
         messages = await opened.engine.call(messages_from, list(opened.transcript))
-        return Continuation(unfit_session_id(opened.id), reached, messages)
+        return Continuation(session, reached, messages)
 
 
 async def fork_run(
@@ -42,5 +42,6 @@ async def fork_run(
     agent may go on with it. What was done in the world is inherited with it, and is not done again."""
     origin = fit_session_id(session)
     target = None if into is None else fit_session_id(into)
-    forked = await store.fork(origin, version=version, into=target)
-    return await continue_run(store, session=unfit_session_id(forked))
+    labels = {"session": label_of_original(into)} if into is not None and target != into else None
+    forked = await store.fork(origin, version=version, into=target, labels=labels)
+    return await continue_run(store, session=unfit_session_id(forked) if into is None else into)

@@ -21,9 +21,9 @@ from ...content.packing import encode_content
 from ...entries import ApprovalRefused, CallRef
 from ...facts import RunInfo
 from ...messages import ForeignMessage, Json
+from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
-from ...tools.outcome import describe_error
 from .calls import CALLER, Tools
 from .history import (
     FORMAT,

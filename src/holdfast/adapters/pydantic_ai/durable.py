@@ -34,6 +34,7 @@ from ...session.store import Store, open_store
 from ...tools.body import asks_to_exit
 from ...tools.canonical import fingerprint
 from ...tools.lineage import Lineage
+from ...tools.outcome import as_json
 from ...tools.policy import Policy
 from ...tools.running import InDoubtPolicy
 from ...unbroken import unbroken
@@ -183,12 +184,10 @@ class DurableRun(AbstractCapability[Any]):
                 # What a delegate was asked to do is done once: the call that asked may be made again.
                 once = durable.once or Lineage.of(session) is not None
                 begun = await begin(session, ctx.prompt, list(ctx.messages), once=once)
-                run = session.run(
-                    agent=agent,
-                    run_id=durable._run_ids.choose(ctx.run_id, session, begun),
-                    model=ctx.model.model_name,
-                    config=begun.config,
-                )
+                run_id, config = durable._run_ids.choose(ctx.run_id, session, begun), begun.config
+                if run_id is not None and run_id != ctx.run_id:
+                    config["pydantic_ai"]["run_id"] = as_json(ctx.run_id)
+                run = session.run(agent=agent, run_id=run_id, model=ctx.model.model_name, config=config)
                 async with run:
                     tools = Tools(
                         session,

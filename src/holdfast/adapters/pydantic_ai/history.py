@@ -23,9 +23,10 @@ from pydantic_ai.messages import (
 from ...agent.providers.foreign import own
 from ...agent.providers.request import conversation
 from ...messages import AnyMessage, ForeignMessage, Json, foreign
+from ...reprs import attempt, describe_value
 from ...session.inbox import message_entry
 from ...session.session import Session
-from ...tools.outcome import as_json, describe_value
+from ...tools.outcome import as_json
 
 FORMAT: Final = "pydantic-ai"
 _check = msgspec.json.Decoder(msgspec.Raw).decode
@@ -124,7 +125,12 @@ _WRAPPED: Final = "pydantic_ai.tool_return"
 
 
 def keep_result(value: Any) -> Json:
-    """What a tool returned, as the ledger keeps it."""
+    """What a tool returned, as the ledger keeps it. Never raises: what the tool did is done, and must be
+    recorded."""
+    return attempt(lambda: _keep_any(value), lambda: describe_value(value))
+
+
+def _keep_any(value: Any) -> Json:
     if value is None or value.__class__ in (str, int, bool):
         return value
     if isinstance(value, ToolReturn):

@@ -11,8 +11,8 @@ from pydantic_ai import RunContext
 from ...agent.delegate import check_depth, working_for
 from ...entries import Parent
 from ...errors import BadInput
-from ...ids import RunId, SessionId, fit_session_id, fresh_run_id
-from ...limits import LEASE_TERM_S, NAME_CHARS
+from ...ids import RunId, SessionId, fit_session_id, fresh_run_id, label_of_original
+from ...limits import LEASE_TERM_S
 from ...session.cadence import Cadence
 from ...session.run import current_run
 from ...session.session import Session
@@ -72,11 +72,11 @@ def opening_for(
         raise BadInput("Durable(…) without session=… needs a run with a conversation id")
     id = fit_session_id(named)
     labels = {"agent_framework": "pydantic-ai"}
-    if id != named and named.isprintable() and len(named) <= NAME_CHARS:
-        labels["session"] = named
+    if id != named:
+        labels["session"] = label_of_original(named)
     spoken = ctx.conversation_id
-    if spoken and spoken not in (named, id) and spoken.isprintable() and len(spoken) <= NAME_CHARS:
-        labels["conversation"] = spoken
+    if spoken and spoken not in (named, id):
+        labels["conversation"] = label_of_original(spoken)
     return store.session(id, wait_s=wait_s, cadence=cadence, labels=labels)
 
 

@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from ...codec import GENESIS, Chain, Sealed, check, encode_body, open_line
 from ...content.swapping import Piece
-from ...entries import AdapterBody, Body, SessionOpened
+from ...entries import AdapterBody, Body, RunStarted, SessionOpened
 from ...errors import Closed, Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ...fold import SessionState
-from ...ids import SessionId, fresh_uid
+from ...ids import SessionId, fresh_uid, label_of_original
 from ...limits import LINGER_S, STEP_JOURNALS_MAX
 from ...session.lease import append_to
 from ...store.committer import Channel
@@ -33,7 +33,7 @@ from ...store.driver import Append, ClaimChange, Done
 from ...store.engine import Engine
 from ...store.journal import Journal
 from ...unbroken import unbroken
-from .step_fold import EVENTS, Steps, name_run
+from .step_fold import CONFIG, EVENTS, Steps, name_run
 from .step_history import Histories
 from .step_records import Record
 
@@ -181,9 +181,20 @@ class Desk:
         self._held = held
         sealed: list[Sealed] = []
         if not self.state.seq:
-            opened = SessionOpened(uid=fresh_uid(), labels=_LABELS)
+            opened = SessionOpened(uid=fresh_uid(), labels={**_LABELS, **self._name_original(drafts)})
             sealed.append(append_to(self.state, opened, self._engine))
         return [*sealed, *map(self._seal_one, lines)]
+
+    def _name_original(self, drafts: Sequence[Draft]) -> dict[str, str]:
+        """A label with the conversation, or the run, where the session's id is not made of it as it is."""
+        found: dict[str, str] = {"run": drafts[0].run_id} if drafts else {}
+        for draft in drafts:
+            config = draft.body.config if isinstance(draft.body, RunStarted) else None
+            if isinstance(config, dict) and (config.get(CONFIG) or {}).get("conversation_id"):
+                found = {"conversation": config[CONFIG]["conversation_id"]}
+        return {
+            key: label_of_original(one) for key, one in found.items() if not self.session.endswith(f"-{one}")
+        }
 
     def _plan(self, drafts: Iterable[Draft]) -> tuple[list[_Line], dict[str, list[Record]]]:
         """The lines to be, and the events that none of them takes along."""

@@ -43,7 +43,7 @@ def fork(
 async def _fork(
     store: Store, session: str, version: int | None, into: str | None, label: tuple[str, ...], common: Common
 ) -> None:
-    from ..console import print_json, say
+    from ..console import print_json, print_text, say
     from ..labels import parse_labels
     from ..opening import get_head
 
@@ -54,7 +54,7 @@ async def _fork(
     if common.json:
         print_json({"session": made, "origin": session, "version": state.version, "left_behind": left})
         return
-    print(made)
+    print_text(made)
     for one in left:
         became = one.status.replace("_", " ")
         say(f"session {session} did {one.tool} ({one.call}, {became}) after version {state.version}")

@@ -74,16 +74,15 @@ def _jsonable(value: object) -> object:
 
 
 def _print(changes: Diff, a: int, b: int) -> None:
-    from rich.text import Text
-
-    from ..console import say, stdout
+    from ..console import SafeText, say, stdout
     from ..describe import said_in
     from ..words import count, span, usd
 
     console = stdout()
 
     def line(sign: str, what: str) -> None:
-        console.print(Text(f"{sign} {what}", style="green" if sign == "+" else "red"), soft_wrap=True)
+        said = f"{sign} {what}".replace("\n", f"\n{sign} ")
+        console.print(SafeText(said, style="green" if sign == "+" else "red", lines=True), soft_wrap=True)
 
     if not changes:
         say(f"versions {a} and {b} are the same")
@@ -105,7 +104,7 @@ def _print(changes: Diff, a: int, b: int) -> None:
         line("+", f"summary: {changes.summary[1]}")
     spent = changes.spending
     console.print(
-        Text(
+        SafeText(
             f"{count(spent.steps, 'step')}, {span(spent.seconds)}, {spent.tokens:,} tokens, {usd(spent.usd)}",
             style="dim",
         )

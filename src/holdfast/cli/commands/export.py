@@ -51,9 +51,7 @@ def export(
 async def _export(
     store: Store, session: str, form: str, version: int | None, output: Path | None, common: Common
 ) -> None:
-    import sys
-
-    from ..console import print_json, say
+    from ..console import escape_json, print_json, print_text, say
     from ..opening import get_head
 
     await get_head(store, session)
@@ -63,7 +61,10 @@ async def _export(
     if common.json:
         print_json({"session": session, "form": form, "version": state.version, "content": "".join(lines)})
     elif output is None:
-        sys.stdout.writelines(lines)
+        for line in lines:
+            if FORMS[form].is_json:
+                line = escape_json(line)
+            print_text(line, lines=True, end="")
     else:
         # Exclusively: somebody may have made it meanwhile.
         with output.open("x", encoding="utf-8") as file:

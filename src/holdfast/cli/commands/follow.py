@@ -44,11 +44,10 @@ def tail(
 async def _tail(
     store: Store, session: str, follow: bool, lines: int, after: int | None, common: Common
 ) -> None:
-    import sys
     from contextlib import aclosing
 
     from ...clock import utc_now
-    from ..console import print_line, stdout
+    from ..console import print_line, print_text, stdout
     from ..describe import describe
     from ..opening import get_head
     from ..shapes import shape_entry
@@ -66,5 +65,4 @@ async def _tail(
                 print_line(shape_entry(entry))
                 continue
             time = clock(entry.at, utc_now()).rpartition(" ")[2]
-            sys.stdout.write(f"{time} {entry.seq:>6} {entry.step:>4}  {describe(entry, max(20, width))}\n")
-            sys.stdout.flush()
+            print_text(f"{time} {entry.seq:>6} {entry.step:>4}  {describe(entry, max(20, width))}")

@@ -95,10 +95,8 @@ async def _list(
 
 
 def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
-    from rich.text import Text
-
     from ...clock import utc_now
-    from ..console import make_table
+    from ..console import SafeText, make_table
     from ..shapes import standing
     from ..styles import STANDING
     from ..words import ago, shorten, usd
@@ -112,19 +110,20 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
         word = standing(head, held)
         marks = [f"{head.waiting} to approve"] if head.waiting else []
         marks += [f"{head.in_doubt} in doubt"] if head.in_doubt and not held else []
-        state = Text(word, style=STANDING.get(word, ""))
+        state = SafeText(word, style=STANDING.get(word, ""))
         if marks:
             # Below the word where width is scarce: one session that waits must not cost all their columns.
-            state.append(f"{' ' if console.width >= _WIDE else chr(10)}({', '.join(marks)})", style="yellow")
+            gap = " " if console.width >= _WIDE else "\n"
+            state.append(SafeText(f"{gap}({', '.join(marks)})", style="yellow", lines=True))
         cells = {
-            "session…": Text("↳ " if head.parent else "").append(head.session, style="bold"),
+            "session…": SafeText("↳ " if head.parent else "").append(head.session, style="bold"),
             "standing": state,
-            "agent": Text(shorten(head.agent or "", 20)),
-            "step>": Text(str(head.step)),
-            "tokens>": Text(f"{head.usage.tokens:,}"),
-            "cost>": Text(usd(head.usd)),
-            "last change>": Text(ago(head.updated_at, now)),
-            "title…": Text(shorten(head.title, 60)),
+            "agent": SafeText(shorten(head.agent or "", 20)),
+            "step>": SafeText(str(head.step)),
+            "tokens>": SafeText(f"{head.usage.tokens:,}"),
+            "cost>": SafeText(usd(head.usd)),
+            "last change>": SafeText(ago(head.updated_at, now)),
+            "title…": SafeText(shorten(head.title, 60)),
         }
         table.add_row(*(cells[name] for name in columns))
     console.print(table)

@@ -55,9 +55,13 @@ async def _pending(store: Store, session: str | None, common: Common) -> None:
 
 
 def _commands(one: dict[str, Any], found: list[dict[str, Any]], common: Common) -> dict[str, str]:
-    """Ready to be copied. Providers use call ids again: then only the entry tells two calls apart."""
+    """Ready to be copied. Providers use call ids again: then only the entry tells two calls apart. So it does
+    where an id cannot be shown as it is."""
+    from ..console import visible
+
     same = [other for other in found if (other["session"], other["call"]) == (one["session"], one["call"])]
-    plain = len(same) == 1 and not one["call"].startswith(("@", "-"))
+    shown = visible(one["call"]) == one["call"] and not one["call"].startswith(("@", "-"))
+    plain = shown and len(same) == 1
     call = shlex.quote(one["call"]) if plain else f"@{one['entry']}"
     place = f"{one['session']} {call}"
     if one["kind"] == "approval":
@@ -79,23 +83,21 @@ def _commands(one: dict[str, Any], found: list[dict[str, Any]], common: Common) 
 
 
 def _print(one: dict[str, Any]) -> None:
-    from rich.text import Text
-
     from ...clock import utc_now
-    from ..console import stdout
+    from ..console import SafeText, stdout
     from ..describe import short_args
     from ..words import ago, shorten
 
     console = stdout()
     doubt = one["kind"] == "in_doubt"
-    title = Text("in doubt" if doubt else "to approve", style="bold yellow" if doubt else "bold cyan")
+    title = SafeText("in doubt" if doubt else "to approve", style="bold yellow" if doubt else "bold cyan")
     title.append(f"  {one['session']}  ", style="bold")
     title.append(shorten(f"{one['tool']}({short_args(one['args'])})", 400))
     title.append(f"  {ago(one['since'], utc_now())}", style="dim")
     console.print(title)
     if one["why"]:
-        console.print(Text(f"  {one['why']}", style="dim"))
+        console.print(SafeText(f"  {one['why']}", style="dim"))
     for command in one["commands"].values():
         # Never wrapped: it is there to be copied.
-        console.print(Text(f"  {command}"), soft_wrap=True)
+        console.print(SafeText(f"  {command}"), soft_wrap=True)
     console.print()

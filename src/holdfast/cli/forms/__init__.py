@@ -19,6 +19,7 @@ class Form(NamedTuple):
 
     writer: str
     about: str
+    is_json: bool = False
 
     def load(self) -> Write:
         """The function itself: only the form that is wanted is imported."""
@@ -30,6 +31,8 @@ class Form(NamedTuple):
 FORMS = {
     "text": Form(".text:write", "the transcript, to read"),
     "markdown": Form(".markdown:write", "the transcript, with headings and code"),
-    "jsonl": Form(".jsonl:write", "every entry of the journal, one JSON object a line"),
-    "experiment": Form(".experiment:write", "every reply with who gave it and when, one JSON object a line"),
+    "jsonl": Form(".jsonl:write", "every entry of the journal, one JSON object a line", is_json=True),
+    "experiment": Form(
+        ".experiment:write", "every reply with who gave it and when, one JSON object a line", is_json=True
+    ),
 }

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...errors import BadInput, BadUrl, Corrupt, NewerFormat, NotFound
+from ...errors import BadInput, BadUrl, Corrupt, NewerFormat
 from ...limits import BLOB_PART_BYTES
 from ..directory.blobs import Blobs, ByDigest, Place
 from ..directory.files import (
@@ -36,7 +36,7 @@ from ..directory.files import (
 )
 from ..directory.locks import Held
 from .context import check_context, check_digest
-from .home import BlobContext, ListedBlob, StoredBlob
+from .home import BlobContext, ListedBlob, NoHome, StoredBlob
 from .keys import OWN, KeyFunction, choose_key, clash, digest_key
 from .parts import checked_in, checked_out, even_parts
 
@@ -89,7 +89,7 @@ class DirectoryHome:
                 "Name an empty directory, or one that does not exist yet."
             )
         if not create:
-            raise NotFound(f"there is no home of blobs at {self._root}")
+            raise NoHome(f"there is no home of blobs at {self._root}")
         make_directory(self._lock.parent)
         touch(self._lock)
         sync_directory(self._lock.parent)

@@ -14,6 +14,12 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from ...errors import NotFound
+
+
+class NoHome(NotFound):
+    """There is no home of blobs where one was named."""
+
 
 class BlobContext(Struct, frozen=True, kw_only=True):
     """What is known of a blob beside its bytes. Every home gives it back as it was."""
