@@ -359,7 +359,7 @@ async def test_an_undo_that_still_runs_is_not_run_beside_itself(store_url: Url, 
         world.do(f"unbook {what}")
 
     registry = booking(world, undo=unbook, timeout_s=0.05)
-    registry._grace_s = 0.05
+    registry.grace_s = 0.05
     async with opened(store_url) as (store, session):
         try:
             await step(booking(world), session, "book", what="hotel")
