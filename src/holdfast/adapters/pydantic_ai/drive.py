@@ -296,7 +296,12 @@ class Asking:
         cost_usd = None
         if response.provider_name is not None:
             cost_usd = find_cost_usd(f"{response.provider_name}:{model}", usage)
-        await self._request.reply(as_foreign(response), usage=usage, cost_usd=cost_usd or 0.0, model=model)
+        await self._request.reply(
+            as_foreign(response),
+            usage=usage.without_negatives(),
+            cost_usd=max(cost_usd or 0.0, 0.0),
+            model=model,
+        )
         await self._request.__aexit__(None, None, None)
         self._drive.note_reply()
 
