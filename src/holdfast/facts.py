@@ -292,7 +292,7 @@ def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
     if head.parent is not None:
         head.due = None  # Whoever it works for takes it up again, if need be.
     elif body.agent is not None:
-        head.due = head.due or entry.at
+        head.due, head.postponed = head.due or entry.at, False
 
 
 def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused) -> None:
