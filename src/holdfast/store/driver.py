@@ -116,8 +116,8 @@ class HeadFilter(Struct, frozen=True, kw_only=True):
 
 class DueFilter(Struct, frozen=True, kw_only=True):
     """Which sessions with something to do to list: those that `holder` has the lease of (None: nobody), for
-    one of the `agents`, due at once or, if they were postponed, at `until` at the latest. `labels` must all be
-    there."""
+    one of the `agents`, due at once or, if they were postponed, at `until` at the latest. All `labels` must
+    be there."""
 
     until: datetime
     holder: HolderId | None = None
