@@ -191,7 +191,7 @@ def test_every_form_of_export_has_it_all(shop: Path) -> None:
     assert call(shop, "export done --form pdf").code == 2
 
 
-FOREIGN = {
+FOREIGN: dict[str, list[dict[str, Any]]] = {
     "openai": [
         {
             "role": "assistant",

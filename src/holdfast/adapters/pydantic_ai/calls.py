@@ -101,11 +101,26 @@ class Tools:
         """Whether a call is in doubt, and a person must say what became of it."""
         self.below: RunWaits | None = None
         """What an agent in a tool waits for."""
+        self._invalid: dict[str, str] = {}
+        """Why the arguments of calls that were made before are not valid any more, by the call."""
 
     @staticmethod
     def check(*, in_doubt: InDoubtPolicy, max_repeats: int, max_crashes: int) -> None:
         """Refuse options that no registry takes."""
         Registry(in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes)
+
+    def is_on_record(self, ref: CallRef) -> bool:
+        """Whether the call was begun before: then its outcome counts, whatever became of the tool since."""
+        if self._session.state.facts.effects.find_call(ref):
+            return True
+        lineage = Lineage.of(self._session)
+        if lineage is None:
+            return False
+        return bool(lineage.root.state.facts.effects.find_call(name_at_root(self._session, ref)))
+
+    def note_invalid(self, ref: CallRef, why: str) -> None:
+        """The arguments are no longer valid: the body is not entered with them, and the model is told why."""
+        self._invalid[ref.id] = why
 
     async def execute(
         self,
@@ -117,7 +132,7 @@ class Tools:
         handler: Handler,
     ) -> Any:
         """What the tool returns, or returned when this very call was made before."""
-        body = _Body(handler)
+        body = _Body(handler, self._invalid.pop(ref.id, None))
         tool = copy.copy(declared)
         tool.body, tool.arguments = Hook(body, True, True), Arguments(args, definition)
         if ctx.tool_call_approved:
@@ -198,8 +213,8 @@ class Tools:
 class _Body:
     """Runs the tool by way of pydantic-ai, and keeps what came of it as it is."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Handler, invalid: str | None) -> None:
+        self._handler, self._invalid = handler, invalid
         self.value: Any = None
         self.has_value = False
         self.error: Exception | None = None
@@ -208,6 +223,8 @@ class _Body:
         self.error = None
         with effect_around(ctx):
             try:
+                if self._invalid is not None:
+                    raise ModelRetry(self._invalid)
                 self.value = await self._handler(values)
             except _CONTROL as error:
                 self.error = error
