@@ -314,8 +314,8 @@ def _usage_of(data: Mapping[str, Json]) -> Usage:
 
 def _time_of(data: Mapping[str, Json], otherwise: datetime) -> float:
     try:
-        return msgspec.convert(data.get("timestamp"), datetime).timestamp()
-    except msgspec.ValidationError:
+        return datetime.fromisoformat(str(data.get("timestamp"))).timestamp()
+    except ValueError:
         return otherwise.timestamp()
 
 
@@ -390,7 +390,7 @@ def _repair(file: BinaryIO) -> None:
     if not last:
         return
     try:
-        msgspec.json.decode(last, type=dict)
+        _decode_object(last)
     except (msgspec.DecodeError, UnicodeDecodeError):
         file.truncate(end - len(last))
     else:
@@ -413,7 +413,7 @@ def _find_written(file: BinaryIO, journal: Journal, head: Head) -> int:
 def _read_line(line: bytes, session: SessionId) -> tuple[int, float] | None:
     """Of which entry a line is, and its time; None if it is another session's, or somebody else's."""
     try:
-        known = msgspec.json.decode(line, type=_Line)
+        known = _decode_line(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     about = known.metadata
@@ -428,6 +428,10 @@ class _About(Struct):
 class _Line(Struct):
     t: float
     metadata: _About | None
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_object = msgspec.json.Decoder(dict[str, Json]).decode
 
 
 def _write(file: BinaryIO, records: Iterable[Record]) -> None:
