@@ -35,6 +35,22 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Input and output together."""
         return self.input_tokens + self.output_tokens
 
+    @property
+    def is_negative(self) -> bool:
+        """Whether one of the counts is: recorded, it would give back what was spent before."""
+        return min(self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens) < 0
+
+    def without_negatives(self) -> Usage:
+        """The same with zero for counts that make no sense."""
+        if not self.is_negative:
+            return self
+        return Usage(
+            input_tokens=max(self.input_tokens, 0),
+            output_tokens=max(self.output_tokens, 0),
+            cache_read_tokens=max(self.cache_read_tokens, 0),
+            cache_write_tokens=max(self.cache_write_tokens, 0),
+        )
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,

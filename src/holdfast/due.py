@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def postpone(facts: Facts, entry: Entry, body: SessionPostponed) -> None:
     """Later, or not before there is something new."""
-    facts.head.due = body.until
+    facts.head.due, facts.head.postponed = body.until, body.until is not None
     facts.backed_off = facts.head.failures
 
 
@@ -25,6 +25,7 @@ def make_due(facts: Facts, entry: Entry) -> None:
     """There is something new to do."""
     head = facts.head
     head.due = entry.at if head.due is None else min(head.due, entry.at)
+    head.postponed = False
     head.failures = facts.backed_off = 0
 
 
@@ -33,14 +34,14 @@ def go_on_later(
 ) -> None:
     """What the end of a run leaves to do: to try again, or to answer a message that came too late for it."""
     head = facts.head
-    head.due = None
+    head.due, head.postponed = None, False
     if isinstance(body, RunFailed):
         head.failures += 1
         if body.retry_at is not None:
-            head.status, head.due = "active", body.retry_at
+            head.status, head.due, head.postponed = "active", body.retry_at, True
             facts.backed_off = head.failures
     else:
         head.failures = facts.backed_off = 0
     answered = facts.requested if isinstance(body, RunCompleted) else max(facts.requested, facts.begun)
     if facts.asked > answered and not isinstance(body, RunPaused):
-        head.due = entry.at
+        head.due, head.postponed = entry.at, False

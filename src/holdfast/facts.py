@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
@@ -121,6 +121,28 @@ class Delegation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: int = 0
     held: Reservation | None = None
     held_steps: int = 0
+
+
+THREAD: Final = "holdfast.thread"
+"""The key of the state in which a thread of several agents keeps where it stands."""
+
+
+class ThreadPlace(Struct, frozen=True, kw_only=True):
+    """Where a thread stands: the iteration under way, the message that is its topic, the first iteration of
+    that, and the turns that had been taken before it."""
+
+    iteration: int = 0
+    first: int = 0
+    turns_before: int = 0
+    stopped: bool = False
+    topic: str | None = None
+
+
+def cast_of(config: Json) -> dict[str, str]:
+    """The roles of a thread's agents by their names, from the configuration of its run; empty if the run is
+    not a thread's."""
+    found = config.get("cast") if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 class Facts(Struct, kw_only=True, omit_defaults=True):
@@ -272,7 +294,7 @@ def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
     if head.parent is not None:
         head.due = None  # Whoever it works for takes it up again, if need be.
     elif body.agent is not None:
-        head.due = head.due or entry.at
+        head.due, head.postponed = head.due or entry.at, False
 
 
 def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused) -> None:

@@ -25,12 +25,22 @@ from .content.swapping import put_back
 from .effects import LEDGER, Effect, Repeats
 from .entries import Entry, SessionRewound, SessionStatus, Span, UnknownBody
 from .errors import NotFound
-from .facts import BOOKKEEPING, HANDLERS, Checkpoint, Facts, ToolCounters, count_call
+from .facts import (
+    BOOKKEEPING,
+    HANDLERS,
+    THREAD,
+    Checkpoint,
+    Facts,
+    ThreadPlace,
+    ToolCounters,
+    cast_of,
+    count_call,
+)
 from .head import Head
 from .ids import SessionId
 from .items import Item, Messages
 from .limits import HISTORY_MESSAGES, TITLE_CHARS
-from .messages import AnyMessage, CallPart, Json
+from .messages import AnyMessage, CallPart, Json, gives_output
 from .plan import Plan
 from .transcript import Transcript
 from .validity import Problem
@@ -41,7 +51,12 @@ FOLD_VERSION: Final = 6
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """A session at a glance, cheap to read: where it stands, without its whole transcript."""
+    """A session at a glance, cheap to read: where it stands, without its whole transcript.
+
+    `iteration`: how many have ended, which is the number (`iter` in the experiment log) of the one under way.
+    It counts a thread's iterations, and the steps of any other session. `tool_calls` leaves out the call with
+    which a model gives its typed output.
+    """
 
     iteration: int
     stop: bool
@@ -143,7 +158,7 @@ class SessionState:
             # Who is asked to look again is not going round in circles.
             facts.effects.repeats = Repeats()
         for part in item.parts:
-            if isinstance(part, CallPart):
+            if isinstance(part, CallPart) and not gives_output(part, item.format):
                 count_call(facts, part.name)
 
     def _rewind(self, entry: Entry) -> None:
@@ -295,13 +310,26 @@ class SessionState:
         facts = self.facts
         config = next((run.config for run in reversed(facts.runs.values()) if run.config is not None), None)
         return Overview(
-            iteration=facts.head.step,
+            iteration=self._count_iterations(),
             stop=facts.cancel is not None or facts.head.status != "active",
             history=tuple(self.transcript[-HISTORY_MESSAGES:]),
             summary=facts.summary,
             tool_calls=copy.deepcopy(facts.counters),
             config=config,
         )
+
+    def _count_iterations(self) -> int:
+        facts = self.facts
+        outer = (
+            run
+            for run in reversed(facts.runs.values())
+            if run.parent is None or run.parent.run not in facts.runs
+        )
+        last = next(outer, None)
+        # A fork has no run yet; an agent that was run alone after a thread counts steps.
+        if THREAD in facts.values and (last is None or cast_of(last.config)):
+            return self.get(THREAD, ThreadPlace).iteration
+        return facts.head.step
 
     # -- keyframes ----------------------------------------------------------------------------------
 

@@ -50,6 +50,9 @@ class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     due: datetime | None = None
     """From when on somebody is to drive it: it has an unanswered message, an answer that it waited for, or a
     run without an end. None while there is nothing to do."""
+    postponed: bool = False
+    """Whether `due` is a time that was chosen, and is to be waited for. If not, it only says since when there
+    is something to do: that is due at once, also by a clock that is behind the one that wrote it."""
     failures: int = 0
     """Times in a row that driving it came to nothing, without a reply in between."""
     lease: Lease | None = None

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from .errors import BadInput, BadMessage
-from .limits import JSON_DEPTH_MAX, TITLE_CHARS
+from .limits import JSON_DEPTH_MAX
 
 Json: TypeAlias = Any
 """A JSON-like value: None, bool, int, finite float, str, list or dict with string keys."""
@@ -25,6 +25,8 @@ Json: TypeAlias = Any
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 OWN: Final = "holdfast"
 """The name of our own message format."""
+FINAL: Final = "final_result"
+"""The tool that a model calls to give a typed output, here and in pydantic-ai."""
 
 
 class Text(Struct, frozen=True, gc=False, tag_field="kind", tag="text", omit_defaults=True):
@@ -148,15 +150,22 @@ class ForeignMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The beginning of its text, where that is in a usual place (`content`, or parts with `text`)."""
+        """Its text, where that is in a usual place (`content`, `refusal`, or parts with `text`)."""
         if not isinstance(self.data, dict):
             return ""
-        return _text_of(self.data.get("content") or self.data.get("parts"))
+        found = self.data.get("content") or self.data.get("parts") or self.data.get("refusal")
+        return _text_of(found)
 
 
 Reader: TypeAlias = Callable[[Json], Shape]
 CallReader: TypeAlias = Callable[[Json], Sequence[ToolCall]]
 AnyMessage: TypeAlias = Message | ForeignMessage
+
+
+def gives_output(call: CallPart, format: str) -> bool:
+    """Whether the call is no work for a tool, but how the model gives its typed output. pydantic-ai adds the
+    type's name where there are several."""
+    return call.name == FINAL or (format == "pydantic-ai" and call.name.startswith(f"{FINAL}_"))
 
 
 def shape_of(message: AnyMessage) -> Shape:
@@ -343,14 +352,16 @@ def _read_pydantic_ai(data: Json) -> Shape:
 
 def _text_of(content: Json) -> str:
     if isinstance(content, str):
-        return content[:TITLE_CHARS]
-    texts = (_text_of_part(part) for part in content or () if isinstance(part, dict))
-    return "".join(text for text in texts if isinstance(text, str))[:TITLE_CHARS]
+        return content
+    if not isinstance(content, list | tuple):
+        return ""
+    texts = (_text_of_part(part) for part in content if isinstance(part, dict))
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _text_of_part(part: dict[str, Json]) -> Json:
     if part.get("part_kind") not in ("text", "user-prompt"):
-        return part.get("text", "")
+        return part.get("text") or part.get("refusal")
     said = part.get("content")
     return " ".join(one for one in said if isinstance(one, str)) if isinstance(said, list) else said
 

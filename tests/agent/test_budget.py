@@ -110,15 +110,22 @@ async def test_a_reply_that_was_cut_off_counts_as_made() -> None:
         assert outcome.usage.tokens > 500
 
 
-async def test_a_reply_whose_cost_is_not_known_costs_what_was_reserved() -> None:
-    """A provider may report counts that contradict each other."""
-    usage = Usage(input_tokens=10, output_tokens=10, cache_read_tokens=500)
+@pytest.mark.parametrize(
+    "usage",
+    [
+        Usage(input_tokens=10, output_tokens=10, cache_read_tokens=500),
+        Usage(input_tokens=-900, output_tokens=1),
+    ],
+)
+async def test_a_reply_whose_cost_is_not_known_costs_what_was_reserved(usage: Usage) -> None:
+    """A provider may report counts that contradict each other, or less than none: nothing is given back."""
     odd = Reply(message=Message(role="assistant", blocks=(Text("Fine."),)), usage=usage)
     agent = make(ScriptedModel([odd], name="anthropic:claude-sonnet-4-5"), budget=Budget(usd=1))
     async with fresh_store() as store:
         outcome = await agent.run("Go", session="s", store=store)
         assert outcome.status == "completed"
         assert 0.1 < outcome.cost_usd < 0.2
+        assert outcome.usage.tokens >= 0
 
 
 async def test_a_cap_in_usd_needs_a_price() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import holdfast.blocking
 from tests.cli.stage import call
 
 
@@ -188,6 +189,77 @@ def test_every_form_of_export_has_it_all(shop: Path) -> None:
     assert again.code == 2
     assert "exists already" in again.err
     assert call(shop, "export done --form pdf").code == 2
+
+
+FOREIGN: dict[str, list[dict[str, Any]]] = {
+    "openai": [
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"n": 1}'}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "18 degrees"},
+    ],
+    "anthropic": [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "Let me see."},
+                {"type": "tool_use", "id": "c1", "name": "look", "input": {"n": 1}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "18 degrees"}]},
+    ],
+    "pydantic-ai": [
+        {
+            "kind": "response",
+            "parts": [
+                {"part_kind": "text", "content": "Let me see."},
+                {"part_kind": "tool-call", "tool_name": "look", "tool_call_id": "c1", "args": '{"n": 1}'},
+            ],
+        },
+        {
+            "kind": "request",
+            "parts": [
+                {
+                    "part_kind": "tool-return",
+                    "tool_name": "look",
+                    "tool_call_id": "c1",
+                    "content": "18 degrees",
+                }
+            ],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("format", FOREIGN)
+def test_sessions_in_foreign_formats_are_exported_for_people(tmp_path: Path, format: str) -> None:
+    """Text, calls with their arguments and results in full, not the JSON of the format."""
+    words = "It is warm today, and it will stay so. " * 5
+    last = {"kind": "response", "parts": [{"part_kind": "text", "content": words}]}
+    with (
+        holdfast.blocking.open_store(f"sqlite:{tmp_path}/holdfast.db") as store,
+        store.session("s") as session,
+    ):
+        with session.run(agent="clerk"):
+            for message in FOREIGN[format]:
+                session.add(message, format=format)
+            is_theirs = format == "pydantic-ai"
+            session.add(last if is_theirs else {"role": "assistant", "content": words}, format=format)
+    at = f"--store sqlite:{tmp_path}/holdfast.db"
+    text = call(tmp_path, f"export s {at}").out
+    assert "assistant: Let me see.\nassistant → look(n=1)\n" in text
+    assert "result: 18 degrees\n" in text
+    assert f"assistant: {words}\n" in text
+    markdown = call(tmp_path, f"export s {at} --form markdown").out
+    assert "Let me see.\n\n**look** (`c1`)\n\n```json\n{" in markdown
+    assert "result of `c1`:\n\n```\n18 degrees\n```\n" in markdown
+    assert words in markdown
+    log = [json.loads(line) for line in call(tmp_path, f"export s {at} --form experiment").out.splitlines()]
+    assert [(one["agent_id"], one["content"]) for one in log] == [("clerk", "Let me see."), ("clerk", words)]
 
 
 def test_stats_count_what_was_spent_once(stocked: Path) -> None:

@@ -156,3 +156,16 @@ def test_a_cap_that_is_no_amount_is_refused(cap: Any) -> None:
     """When the budget is made; also what came out of the environment, as text."""
     with pytest.raises(BadInput, match="a cap is a finite number"):
         Budget(usd=cap)
+
+
+@pytest.mark.parametrize(
+    "given", [{"cost_usd": -1.0}, {"usage": Usage(output_tokens=-5)}, {"latency_ms": -0.1}], ids=str
+)
+async def test_a_reply_gives_nothing_back(given: dict[str, Any]) -> None:
+    """A negative amount would lift the caps: it is refused, and the request counts as failed."""
+    async with open_store("memory:") as store, store.session("s") as session, session.run() as run:
+        with pytest.raises(BadInput, match="is negative"):
+            async with run.request() as request:
+                await request.reply("x", **given)
+        assert (session.budget.usd, session.budget.tokens) == (0, 0)
+        assert (await kinds(store, "s"))[-1] != "model.replied"

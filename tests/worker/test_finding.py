@@ -1,11 +1,13 @@
 """Which sessions a worker takes, and in which order."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
 import pytest
 
 from holdfast import Agent, BadInput, Driver, Message, NotFound, ScriptedModel, Store, Worker, open_store
+from holdfast.clock import utc_now
 from tests.agent.stage import World, call, make, texts
 from tests.session.scenes import StoreUrl, abandon
 from tests.worker.stage import make_worker, until, work, working
@@ -113,6 +115,30 @@ async def test_a_session_whose_holder_died_is_taken_over(store_url: StoreUrl) ->
         assert await work(store, make(script, world, name="clerk")) == [("a", "taken"), ("a", "completed")]
         assert world.done == ["pay rent"]
         assert [run.status async for run in store.runs(session="a")] == ["interrupted", "completed"]
+
+
+async def test_work_of_a_clock_that_was_ahead_is_found_at_once(store_url: StoreUrl) -> None:
+    """An orphaned run, and a message that came too late for one: neither waits until this clock is as far."""
+
+    def ahead() -> datetime:
+        return utc_now() + timedelta(days=400)
+
+    async def die(store: Store) -> None:
+        store.engine.now = ahead
+        async with store.session("late") as session, session.run(agent="clerk"):
+            await store.submit("late", "one more thing")
+            await session.take_in()
+        session = await store.session("orphan").__aenter__()
+        await session.run(agent="clerk").__aenter__()
+        await session.add("go")
+        await session.flush()
+
+    await abandon(store_url, die)
+    async with open_store(store_url) as store:
+        found = await work(store, make(["hi"], name="clerk"))
+        assert sorted(found) == [
+            (name, kind) for name in ("late", "orphan") for kind in ("completed", "taken")
+        ]
 
 
 async def test_a_session_that_somebody_drives_is_not_taken(store_url: StoreUrl) -> None:

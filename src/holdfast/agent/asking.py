@@ -105,10 +105,11 @@ class Asker(Struct, frozen=True, kw_only=True):
         ) as request:
             reply = await self._listen(prompt, tell)
             cost_usd = find_cost_usd(self.model.name, reply.usage, price=self.price)
-            if cost_usd is None:
+            if cost_usd is None or reply.usage.is_negative:
                 cost_usd = held.usd  # Of counts that make no sense nobody knows what they cost.
-            spending.note_reply(reply.usage.tokens, cost_usd)
-            await request.reply(sign(reply.message), usage=reply.usage, cost_usd=cost_usd, model=reply.model)
+            usage = reply.usage.without_negatives()
+            spending.note_reply(usage.tokens, cost_usd)
+            await request.reply(sign(reply.message), usage=usage, cost_usd=cost_usd, model=reply.model)
 
     async def _listen(self, prompt: Prompt, tell: Tell) -> Reply:
         reply: Reply | None = None

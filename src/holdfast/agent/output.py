@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import BadInput
-from ..messages import AnyMessage, Json, Message, Text, ToolResult
+from ..messages import FINAL, AnyMessage, Json, Message, Text, ToolResult
 from ..tools.schema import BadArguments
 from ..tools.tool import AnyTool, tool
 from .outcome import OutputT
@@ -18,7 +18,6 @@ from .outcome import OutputT
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-FINAL: Final = "final_result"
 NUDGE: Final = f"Give your answer by calling {FINAL}; plain text is not read."
 _NUDGE_MARK: Final = {"holdfast": "nudge"}
 _NUDGES_MAX: Final = 3

@@ -7,10 +7,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from ..messages import AnyMessage, Json, Message, Text
+from ..messages import FINAL, AnyMessage, Json, Message, Text
 from ..session.session import Session
 from .loop import Part
-from .output import FINAL, is_nudge
+from .output import is_nudge
 
 ThreadRole: TypeAlias = Literal["agent", "advisor", "moderator", "summarizer"]
 MARK: Final = "thread"

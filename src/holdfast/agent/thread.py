@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..budget import Budget
@@ -20,7 +19,7 @@ from ..checks import check_list
 from ..content.packing import ALL_INLINE, pack_value
 from ..entries import Body, StateSet, SummaryChanged
 from ..errors import BadInput
-from ..facts import Checkpoint
+from ..facts import THREAD, Checkpoint, ThreadPlace
 from ..limits import ITERATIONS_MAX
 from ..messages import AnyMessage, ForeignMessage, Message, Text, as_message
 from ..session.inbox import message_entry
@@ -37,7 +36,6 @@ from .output import Ended
 from .seats import MARK, Seat, ThreadRole, mark_of
 
 AnyAgent: TypeAlias = Agent[Any, Any]
-_KEY: Final = "holdfast.thread"
 
 
 @dataclass(frozen=True)
@@ -52,17 +50,6 @@ class Decision:
     note: str = ""
     rollback: int = 1
     clear_summaries: bool = False
-
-
-class Place(Struct, frozen=True, kw_only=True):
-    """Where a thread stands: the iteration under way, the message that is its topic, the first iteration of
-    that, and the turns that had been taken before it."""
-
-    iteration: int = 0
-    first: int = 0
-    turns_before: int = 0
-    stopped: bool = False
-    topic: str | None = None
 
 
 Order: TypeAlias = Callable[[Session, int], str]
@@ -218,7 +205,7 @@ class _Talk:
                 await self._write_log()
                 return unfinished
 
-    async def _iterate(self, place: Place) -> Outcome[str] | None:
+    async def _iterate(self, place: ThreadPlace) -> Outcome[str] | None:
         """One iteration; the outcome of a turn that did not come to its end."""
         decision, summary = Decision("CONTINUE"), self._session.summary
         for name in self._list_seats(place.iteration):
@@ -260,7 +247,7 @@ class _Talk:
                 raise BadInput(f"order() said {speaker!r}; the agents are {self._speakers}")
         return [speaker, *self._names("advisor"), *self._names("moderator"), *self._names("summarizer")]
 
-    async def _turn(self, name: str, place: Place) -> Outcome[Any]:
+    async def _turn(self, name: str, place: ThreadPlace) -> Outcome[Any]:
         agent, role = self._cast[name]
         seat = Seat(
             agent=name,
@@ -276,7 +263,7 @@ class _Talk:
             drive = Drive(agent.makeup, self._session, run, deps=self._deps, tell=tell_nobody, part=seat)
             return await drive.go(None)
 
-    def _find_ended(self, agent: AnyAgent, seat: Seat, place: Place) -> Ended | None:
+    def _find_ended(self, agent: AnyAgent, seat: Seat, place: ThreadPlace) -> Ended | None:
         """What the agent has said in this iteration, if it has said its last word."""
         transcript = self._session.transcript
         authors = [_author(message) for message in transcript]
@@ -304,7 +291,7 @@ class _Talk:
             place = self._place()
         given = as_message(message)
         said = await message_entry(self._session.engine, given)
-        place = Place(
+        place = ThreadPlace(
             iteration=place.iteration,
             first=place.iteration,
             turns_before=self._count_turns(),
@@ -315,12 +302,12 @@ class _Talk:
 
     # -- where it stands -----------------------------------------------------------------------------
 
-    def _place(self) -> Place:
-        return self._session.get(_KEY, Place) if _KEY in self._session.keys else Place()
+    def _place(self) -> ThreadPlace:
+        return self._session.get(THREAD, ThreadPlace) if THREAD in self._session.keys else ThreadPlace()
 
-    def _set(self, place: Place) -> tuple[Body, bytes | None]:
+    def _set(self, place: ThreadPlace) -> tuple[Body, bytes | None]:
         encoded = self._session.engine.values.encode(place)
-        return StateSet(key=_KEY), pack_value(encoded, ALL_INLINE).content
+        return StateSet(key=THREAD), pack_value(encoded, ALL_INLINE).content
 
     def _count_turns(self) -> int:
         """Turns that were taken, those that were left behind included: a rewind does not touch runs."""
@@ -342,7 +329,7 @@ class _Talk:
             self._session.record_all([self._set(self._place())])
             await self._session.checkpoint(name=_mark_name(self._place().iteration))
 
-    async def _step_back(self, decision: Decision, place: Place) -> None:
+    async def _step_back(self, decision: Decision, place: ThreadPlace) -> None:
         """Go back to the beginning of an iteration, and say why, in one commit."""
         target = max(place.first, place.iteration - max(decision.rollback, 1) + 1)
         mark = self._find_mark(target)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from .. import entries as kinds
-from ..content.lazy import BlobMedia, peek, read_content
+from ..content.lazy import BlobMedia, peek, peek_at, read_content
 from ..content.references import SCHEME
 from ..content.swapping import unmark
 from ..entries import Entry
+from ..errors import HoldfastError
 from ..messages import (
     OWN,
     AnyMessage,
@@ -16,9 +18,11 @@ from ..messages import (
     ForeignMessage,
     Json,
     Media,
+    ResultPart,
     Text,
     ToolCall,
     ToolResult,
+    calls_of,
 )
 from .words import compact, shorten, usd
 
@@ -60,6 +64,50 @@ def said_in(message: AnyMessage) -> str:
         elif isinstance(block, Media):
             parts.append(describe_media(block))
     return " ".join(parts)
+
+
+def foreign_blocks(message: ForeignMessage) -> list[Text | ToolCall | ToolResult]:
+    """What a message in a foreign format says, calls and gives, as blocks of ours. Blobs are not read. Empty
+    if nothing is in a usual place."""
+    data = peek_at(message)
+    if not isinstance(data, dict):
+        return []
+    shown = ForeignMessage(format=message.format, data=data, role=message.role, parts=message.parts)
+    results = [_foreign_result(shown, part.call_id) for part in message.parts if isinstance(part, ResultPart)]
+    said = [Text(shown.text)] if shown.text and shown.role != "tool" else []
+    return [*said, *_foreign_calls(shown), *(one for one in results if one is not None)]
+
+
+def _foreign_calls(message: ForeignMessage) -> list[ToolCall]:
+    try:
+        calls = calls_of(message)
+    except (HoldfastError, LookupError, TypeError, AttributeError):  # No reader of this format's arguments.
+        parts = (part for part in message.parts if isinstance(part, CallPart))
+        return [ToolCall(id=part.id, name=part.name, args="…") for part in parts]
+    return [replace(call, args=_read_args(call.args)) for call in calls]
+
+
+def _read_args(args: Json) -> Json:
+    """As an object, also where the format has it as text."""
+    try:
+        return msgspec.json.decode(args) if isinstance(args, str) else args
+    except msgspec.DecodeError:
+        return args
+
+
+def _foreign_result(message: ForeignMessage, call: str) -> ToolResult | None:
+    """What a tool gave: the message itself (OpenAI), or one of its parts."""
+    data = message.data
+    parts = data.get("content") if isinstance(data.get("content"), list) else data.get("parts") or ()
+    ids = ("tool_use_id", "tool_call_id")
+    found = (part for part in parts if isinstance(part, dict) and call in [part.get(id) for id in ids])
+    part = next(found, data if data.get("tool_call_id") == call else None)
+    if part is None:
+        return None
+    whole = ForeignMessage(format=message.format, data=part, role="tool")
+    said = whole.text or part.get("content")
+    failed = bool(part.get("is_error")) or part.get("part_kind") == "retry-prompt"
+    return ToolResult(call_id=call, content=said if isinstance(said, str) else compact(said), is_error=failed)
 
 
 def short_args(args: Json) -> str:

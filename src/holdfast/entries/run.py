@@ -85,7 +85,7 @@ class ModelRequested(Body, frozen=True):
 @kind("model.replied")
 class ModelReplied(Body, frozen=True):
     """The reply, a message of the transcript: its content is the message itself. `request` is the `seq` of
-    its `model.requested`."""
+    its `model.requested`; `model` is the one that answered, if it was named."""
 
     role: Role = "assistant"
     parts: tuple[Part, ...] = ()
@@ -94,6 +94,7 @@ class ModelReplied(Body, frozen=True):
     usage: Usage = Usage()
     cost_usd: float = 0.0
     latency_ms: float | None = None
+    model: str | None = None
 
 
 @kind("model.failed")

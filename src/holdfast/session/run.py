@@ -319,10 +319,11 @@ class Request:
         latency_ms: float | None = None,
         model: str | None = None,
     ) -> None:
-        """Record the model's reply. Durable on return. `model` is the one that answered, for telemetry."""
+        """Record the model's reply. Durable on return. `model` is the one that answered."""
         if self._answered:
             raise BadInput("this request was answered already; make another one")
         refuse_unfaithful(latency_ms, "latency_ms")
+        _refuse_negative(usage, cost_usd, latency_ms)
         found = as_message(message, format, role="assistant")
         shape = shape_of(found)
         # Known from here on, also if its blobs cannot be kept.
@@ -337,6 +338,7 @@ class Request:
                 usage=usage or Usage(),
                 cost_usd=cost_usd,
                 latency_ms=round((boot_s() - self._began_s) * 1000, 3) if latency_ms is None else latency_ms,
+                model=model,
             ),
             content=content,
         )
@@ -362,6 +364,15 @@ class Request:
                 usage=Usage(output_tokens=self._reserved.tokens) if unknown else self._usage or Usage(),
             )
         )
+
+
+def _refuse_negative(usage: Usage | None, cost_usd: float, latency_ms: float | None) -> None:
+    """A reply that gives money back would lift the caps. Other types are refused where they are written."""
+    given = {"cost_usd": cost_usd, "latency_ms": latency_ms}
+    given |= {} if usage is None else msgspec.structs.asdict(usage)
+    for name, value in given.items():
+        if isinstance(value, int | float) and value < 0:
+            raise BadInput(f"{name}={value!r} is negative; a reply costs and takes zero or more")
 
 
 def _find_continued(runs: Mapping[str, RunInfo], open_run: str | None) -> RunInfo | None:

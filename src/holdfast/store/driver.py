@@ -116,7 +116,8 @@ class HeadFilter(Struct, frozen=True, kw_only=True):
 
 class DueFilter(Struct, frozen=True, kw_only=True):
     """Which sessions with something to do to list: those that `holder` has the lease of (None: nobody), for
-    one of the `agents`, due at `until` at the latest. `labels` must all be there."""
+    one of the `agents`, due at once or, if they were postponed, at `until` at the latest. All `labels` must
+    be there."""
 
     until: datetime
     holder: HolderId | None = None
@@ -126,7 +127,7 @@ class DueFilter(Struct, frozen=True, kw_only=True):
     def since(self, head: Head, posted_at: datetime | None) -> datetime | None:
         """Since when the session is due, or None if it does not belong into the list. `posted_at`: when the
         oldest inbox item came that was not taken in. It is due at once, whatever the clocks say."""
-        if posted_at is None and (head.due is None or head.due > self.until):
+        if posted_at is None and (head.due is None or (head.postponed and head.due > self.until)):
             return None
         wanted = (
             (head.lease.holder if head.lease else None) == self.holder

@@ -53,7 +53,7 @@ class Driver:
         facts = session.state.facts
         head = facts.head
         agent = self._agents.get(head.agent or "")
-        due = head.due is not None and head.due <= session.engine.now()
+        due = head.due is not None and not (head.postponed and head.due > session.engine.now())
         due = due or (answered and head.status == "waiting")
         if agent is None or not due or not self._labels.items() <= head.labels.items():
             return None  # What was in the inbox is taken in; the rest is somebody else's, or nobody's.

@@ -114,11 +114,26 @@ class Tools:
         """Whether a call is in doubt, and a person must say what became of it."""
         self.below: RunWaits | None = None
         """What an agent in a tool waits for."""
+        self._invalid: dict[str, str] = {}
+        """Why the arguments of calls that were made before are not valid any more, by the call."""
 
     @staticmethod
     def check(*, in_doubt: InDoubtPolicy, max_repeats: int, max_crashes: int, grace_s: float) -> None:
         """Refuse options that no registry takes."""
         Registry(in_doubt=in_doubt, max_repeats=max_repeats, max_crashes=max_crashes, grace_s=grace_s)
+
+    def is_on_record(self, ref: CallRef) -> bool:
+        """Whether the call was begun before: then its outcome counts, whatever became of the tool since."""
+        if self._session.state.facts.effects.find_call(ref):
+            return True
+        lineage = Lineage.of(self._session)
+        if lineage is None:
+            return False
+        return bool(lineage.root.state.facts.effects.find_call(name_at_root(self._session, ref)))
+
+    def note_invalid(self, ref: CallRef, why: str) -> None:
+        """The arguments are no longer valid: the body is not entered with them, and the model is told why."""
+        self._invalid[ref.id] = why
 
     async def execute(
         self,
@@ -161,7 +176,8 @@ class Tools:
         args: Args,
         handler: Handler,
     ) -> Any:
-        body = _Body(handler, changes_the_world=declared.changes_the_world)
+        invalid = self._invalid.pop(ref.id, None)
+        body = _Body(handler, invalid, changes_the_world=declared.changes_the_world)
         tool = copy.copy(declared)
         tool.body, tool.arguments = Hook(body, True, True), Arguments(args, definition)
         if ctx.tool_call_approved:
@@ -242,8 +258,8 @@ class Tools:
 class _Body:
     """Runs the tool by way of pydantic-ai, and keeps what came of it as it is."""
 
-    def __init__(self, handler: Handler, *, changes_the_world: bool) -> None:
-        self._handler, self._changes_the_world = handler, changes_the_world
+    def __init__(self, handler: Handler, invalid: str | None, *, changes_the_world: bool) -> None:
+        self._handler, self._invalid, self._changes_the_world = handler, invalid, changes_the_world
         self.value: Any = None
         self.has_value = False
         self.error: Exception | None = None
@@ -254,6 +270,8 @@ class _Body:
         self.error, self.cut_off = None, False
         with effect_around(ctx):
             try:
+                if self._invalid is not None:
+                    raise ModelRetry(self._invalid)
                 self.value = await self._handler(values)
             except (ModelRetry, ToolRetryError) as error:
                 self.error = error

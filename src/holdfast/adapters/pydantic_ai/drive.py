@@ -236,6 +236,16 @@ class Drive:
         """What the journal calls a call of the last reply."""
         return self._last.refer_to(call.tool_call_id)
 
+    def list_tools_on_record(self) -> set[str]:
+        """The tools of the calls of the next recorded reply that were begun; none if the model is asked."""
+        if self._replies >= len(self._recorded.replies):
+            return set()
+        reply = self._recorded.replies[self._replies]
+        calls = () if reply.message is None else reply.message.tool_calls
+        return {
+            call.tool_name for call in calls if self.tools.is_on_record(reply.refer_to(call.tool_call_id))
+        }
+
     def find_answer(self, call: ToolCallPart) -> Any:
         """What the call gave, if what came of the whole step was recorded."""
         return self._recorded.find_answer(self._replies, call.tool_call_id)
@@ -296,7 +306,12 @@ class Asking:
         cost_usd = None
         if response.provider_name is not None:
             cost_usd = find_cost_usd(f"{response.provider_name}:{model}", usage)
-        await self._request.reply(as_foreign(response), usage=usage, cost_usd=cost_usd or 0.0, model=model)
+        await self._request.reply(
+            as_foreign(response),
+            usage=usage.without_negatives(),
+            cost_usd=max(cost_usd or 0.0, 0.0),
+            model=model,
+        )
         await self._request.__aexit__(None, None, None)
         self._drive.note_reply()
 

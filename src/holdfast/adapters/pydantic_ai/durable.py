@@ -24,6 +24,8 @@ from pydantic_ai.tools import (
     ToolDefinition,
     ToolDenied,
 )
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_core import SchemaValidator, ValidationError, core_schema
 
 from ...agent.loop import find_waiting
 from ...entries import ApprovalAsked, CallRef
@@ -40,7 +42,7 @@ from ...tools.running import InDoubtPolicy
 from ...unbroken import unbroken
 from .calls import Tools, canonical
 from .context import find_effect
-from .declaring import Declarations
+from .declaring import Declarations, effects
 from .drive import Drive, begin
 from .identity import RunIds, opening_for
 from .links import Links
@@ -236,6 +238,30 @@ class DurableRun(AbstractCapability[Any]):
 
     # -- tools ---------------------------------------------------------------------------------------
 
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        """Calls on record have a tool, also if the agent has it no more."""
+        return _Remembering(toolset, self)
+
+    async def wrap_tool_validate(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: str | dict[str, Any],
+        handler: Callable[[str | dict[str, Any]], Awaitable[dict[str, Any]]],
+    ) -> dict[str, Any]:
+        """The arguments, checked. A call that was begun before has an outcome, or is in doubt, also if its
+        arguments are no longer valid: the model would take an error for a call that did nothing."""
+        try:
+            return await handler(args)
+        except (ValidationError, ModelRetry) as error:
+            ref = self.drive.refer_to(call)
+            if self.drive.find_answer(call) is None and not self.drive.tools.is_on_record(ref):
+                raise
+            self.drive.tools.note_invalid(ref, str(error))
+            return call.args_as_dict()
+
     async def wrap_tool_execute(
         self,
         ctx: RunContext[Any],
@@ -299,6 +325,34 @@ class DurableRun(AbstractCapability[Any]):
                 why=str(why.get("reason") or f"{call.tool_name} needs approval"),
             )
         )
+
+
+@dataclass
+class _Remembering(WrapperToolset[Any]):
+    """The tools of an agent, and while a recorded reply is given again those that it called."""
+
+    run: DurableRun
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        tools = await self.wrapped.get_tools(ctx)
+        drive = self.run._drive
+        gone = set() if drive is None else drive.list_tools_on_record() - tools.keys()
+        return {**tools, **{name: self._make(name) for name in gone}}
+
+    def _make(self, name: str) -> ToolsetTool[Any]:
+        metadata = effects(side_effects={"mutate"})
+        definition = ToolDefinition(name=name, parameters_json_schema={"type": "object"}, metadata=metadata)
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=1, args_validator=_ANYTHING)
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        if tool.toolset is self:
+            raise ModelRetry(f"there is no tool {name!r} any more")
+        return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+
+
+_ANYTHING = SchemaValidator(schema=core_schema.any_schema())
 
 
 def _repeat(answer: Answer, ctx: RunContext[Any]) -> Any:

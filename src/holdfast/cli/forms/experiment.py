@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ...agent.experiment import as_record
+from ...agent.experiment import LogReader
 from ...entries import Entry
 from ...fold import SessionState
 
 
 def write(state: SessionState, entries: Iterator[Entry]) -> Iterator[str]:
     """One object a line, as `holdfast.experiment_log` gives them."""
+    reader = LogReader(state.facts.head.session)
     for entry in entries:
-        record = as_record(state.facts.head.session, entry)
-        if record is not None:
+        for record in reader.read(entry):
             yield msgspec.json.encode(record).decode() + "\n"

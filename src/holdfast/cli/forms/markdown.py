@@ -10,7 +10,7 @@ from ...content.lazy import peek_at
 from ...entries import Entry
 from ...fold import SessionState
 from ...messages import AnyMessage, ForeignMessage, Json, Media, Reasoning, Text, ToolCall, ToolResult
-from ..describe import describe_media, text_of
+from ..describe import describe_media, foreign_blocks, text_of
 from ..words import usd
 
 
@@ -33,10 +33,10 @@ def write(state: SessionState, entries: Iterator[Entry]) -> Iterator[str]:
 
 
 def _write(message: AnyMessage) -> Iterator[str]:
-    if isinstance(message, ForeignMessage):
+    blocks = foreign_blocks(message) if isinstance(message, ForeignMessage) else message.blocks
+    if isinstance(message, ForeignMessage) and not blocks:
         yield f"\n{_fence(peek_at(message))}"
-        return
-    for block in message.blocks:
+    for block in blocks:
         if isinstance(block, Text):
             yield f"\n{block.text}\n"
         elif isinstance(block, Reasoning):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...entries import Entry
 from ...fold import SessionState
 from ...messages import AnyMessage, ForeignMessage, Media, Text, ToolCall, ToolResult
-from ..describe import describe_media, said_in, short_args, text_of
+from ..describe import describe_media, foreign_blocks, said_in, short_args, text_of
 from ..words import usd
 
 
@@ -28,10 +28,10 @@ def write(state: SessionState, entries: Iterator[Entry]) -> Iterator[str]:
 
 
 def _write(message: AnyMessage) -> Iterator[str]:
-    if isinstance(message, ForeignMessage):
+    blocks = foreign_blocks(message) if isinstance(message, ForeignMessage) else message.blocks
+    if isinstance(message, ForeignMessage) and not blocks:
         yield f"{message.role}: {said_in(message)}\n"
-        return
-    for block in message.blocks:
+    for block in blocks:
         if isinstance(block, Text):
             yield f"{message.role}: {block.text}\n"
         elif isinstance(block, ToolCall):

@@ -15,10 +15,12 @@ from .statements import Statements
 TIP: Final = "SELECT session, seq, sum, posted, head FROM $schema.sessions"
 AGE: Final = "extract(epoch FROM clock_timestamp() - beat_at)::float8"
 
+# By its bytes, which no string in it can hold: PostgreSQL cannot read JSON with a NUL in a title.
+_AT_ONCE: Final = """position('"postponed":true' in head) = 0"""
 # `coalesce(holder, '')` and `least(due, posted_at)` word for word as in the index `sessions_due`.
-_WANTED: Final = """
+_WANTED: Final = f"""
     (due IS NOT NULL OR posted_at IS NOT NULL) AND coalesce(holder, '') = %(holder)s
-    AND (posted_at IS NOT NULL OR due <= %(until)s)
+    AND (posted_at IS NOT NULL OR due <= %(until)s OR {_AT_ONCE})
 """
 # Whoever has leases is found from one to the next, however many sessions each of them has.
 _HOLDERS: Final = f"""

@@ -14,7 +14,7 @@ _SINCE: Final = "min(coalesce(due, posted_at), coalesce(posted_at, due))"
 
 _WANTED: Final = f"""
     (due IS NOT NULL OR posted_at IS NOT NULL) AND holder IS :holder
-    AND (posted_at IS NOT NULL OR {_SINCE} <= :until)
+    AND (posted_at IS NOT NULL OR {_SINCE} <= :until OR head ->> '$.postponed' IS NULL)
 """
 _HOLDERS: Final = """
     WITH RECURSIVE

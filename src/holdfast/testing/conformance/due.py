@@ -63,20 +63,36 @@ class DuePromises(DriverCase):
         for reader in (driver, open_driver()):
             assert _due(reader) == ["b", "d", "e", "a"]
             assert _due(reader, limit=2) == ["b", "d"]
-            assert _due(reader, until=at_second(30)) == ["b", "d", "e"]
-            assert _due(reader, until=at_second(6)) == []
+
+    def test_only_what_was_postponed_is_waited_for(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """What is due since a time is due at once, also by a clock that is behind the one that wrote it."""
+        later = {"postponed": True, "title": '\0"postponed":true'}
+        self._write(
+            driver,
+            a={"due": at_second(30.5), **later},
+            b={"due": at_second(7), **later},
+            c={"due": at_second(30), "title": '"postponed":true\0,"postponed":true'},
+            d={"due": at_second(30), **later},
+        )
+        for reader in (driver, open_driver()):
+            assert _due(reader) == ["b", "c", "d", "a"]
+            assert _due(reader, until=at_second(30)) == ["b", "c", "d"]
+            assert _due(reader, until=at_second(6)) == ["c"]
+            assert _due(reader, 1, until=at_second(6)) == ["c"]
 
     def test_a_session_is_due_as_its_last_head_says(self, driver: Driver) -> None:
         """It may become due, later, and not at all."""
         author = self._write(driver, a={})["a"]
         for due in (at_second(1), at_second(2), None):
-            author.commit(driver, say("more"), due=due)
+            author.commit(driver, say("more"), due=due, postponed=due is not None)
             assert _due(driver, until=at_second(1)) == (["a"] if due == at_second(1) else [])
             assert _due(driver) == ([] if due is None else ["a"])
 
     def test_an_item_in_the_inbox_makes_a_session_due(self, driver: Driver, open_driver: OpenDriver) -> None:
         """At once, whatever the clocks say, until it is taken in; the item that came first counts."""
-        authors = self._write(driver, a={}, b={}, c={"due": at_second(5)}, d={"due": _LATE})
+        authors = self._write(
+            driver, a={}, b={}, c={"due": at_second(5)}, d={"due": _LATE, "postponed": True}
+        )
         for name in ("d", "b", "a", "b", "c"):
             driver.post(authors[name].session, _ITEM)
         for reader in (driver, open_driver()):
