@@ -53,11 +53,12 @@ def has_urls(urls: PublicUrls, home: BlobHome) -> bool:
 async def find_url(urls: PublicUrls, home: BlobHome, digest: str) -> str | None:
     """A URL of the blob, or None if it is not there or there is none for it."""
     if isinstance(urls, str):
-        key = await anyio.to_thread.run_sync(home.find_key, digest)
+        key = await anyio.to_thread.run_sync(home.find_key, digest, abandon_on_cancel=True)
         return f"{urls.rstrip('/')}/{quote(key)}" if key is not None else None
     if isinstance(urls, PresignedUrls):
-        return await anyio.to_thread.run_sync(partial(home.sign, digest, valid_s=urls.valid_s))
-    found = await anyio.to_thread.run_sync(home.find, digest)
+        sign = partial(home.sign, digest, valid_s=urls.valid_s)
+        return await anyio.to_thread.run_sync(sign, abandon_on_cancel=True)
+    found = await anyio.to_thread.run_sync(home.find, digest, abandon_on_cancel=True)
     if found is None:
         return None
     reference = f"media+sha256://{digest}"
@@ -65,7 +66,9 @@ async def find_url(urls: PublicUrls, home: BlobHome, digest: str) -> str | None:
         url = await urls(reference, found.context)
     else:
         # In a thread: it may well ask a server. In a tuple: it may well give something to await.
-        (url,) = await anyio.to_thread.run_sync(lambda: (urls(reference, found.context),))
+        (url,) = await anyio.to_thread.run_sync(
+            lambda: (urls(reference, found.context),), abandon_on_cancel=True
+        )
         if inspect.isawaitable(url):
             url = await url
     if url is not None and not isinstance(url, str):
