@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -93,17 +94,25 @@ async def test_a_store_is_closed_although_who_closes_it_is_cancelled(
 async def test_a_store_whose_opening_is_cancelled_is_closed(
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else would do so."""
+    """Its caller does not wait for a server that does not answer. The thread that opens it goes on, and
+    closes what nobody else would."""
     store = open_store(store_url)
     make = store._open_both
+    may_open, closed = threading.Event(), threading.Event()
 
     def slowly() -> Any:
-        time.sleep(0.1)
-        return make()
+        assert may_open.wait(60)
+        driver, home = make()
+        close = driver.close
+        monkeypatch.setattr(driver, "close", lambda: (close(), closed.set()))
+        return driver, home
 
     monkeypatch.setattr(store, "_open_both", slowly)
     await cancel(store.__aenter__, 0.01)
-    assert store.engine._closed
+    may_open.set()
+    assert await anyio.to_thread.run_sync(closed.wait, 60)
+    with pytest.raises(Closed):
+        await store.load("s")
 
 
 async def test_nobody_comes_alive_after_the_end(store_url: StoreUrl) -> None:
