@@ -47,7 +47,11 @@ class Common:
     def again(self) -> str:
         """The option that names the same store in another command, if one is needed."""
         known = os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
-        return "" if self.store == known else f" --store {shlex.quote(self.store)}"
+        if self.store == known:
+            return ""
+        from ..redact import without_password
+
+        return f" --store {shlex.quote(without_password(self.store))}"
 
 
 DEFAULTS = Common()

@@ -24,7 +24,7 @@ from ..unbroken import unbroken
 from ..values import Codec, Values
 from .blobs.driver import DriverHome
 from .blobs.home import BlobHome
-from .blobs.urls import PresignedUrls, PublicUrls
+from .blobs.urls import PresignedUrls, PublicUrls, check_home
 from .committer import Channel, Committer
 from .content import Blobs
 from .driver import Driver
@@ -53,6 +53,8 @@ class Engine:
     ) -> None:
         self.driver = driver
         self.home: BlobHome = home or DriverHome(driver)
+        if blob_urls is not None:
+            check_home(blob_urls, self.home)
         self.blobs = Blobs(self.home, blob_urls or PresignedUrls(), driver.store_id, sizes)
         self.committer = Committer(driver, linger_s=linger_s)
         self.channels: dict[SessionId, Channel] = {}

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import BadUrl
+from ..redact import find_scheme, has_credentials, show_scheme, show_url, suggest
 from .driver import Driver
-from .redact import find_scheme, has_credentials, show_scheme, show_url
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -57,12 +57,12 @@ def _find_by_scheme(url: str, create: bool) -> OpenDriver:
         raise BadUrl(f"unknown scheme {show_scheme(url)!r} in {shown}; {_hint(scheme, rest)}")
     if scheme == "memory":
         if rest:
-            raise BadUrl(f"{shown}: memory: takes no path; for a file write {_with('sqlite', rest)}")
+            raise BadUrl(f"{shown}: memory: takes no path; for a file write {suggest('sqlite', rest)}")
     elif rest.startswith("//"):
         path = rest.lstrip("/")
         raise BadUrl(
-            f"{shown}: no slashes after the scheme; {_with(scheme, path)} is relative, "
-            f"{_with(scheme, f'/{path}')} is absolute"
+            f"{shown}: no slashes after the scheme; {suggest(scheme, path)} is relative, "
+            f"{suggest(scheme, f'/{path}')} is absolute"
         )
     elif not rest.strip():
         raise BadUrl(f"{shown} has no path; write for example '{scheme}:agents{_ENDING[scheme]}'")
@@ -78,17 +78,11 @@ def _find_by_scheme(url: str, create: bool) -> OpenDriver:
     return lambda: opener(Path(rest).expanduser(), create)
 
 
-def _with(scheme: str, rest: str) -> str:
-    """The URL that was probably meant, if it can be shown."""
-    meant = f"{scheme}:{rest}"
-    return f"'{meant}'" if show_url(meant) == repr(meant) else f"'{scheme}:PATH'"
-
-
 def _hint(scheme: str, rest: str) -> str:
     close = find_scheme(scheme)
     if close in ("postgresql", "postgres"):
         return "a PostgreSQL store is 'postgresql://user:password@host/database'"
-    return f"did you mean {_with(close, rest)}?" if close in _SCHEMES else _KNOWN
+    return f"did you mean {suggest(close, rest)}?" if close in _SCHEMES else _KNOWN
 
 
 def _open_memory(path: Path, create: bool) -> Driver:
