@@ -20,7 +20,7 @@ _PLAIN: Final = ("dir", "sqlite", "memory", "s3", "gs", "az", *_OTHERS[6:], "fil
 _NO_PATH: Final = re.compile(r"[@:?#=&;%\"<>|\\]|//")
 """Not in a path as people write it, and in most addresses with a password."""
 
-_CREDENTIALS: Final = re.compile(r"pass(word|wd)?\s*=|:[^/]*@|://", re.IGNORECASE)
+_CREDENTIALS: Final = re.compile(r"pass(word|wd)?\s*=|:.*@|://", re.IGNORECASE | re.DOTALL)
 
 _IN_TEXT: Final = (
     (re.compile(r"([\w.%+-]*:)(?!/)[^\s\"']*@"), r"\1…@"),
@@ -39,7 +39,7 @@ def find_scheme(scheme: str) -> str | None:
     lower = scheme.lower()
     if lower in _SCHEMES:
         return lower
-    cut = (one for one in _SCHEMES[:4] if lower and (lower.startswith(one) or one.startswith(lower)))
+    cut = (one for one in _SCHEMES[:4] if lower.startswith(one) or (lower[2:] and one.startswith(lower)))
     return next(cut, None) or next(iter(difflib.get_close_matches(lower, _SCHEMES, n=1)), None)
 
 
@@ -94,7 +94,9 @@ def find_secrets(arguments: Iterable[str]) -> list[str]:
         if "@" in value:
             user = value.rpartition("@")[0]
             user = user.partition("//")[2] or user
-            found |= {user.partition(":")[2], user.rpartition(":")[2]} if ":" in user else set()
+            password = user.partition(":")[2]
+            # Whole, and in the parts that a message may show of it.
+            found |= {password, *re.split(r"[:@/?#&=]+", password)}
         found |= set(re.findall(r"pass(?:word|wd)?=([^&\s]*)", value, re.IGNORECASE))
         if "://" in value and show_url(value) != repr(value):
             found.add(value)

@@ -33,6 +33,10 @@ _DEFAULTS: Final = {
 }
 
 
+_MAY_HOLD_MORE: Final = ("password", "sslpassword", "options")
+"""Parameters in whose value a `=` is no sign of a mistyped separator, with a password behind it."""
+
+
 class Address(Struct, frozen=True):
     """`conninfo` is for libpq; `shown` is for people, and names no password."""
 
@@ -59,8 +63,8 @@ def parse(url: str, *, schema: str | None = None) -> Address:
     if "@" in path or authority.count("@") > 1 or re.search(r"[^\w.~%+-]", user):
         raise _no_url()
     query = dict(parse_qsl(rest, keep_blank_values=True))
-    if any(_holds_password(value) for key, value in query.items() if not _is_password(key)):
-        raise _no_url(": parameters are separated by '&'")
+    if any("=" in value for key, value in query.items() if key not in _MAY_HOLD_MORE):
+        raise _no_url(": parameters are separated by '&'.")
     chosen = query.pop("schema", schema)
     if schema not in (None, chosen):
         raise BadUrl(f"two schemas, {chosen!r} in the URL and {schema!r} beside it: which one?")
@@ -71,8 +75,8 @@ def parse(url: str, *, schema: str | None = None) -> Address:
     for key, pattern in (("port", r"[0-9,]*"), ("connect_timeout", r"[0-9]{1,6}"), ("host", r"@?[^@]*")):
         if not re.fullmatch(pattern, str(given.get(key, ""))) and key in given:
             raise _no_url()
-    if any(_holds_password(str(given.get(key, ""))) for key in ("host", "dbname", "user")):
-        raise _no_url()
+    if any("=" in str(given.get(key, "")) for key in ("host", "dbname", "user")):
+        raise _no_url(": parameters come after a '?'.")
     hosts = str(given.get("host", "")).count(",") + 1
     if hosts > 1:
         # Of several servers, the one that can be written to.
@@ -93,7 +97,7 @@ def _ask_libpq(base: str, query: Mapping[str, str]) -> dict[str, Any]:
     """What libpq makes of a URL."""
     try:
         return conninfo_to_dict(f"{base}?{urlencode(query, quote_via=quote)}")
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeDecodeError):
         # libpq quotes what it does not understand, and that may be the password.
         pass
     known = [option.keyword.decode() for option in Conninfo.get_defaults()]
@@ -107,15 +111,6 @@ def _no_url(hint: str = "") -> BadUrl:
         f"this is no PostgreSQL URL{hint or '.'} Write 'postgresql://user:password@host:5432/database', with "
         "special characters in user and password percent-encoded ('@' is %40, '/' is %2F, '?' is %3F)"
     )
-
-
-def _is_password(key: str) -> bool:
-    return key in ("password", "sslpassword")
-
-
-def _holds_password(value: str) -> bool:
-    """A separator was mistyped: another parameter is in this one."""
-    return bool(re.search(r"pass(word|wd)?\s*=", value, re.IGNORECASE))
 
 
 def show(given: Mapping[str, object]) -> str:
