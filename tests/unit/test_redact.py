@@ -241,8 +241,8 @@ def test_the_command_line_never_repeats_a_password(
     line: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Wherever the URL stands."""
-    for form in (*STORES[:4], *STORES[-3:], HOMES[0]):
-        for password in PASSWORDS[:4]:
+    for form in (STORES[0], STORES[-2], HOMES[0]):
+        for password in PASSWORDS[:3]:
             url = form.format(password)
             main([one.format(url) for one in line])
             told = capsys.readouterr()
