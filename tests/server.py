@@ -12,7 +12,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,6 +115,28 @@ class PostgresServer:
             self._process.wait(_START_S)
             self._process = None
 
+    @contextmanager
+    def frozen(self, *, backends_only: bool = False) -> Iterator[None]:
+        """Stop its processes in the middle of what they do: the kernel still takes connections for it, and
+        nobody answers. They go on when the block ends, however it ends."""
+        assert self._process is not None
+        main = self._process.pid
+        stopped: list[int] = []
+        try:
+            if not backends_only:
+                os.kill(main, signal.SIGSTOP)
+                stopped.append(main)
+            for pid in _children(main):
+                if not backends_only or _is_backend(pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGSTOP)
+                        stopped.append(pid)
+            yield
+        finally:
+            for pid in stopped:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def close(self) -> None:
         """End it, and remove what it kept."""
         self.stop()
@@ -155,6 +178,22 @@ class PostgresServer:
                 preexec_fn=_die_with_parent if background and _is_main_thread() else None,
                 **options,
             )
+
+
+def _children(parent: int) -> list[int]:
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def _is_backend(pid: int) -> bool:
+    """Whether it serves a client: its title names the client's state."""
+    with suppress(OSError):
+        return b"postgres postgres" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def start_on_disk(directory: Path) -> PostgresServer:

@@ -145,8 +145,19 @@ CONNECTIONS_MAX = 8
 then stay below the thousand that a large server or a pooler allows."""
 
 RECONNECT_S = 20.0
-"""How long a database server that went away is waited for before whoever needs it is told. A restart takes a
-few seconds, a failover some more; a lease should not run out over it."""
+"""How long a database server that went away, or that says nothing, is waited for before the caller is told. A
+restart takes a few seconds, a failover some more; a lease should not run out over it."""
+
+ANSWER_S = 10.0
+"""How long a database server may say nothing before it is asked over another connection whether it is there.
+Half of `RECONNECT_S`: the other half is for that question."""
+
+BUSY_AGAIN_S = 2.0
+"""For how long a lock is waited for by a process that has lately waited for one in vain. A batch of many
+sessions whose table is locked is told within a minute or two, not after a minute for each session."""
+
+CANCEL_S = 5.0
+"""How long a database server has to confirm that it cancelled a statement."""
 
 TOOL_TIMEOUT_S = 300.0
 """How long the body of a tool with side effects may run if it does not say. Every such body needs a limit:

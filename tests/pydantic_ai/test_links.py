@@ -174,7 +174,6 @@ async def test_a_home_without_urls_is_refused_at_once(tmp_path: Path) -> None:
     """When the option is chosen, or if the store is opened later, before the run begins."""
     every: tuple[dict[str, Any], ...] = (
         {},
-        {"blob_urls": "https://cdn.example.org"},
         {"blobs": f"dir:{tmp_path}/blobs"},
     )
     for options in every:

@@ -108,19 +108,24 @@ async def test_a_store_is_closed_although_who_closes_it_is_cancelled(
 async def test_a_store_whose_opening_is_cancelled_is_closed(
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else would do so."""
+    """Its caller does not wait for a server that does not answer. The thread that opens it goes on, and
+    closes what nobody else would."""
     store = open_store(store_url)
     make = store._open_both
-
-    gate = Gate()
+    gate, closed = Gate(), threading.Event()
 
     def slowly() -> Any:
         gate.wait()
-        return make()
+        driver, home = make()
+        close = driver.close
+        monkeypatch.setattr(driver, "close", lambda: (close(), closed.set()))
+        return driver, home
 
     monkeypatch.setattr(store, "_open_both", slowly)
     await gate.cancel(store.__aenter__)
-    assert store.engine._closed
+    assert await anyio.to_thread.run_sync(closed.wait, 60)
+    with pytest.raises(Closed):
+        await store.load("s")
 
 
 async def test_nobody_comes_alive_after_the_end(store_url: StoreUrl) -> None:

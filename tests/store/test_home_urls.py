@@ -21,6 +21,7 @@ from holdfast import (
 )
 from holdfast.store.blobs.home import BlobHome
 from holdfast.store.blobs.urls import PublicUrls
+from holdfast.store.driver import Driver
 from holdfast.testing.conformance.homes import digest_of, put, read
 from tests.store.servers import Server
 
@@ -232,3 +233,18 @@ def test_urls_that_could_lead_nowhere_are_refused(urls: object) -> None:
     """When the store is opened, not when a model is to be asked."""
     with pytest.raises(BadInput):
         holdfast.open_store("memory:", blob_urls=urls)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("urls", ["https://cdn.example.org", PresignedUrls(valid_s=60)])
+async def test_urls_that_a_home_can_never_have_are_refused(
+    urls: PublicUrls, store_url: str | Driver, tmp_path: Path
+) -> None:
+    """The store's own home has no paths, and only an object store signs: not a silent None for every blob."""
+    homes = [None] if isinstance(urls, str) else [None, f"dir:{tmp_path}/blobs"]
+    for blobs in homes:
+        with pytest.raises(BadInput, match=r"blob_urls.*(no paths|cannot sign).*blobs='"):
+            async with open_store(store_url, blobs=blobs, blob_urls=urls):
+                pass
+    if isinstance(store_url, str):  # It was closed, and can be opened.
+        async with open_store(store_url) as store:
+            assert [head async for head in store.sessions()] == []

@@ -386,6 +386,75 @@ def test_a_commit_waits_for_the_disk_where_the_default_is_not_to(server: Postgre
         driver.close()
 
 
+async def test_strings_may_be_read_as_of_old(server: PostgresServer) -> None:
+    """Where a backslash in a string means something (`standard_conforming_strings = off`), tables and views
+    are made all the same, and texts with backslashes are what they were."""
+    url = f"{server.url}&options=-cstandard_conforming_strings%3Doff%20-cbackslash_quote%3Doff"
+    text = "a\\b 'c' \\u0041 \\' \\\\ \0"
+    async with holdfast.open_store(url, schema="of_old") as store:
+        async with store.session("a", labels={"path": "c:\\x"}) as session, session.run(agent=text):
+            await session.add(text)
+            await session.checkpoint()
+        assert [message.text for message in (await store.load("a")).transcript] == [text]
+        assert [run.agent async for run in store.runs()] == [text]
+        assert [head.session async for head in store.sessions(label={"path": "c:\\x"})] == ["a"]
+    with psycopg.connect(url) as connection:
+        shown = connection.execute("SELECT text FROM of_old.messages").fetchone()
+    assert shown == (text.replace("\0", "\ufffd"),)
+
+
+@pytest.mark.parametrize("how", ["setting", "rights"])
+async def test_a_role_that_may_only_read_reads_and_is_told_that_it_cannot_write(
+    server: PostgresServer, how: str
+) -> None:
+    """In clear words, and at once: the connection was not lost. The same on a standby."""
+    schema = f"seen_by_{how}"
+    async with holdfast.open_store(server.url, schema=schema) as store, store.session("a") as session:
+        await session.add("hello")
+        await session.checkpoint()
+    if how == "setting":
+        url, words = f"{server.url}&options=-cdefault_transaction_read_only%3Don", "is read-only: .*primary"
+    else:
+        url, words = server.tcp_url("clerk", PASSWORD), "permission denied.*Grant the role"
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO clerk".encode())
+            connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO clerk".encode())
+    async with holdfast.open_store(url, schema=schema) as store:
+        assert [head.session async for head in store.sessions()] == ["a"]
+        assert [message.text for message in (await store.load("a")).transcript] == ["hello"]
+        assert [entry.seq async for entry in store.tail("a", follow=False)]
+        assert [run async for run in store.runs()] == []
+        for write in (
+            lambda: store.submit("a", "more"),
+            lambda: store.session("a").__aenter__(),
+            lambda: store.fork("a", into="b"),
+            lambda: store.put_blob(b"data"),
+        ):
+            with pytest.raises(StoreFailed, match=words) as caught:
+                await write()
+            assert not isinstance(caught.value, StoreUnreachable)
+            assert "was lost" not in str(caught.value)
+    if how == "setting":
+        with pytest.raises(StoreFailed, match="is read-only"):
+            PostgresDriver(url, schema="nothing_here")
+
+
+def test_of_several_servers_another_one_is_found_when_one_can_only_be_read(server: PostgresServer) -> None:
+    """As after a failover, when connections to the server that was the primary are still open."""
+    host = f"{server.socket.parent},{server.socket.parent}"
+    url = f"postgresql://postgres@/postgres?host={host}&port={server.port},{server.port}&connections=1"
+    driver = PostgresDriver(url, schema="failed_over")
+    author = Author("a")
+    author.begin(driver)
+    try:
+        with driver._db._source.borrow() as connection:
+            connection.execute("SET default_transaction_read_only TO on")
+        author.commit(driver, say("hello"))
+        assert read_all(driver, "a") == author.lines
+    finally:
+        driver.close()
+
+
 # -- how it uses its connections ----------------------------------------------------------------------
 
 

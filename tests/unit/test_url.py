@@ -78,7 +78,7 @@ def test_a_driver_object_is_taken_as_it_is() -> None:
 
 def test_what_is_no_driver_is_refused() -> None:
     """At once, and not where it would be used."""
-    with pytest.raises(BadUrl, match="5 is no store"):
+    with pytest.raises(BadUrl, match="of type int is no store"):
         open_store(5)  # type: ignore[arg-type]
 
 

@@ -47,9 +47,11 @@ class Common:
     def again(self) -> str:
         """The options that name the same store and blobs in another command, if they are needed."""
         known = os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
-        again = "" if self.store == known else f" --store {shlex.quote(self.store)}"
+        from ..redact import without_password
+
+        again = "" if self.store == known else f" --store {shlex.quote(without_password(self.store))}"
         if self.blobs and self.blobs != os.environ.get("HOLDFAST_BLOBS"):
-            again += f" --blobs {shlex.quote(self.blobs)}"
+            again += f" --blobs {shlex.quote(without_password(self.blobs))}"
         return again
 
 

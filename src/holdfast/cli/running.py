@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -9,8 +10,25 @@ import sys
 import threading
 import traceback
 
+from ..redact import find_secrets, scrub
 from .exits import Exit, explain
 from .options import COMMON_OPTIONS
+
+_HANDED_OVER = "_HOLDFAST_ARGUMENTS"
+
+
+def hide_secrets(arguments: list[str]) -> list[str]:
+    """The arguments of this process. If a password is among them, the program is started anew in the same
+    process, with the password in its environment: whoever lists processes sees the arguments of all."""
+    handed_over = os.environ.pop(_HANDED_OVER, None)
+    if handed_over is not None:
+        return [str(one) for one in json.loads(handed_over)]
+    secrets = find_secrets(arguments)
+    before, same = sys.orig_argv[: -len(arguments) or None], sys.orig_argv[-len(arguments) :] == arguments
+    if not secrets or not same or not sys.executable:
+        return arguments
+    os.environ[_HANDED_OVER] = json.dumps(arguments)
+    os.execv(sys.executable, [sys.executable, *before[1:], *(scrub(one, *secrets) for one in arguments)])
 
 
 def run_command(arguments: list[str]) -> int:
@@ -43,7 +61,7 @@ def _run(arguments: list[str]) -> int:
         return int(code or 0)
     except CycloptsError as error:
         command = " ".join(["holdfast", *(error.command_chain or ())])
-        said = " ".join(str(error).split())
+        said = scrub(" ".join(str(error).split()), *find_secrets(arguments))
         _say(f"{command}: {said} See {command} --help")
         return Exit.USAGE
     except SystemExit as end:
@@ -57,7 +75,7 @@ def _run(arguments: list[str]) -> int:
         return Exit.BROKEN_PIPE
     except Exception as error:
         code, why = _explain(error)
-        _say(why)
+        _say(scrub(why, *find_secrets(arguments)))
         return code
 
 

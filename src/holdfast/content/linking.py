@@ -20,7 +20,7 @@ async def read_all(messages: Iterable[AnyMessage]) -> None:
     for one in iter_lazy(messages):
         if isinstance(one, BlobMedia | BlobForeign) and not late(one).is_read:
             try:
-                await anyio.to_thread.run_sync(late(one).read)
+                await anyio.to_thread.run_sync(late(one).read, abandon_on_cancel=True)
             except LostBlob:
                 continue
 
@@ -73,7 +73,7 @@ async def _find_link(digest: str, one: BlobMedia | BlobForeign) -> str | None:
 
 async def _link_foreign(message: BlobForeign) -> AnyMessage:
     data = await _link_json(stored(message), message)
-    found = await anyio.to_thread.run_sync(put_back, data, late(message).place.read)
+    found = await anyio.to_thread.run_sync(put_back, data, late(message).place.read, abandon_on_cancel=True)
     fields = {name: getattr(message, name) for name in message.__struct_fields__ if name != "data"}
     return ForeignMessage(**fields, data=found)
 

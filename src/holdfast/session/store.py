@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Literal
 
 import anyio
+from anyio import to_thread
 
 from ..content.packing import Sizes
 from ..diff import Diff, compare
@@ -32,7 +33,7 @@ from ..store.blobs.home import BlobHome
 from ..store.blobs.url import OpenHome, find_home
 from ..store.blobs.urls import PublicUrls, check_urls
 from ..store.driver import Driver, HeadFilter, RunCursor, Tip
-from ..store.engine import Engine
+from ..store.engine import Engine, run_or_undo
 from ..store.journal import Journal
 from ..store.url import OpenDriver, Place, find_driver
 from ..telemetry import look
@@ -100,6 +101,12 @@ def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, Bl
         raise
 
 
+def _close_both(opened: tuple[Driver, BlobHome]) -> None:
+    driver, home = opened
+    home.close()
+    driver.close()
+
+
 class Store(Shelf):
     """Many sessions in one place. Made by `open_store`."""
 
@@ -119,14 +126,12 @@ class Store(Shelf):
         return store
 
     async def __aenter__(self) -> Store:
-        async def open() -> None:
-            driver, home = await anyio.to_thread.run_sync(self._open_both)
-            self._opened = self._make_engine(driver, home)
-
+        in_thread = partial(to_thread.run_sync, abandon_on_cancel=True)
+        driver, home = await run_or_undo(in_thread, self._open_both, _close_both)
         try:
-            await unbroken(open)
+            self._opened = self._make_engine(driver, home)
         except BaseException:
-            await self.aclose()
+            await unbroken(lambda: to_thread.run_sync(_close_both, (driver, home)))
             raise
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -10,12 +11,12 @@ from datetime import datetime
 from typing import Final, TypeVar, TypeVarTuple
 
 import anyio
-import anyio.to_thread
+from anyio import to_thread
 from anyio.lowlevel import RunVar
 
 from ..clock import Instant, boot_id, boot_s, utc_now
 from ..content.packing import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
-from ..errors import Closed
+from ..errors import Closed, HoldfastError
 from ..ids import SessionId
 from ..limits import BLOB_THREADS, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS, STORE_THREADS
 from ..messages import AnyMessage
@@ -23,12 +24,13 @@ from ..unbroken import unbroken
 from ..values import Codec, Values
 from .blobs.driver import DriverHome
 from .blobs.home import BlobHome
-from .blobs.urls import PresignedUrls, PublicUrls
+from .blobs.urls import PresignedUrls, PublicUrls, check_home
 from .committer import Channel, Committer
 from .content import Blobs
 from .driver import Driver
 from .presence import Presence
 
+log = logging.getLogger("holdfast")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _SIZES: Final = Sizes(inline_bytes=INLINE_BYTES, result_chars=RESULT_CHARS)
@@ -51,6 +53,8 @@ class Engine:
     ) -> None:
         self.driver = driver
         self.home: BlobHome = home or DriverHome(driver)
+        if blob_urls is not None:
+            check_home(blob_urls, self.home)
         self.blobs = Blobs(self.home, blob_urls or PresignedUrls(), driver.store_id, sizes)
         self.committer = Committer(driver, linger_s=linger_s)
         self.channels: dict[SessionId, Channel] = {}
@@ -74,6 +78,10 @@ class Engine:
         self._blob_threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_blob_threads_{id(self)}")
         self._closing = anyio.Lock()
         self._closed = False
+        self._calling = threading.Condition()
+        self._calls = 0
+        """Calls of the driver's functions that have not returned, those of cancelled callers among them."""
+        self._left = False
         _engines.add(self)
 
     def instant(self) -> Instant:
@@ -82,17 +90,42 @@ class Engine:
         return Instant(boot=boot, boot_s=boot_s(), server_s=self.driver.server_s())
 
     async def call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Run a blocking function of the driver's in a thread."""
-        return await self._call(_limiter(self._threads, STORE_THREADS), function, *args)
+        """Run a blocking function of the driver's in a thread.
+
+        A caller that is cancelled does not wait for it, as its deadline could pass long before a server
+        answers; the thread goes on. What must be brought to its end is `unbroken`, what must not get lost is
+        called by `call_or_undo`.
+        """
+        self._check_open()
+        limiter = _limiter(self._threads, STORE_THREADS)
+        return await to_thread.run_sync(
+            self._counted, function, *args, limiter=limiter, abandon_on_cancel=True
+        )
 
     async def call_home(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Run a function that reads or writes blobs in a thread. It may take long."""
-        return await self._call(_limiter(self._blob_threads, BLOB_THREADS), function, *args)
+        self._check_open()
+        limiter = _limiter(self._blob_threads, BLOB_THREADS)
+        # A home of its own may take very long, and is not what is closed with the driver.
+        run = self._counted if isinstance(self.home, DriverHome) else _run
+        return await to_thread.run_sync(run, function, *args, limiter=limiter, abandon_on_cancel=True)
 
-    async def _call(self, limiter: anyio.CapacityLimiter, function: Callable[[*Ts], T], *args: *Ts) -> T:
+    def _check_open(self) -> None:
         if self._closed:
             raise Closed("the store was closed, or was opened in the parent of this process: open it here")
-        return await anyio.to_thread.run_sync(function, *args, limiter=limiter)
+
+    def _counted(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call it, unless the driver is about to be closed; it is closed when all calls have returned."""
+        with self._calling:
+            if self._left and not self._calls:
+                raise Closed("the store was closed")
+            self._calls += 1
+        try:
+            return function(*args)
+        finally:
+            with self._calling:
+                self._calls -= 1
+                self._calling.notify_all()
 
     # -- contents, and the blobs that they refer to ---------------------------------------------------
 
@@ -116,28 +149,7 @@ class Engine:
     async def call_or_undo(self, function: Callable[[*Ts], T], undo: Callable[[T], None], *args: *Ts) -> T:
         """Run a blocking function whose result must not get lost: if the caller is cancelled meanwhile (the
         thread runs on), `undo` is given what it returned."""
-        lock = threading.Lock()
-        given: list[T] = []
-        abandoned = False
-
-        def run() -> T:
-            result = function(*args)
-            with lock:
-                given.append(result)
-                late = abandoned
-            if late:
-                undo(result)
-            return result
-
-        try:
-            return await self.call(run)
-        except BaseException:
-            with lock:
-                abandoned = True
-                result = given[:]
-            if result:
-                threading.Thread(target=undo, args=(result[0],)).start()
-            raise
+        return await run_or_undo(self.call, function, lambda late: self._counted(undo, late), *args)
 
     def _note_posted(self, posted: Mapping[SessionId, int]) -> None:
         for session, number in posted.items():
@@ -153,11 +165,11 @@ class Engine:
 
     async def _close(self) -> None:
         try:
-            await anyio.to_thread.run_sync(self.committer.close)
+            await to_thread.run_sync(self.committer.close)
             for write_rest in self.on_close:
                 await write_rest()
         finally:
-            await anyio.to_thread.run_sync(self._let_go)
+            await to_thread.run_sync(self._let_go)
             self._closed = True
 
     def forget_in_child(self) -> None:
@@ -166,8 +178,53 @@ class Engine:
 
     def _let_go(self) -> None:
         self.presence.end(busy=self.is_busy())
+        with self._calling:
+            self._left = True
+            self._calling.wait_for(lambda: not self._calls)
         self.home.close()
         self.driver.close()
+
+
+def _run(function: Callable[[*Ts], T], *args: *Ts) -> T:
+    return function(*args)
+
+
+async def run_or_undo(
+    call: Callable[[Callable[[], T]], Awaitable[T]],
+    function: Callable[[*Ts], T],
+    undo: Callable[[T], None],
+    *args: *Ts,
+) -> T:
+    """Have `call` run a blocking function in a thread. If the caller is cancelled meanwhile, the thread runs
+    on, and `undo` is given what it returned."""
+    lock = threading.Lock()
+    given: list[T] = []
+    abandoned = False
+
+    def run() -> T:
+        result = function(*args)
+        with lock:
+            given.append(result)
+            late = abandoned
+        if late:
+            undo_late(result)
+        return result
+
+    def undo_late(result: T) -> None:
+        try:
+            undo(result)
+        except HoldfastError as error:
+            log.warning("what a cancelled caller had asked for was done, and could not be undone: %s", error)
+
+    try:
+        return await call(run)
+    except BaseException:
+        with lock:
+            abandoned = True
+            result = given[:]
+        if result:
+            threading.Thread(target=undo_late, args=(result[0],)).start()
+        raise
 
 
 def _limiter(kept: RunVar[anyio.CapacityLimiter], threads: int) -> anyio.CapacityLimiter:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import BadUrl
+from ..redact import find_scheme, has_credentials, show_scheme, show_url, suggest
 from .driver import Driver
 
 if TYPE_CHECKING:
@@ -28,67 +27,62 @@ def find_driver(url: Place | None, *, create: bool, schema: str | None = None) -
             raise BadUrl("no store: pass a URL such as 'sqlite:agents.db', or set HOLDFAST_STORE")
     is_postgres = hasattr(url, "getconn") or (isinstance(url, str) and url.startswith(_POSTGRES))
     if schema is not None and not is_postgres:
-        raise BadUrl(f"schema={schema!r} is for PostgreSQL, and {_show(url)} is something else")
+        raise BadUrl(f"schema={schema!r} is for PostgreSQL, and {show_url(url)} is something else")
     if is_postgres:
         where: Any = url
         return lambda: _open_postgres(where, schema, create)
     if isinstance(url, Path):
+        if has_credentials(str(url)) or show_scheme(str(url)):
+            raise BadUrl("a Path is the file of a SQLite store, and this one is a URL: pass it as text")
         return lambda: _open_sqlite(Path(url), create)
     if not isinstance(url, str):
         driver: Any = url
         if not hasattr(driver, "commit"):
-            raise BadUrl(f"{url!r} is no store: pass a URL such as 'sqlite:agents.db', a Path or a driver")
+            raise BadUrl(
+                f"{show_url(url)} is no store: pass a URL such as 'sqlite:agents.db', a Path or a driver"
+            )
         return lambda: driver
     return _find_by_scheme(url, create)
 
 
 def _find_by_scheme(url: str, create: bool) -> OpenDriver:
     scheme, colon, rest = url.partition(":")
+    shown = show_url(url)
     if not colon:
-        raise BadUrl(f"{url!r} names no scheme; did you mean 'sqlite:{url}' or 'dir:{url}'?")
+        if shown != repr(url):
+            raise BadUrl(f"{shown} names no scheme; {_KNOWN}")
+        raise BadUrl(f"{shown} names no scheme; did you mean 'sqlite:{url}' or 'dir:{url}'?")
     opener = _SCHEMES.get(scheme)
     if opener is None:
-        raise BadUrl(f"unknown scheme {scheme!r} in {_show(url)}; {_hint(scheme, rest)}")
+        raise BadUrl(f"unknown scheme {show_scheme(url)!r} in {shown}; {_hint(scheme, rest)}")
     if scheme == "memory":
         if rest:
-            raise BadUrl(f"{url!r}: memory: takes no path; for a file write 'sqlite:{rest}'")
+            raise BadUrl(f"{shown}: memory: takes no path; for a file write {suggest('sqlite', rest)}")
     elif rest.startswith("//"):
         path = rest.lstrip("/")
         raise BadUrl(
-            f"{url!r}: no slashes after the scheme; '{scheme}:{path}' is relative, "
-            f"'{scheme}:/{path}' is absolute"
+            f"{shown}: no slashes after the scheme; {suggest(scheme, path)} is relative, "
+            f"{suggest(scheme, f'/{path}')} is absolute"
         )
     elif not rest.strip():
-        raise BadUrl(f"{url!r} has no path; write for example '{scheme}:agents{_ENDING[scheme]}'")
+        raise BadUrl(f"{shown} has no path; write for example '{scheme}:agents{_ENDING[scheme]}'")
     elif rest == ":memory:":
-        raise BadUrl(f"{url!r}: a store that nothing outlives is 'memory:'")
+        raise BadUrl("a store that nothing outlives is 'memory:'")
     elif "\0" in rest:
-        raise BadUrl(f"{url!r} holds a NUL character")
+        raise BadUrl(f"{shown} holds a NUL character")
+    elif has_credentials(rest):
+        raise BadUrl(
+            f"{shown}: a path follows '{scheme}:', not a URL nor a user and password; those are for "
+            "'postgresql://user:password@host/database'"
+        )
     return lambda: opener(Path(rest).expanduser(), create)
 
 
-def _show(url: object) -> str:
-    """For people: without the password, if there is one in it."""
-    return re.sub(r"([^/:\s]*?):[^/].*@", r"\1:…@", repr(url))
-
-
 def _hint(scheme: str, rest: str) -> str:
-    if scheme.lower().startswith("postgres"):
+    close = find_scheme(scheme)
+    if close in ("postgresql", "postgres"):
         return "a PostgreSQL store is 'postgresql://user:password@host/database'"
-    close = _find_close(scheme.lower())
-    if close == "postgresql":
-        return f"did you mean {_show(f'postgresql:{rest}')}?"
-    known = "known are memory:, dir:PATH, sqlite:PATH and postgresql://…"
-    return f"did you mean '{close}:{rest}'?" if close else known
-
-
-def _find_close(scheme: str) -> str | None:
-    """The scheme that was probably meant: misspelt, spelt out, or cut short."""
-    names = (*_SCHEMES, "postgresql")
-    if scheme in names:
-        return scheme
-    cut = (known for known in names if scheme and (scheme.startswith(known) or known.startswith(scheme)))
-    return next(cut, None) or next(iter(difflib.get_close_matches(scheme, names, n=1)), None)
+    return f"did you mean {suggest(close, rest)}?" if close in _SCHEMES else _KNOWN
 
 
 def _open_memory(path: Path, create: bool) -> Driver:
@@ -121,4 +115,5 @@ _SCHEMES: dict[str, Callable[[Path, bool], Driver]] = {
     "dir": _open_directory,
     "sqlite": _open_sqlite,
 }
+_KNOWN = "known are memory:, dir:PATH, sqlite:PATH and postgresql://…"
 _ENDING = {"dir": "", "sqlite": ".db"}

@@ -128,7 +128,9 @@ class Worker:
         while True:
             pause_s = self._poll_s * uniform(0.5, 1.5)
             try:
-                await anyio.to_thread.run_sync(engine.driver.wait_for_work, pause_s, limiter=limiter)
+                await anyio.to_thread.run_sync(
+                    engine.driver.wait_for_work, pause_s, limiter=limiter, abandon_on_cancel=True
+                )
             except HoldfastError as error:
                 log.warning("a worker cannot be told of work: %s", error)
                 await anyio.sleep(pause_s)

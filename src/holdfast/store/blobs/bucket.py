@@ -6,7 +6,7 @@ Records are replaced only by who knows their last version, so that two writers n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import chain
@@ -21,6 +21,7 @@ from ...limits import (
     OBJECT_RETRY_S,
     OBJECT_SILENCE_S,
 )
+from ...redact import scrub
 from .home import BlobContext
 from .options import ObjectOptions
 from .parts import even_parts
@@ -65,8 +66,8 @@ class Version(NamedTuple):
 class Bucket:
     """The objects below a prefix."""
 
-    def __init__(self, store: _Store, name: str) -> None:
-        self._store, self._name = store, name
+    def __init__(self, store: _Store, name: str, secrets: Sequence[str] = ()) -> None:
+        self._store, self._name, self._secrets = store, name, secrets
 
     # -- records, small and replaced under a condition ---------------------------------------------
 
@@ -175,20 +176,24 @@ class Bucket:
         """The one place where obstore's errors become ours, but for those that are answers."""
         try:
             yield
-        except (AlreadyExistsError, PreconditionError):
+        except (AlreadyExistsError, PreconditionError) as error:
+            _clean(error, self._secrets)
             raise
         except FileNotFoundError as error:
+            _clean(error, self._secrets)
             if any(word in str(error) for word in _NO_BUCKET):
                 raise StoreFailed(
                     f"{self._name}: there is no such bucket. Make it, or name another."
                 ) from error
             raise
         except (PermissionDeniedError, UnauthenticatedError) as error:
+            _clean(error, self._secrets)
             raise StoreFailed(
                 f"{self._name}: {_first_line(error)}. Check the credentials and what they allow; then it is "
                 "safe to try again."
             ) from error
         except (BaseError, OSError) as error:
+            _clean(error, self._secrets)
             raise StoreFailed(
                 f"{self._name}: {_first_line(error)}. See to the cause; then it is safe to try again."
             ) from error
@@ -214,6 +219,11 @@ class _Source(Iterator[bytes]):
         return part
 
 
+def _clean(error: BaseException, secrets: Iterable[str]) -> None:
+    """obstore may quote a URL with its signature, or an option; whoever prints the cause prints it."""
+    error.args = tuple(scrub(one, *secrets) if isinstance(one, str) else one for one in error.args)
+
+
 def _first_line(error: BaseException) -> str:
     """obstore adds pages of details."""
     return str(error).strip().split("\n")[0][:500].rstrip(".")
@@ -234,12 +244,14 @@ def connect(scheme: str, bucket: str, prefix: str, options: ObjectOptions, name:
     config: Any = {**({_ENDPOINT[scheme]: options.endpoint} if options.endpoint else {}), **options.options}
     try:
         if scheme == "s3":
-            return Bucket(_connect_s3(bucket, config, general, options), name)
+            return Bucket(_connect_s3(bucket, config, general, options), name, options.secrets)
         kind = GCSStore if scheme == "gs" else AzureStore
-        return Bucket(kind(bucket, config=config, **general), name)
+        return Bucket(kind(bucket, config=config, **general), name, options.secrets)
     except UnknownConfigurationKeyError as error:
+        _clean(error, options.secrets)
         raise BadInput(f"{name}: {_first_line(error)}") from error
     except BaseError as error:
+        _clean(error, options.secrets)
         raise BadInput(f"{name} cannot be opened: {_first_line(error)}") from error
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from ...errors import BadInput
+
+_SECRET = re.compile("secret|key|token|sas|password|credential|account_json", re.IGNORECASE)
 
 
 class ObjectOptions(Struct, frozen=True, kw_only=True):
@@ -18,11 +21,23 @@ class ObjectOptions(Struct, frozen=True, kw_only=True):
     profile: str | None = None
     options: Mapping[str, str | bool] = {}
 
-    def check(self, url: str, scheme: str) -> None:
+    def __repr__(self) -> str:
+        """Without the credentials."""
+        return f"ObjectOptions(region={self.region!r}, profile={self.profile!r}, …)"
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no error may repeat."""
+        named = [value for key, value in self.options.items() if _SECRET.search(key)]
+        return [value for value in named if isinstance(value, str)]
+
+    def check(self, shown: str, scheme: str) -> None:
         """Refuse what has no meaning for this kind of store: it would be passed over."""
         if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
-            raise BadInput(f"endpoint={self.endpoint!r} for {url!r} must begin with https:// or http://")
+            raise BadInput(f"the endpoint for {shown} must begin with https:// or http://")
+        if self.endpoint is not None and "@" in self.endpoint:
+            raise BadInput(f"the endpoint for {shown} holds a user or a password; give them in options")
         if scheme != "s3":
             for name in ("region", "path_style", "profile"):
                 if getattr(self, name) is not None:
-                    raise BadInput(f"{name} is for s3:// and means nothing for {url!r}")
+                    raise BadInput(f"{name} is for s3:// and means nothing for {shown}")

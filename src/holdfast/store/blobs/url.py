@@ -9,6 +9,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ...errors import BadInput, BadUrl
+from ...redact import has_credentials, show_scheme, show_url, suggest
 from ..driver import Driver
 from .driver import DriverHome
 from .home import BlobHome
@@ -31,7 +32,9 @@ def find_home(home: str | BlobHome | None, *, create: bool) -> OpenHome:
         opener = _find_opener(home, None, create, ObjectOptions())
         return lambda driver: opener()
     if not hasattr(home, "find_key"):
-        raise BadUrl(f"{home!r} is no home of blobs: pass a URL such as 's3://bucket/prefix', or a home")
+        raise BadUrl(
+            f"{show_url(home)} is no home of blobs: pass a URL such as 's3://bucket/prefix', or a home"
+        )
     given = home
     return lambda driver: given
 
@@ -65,11 +68,12 @@ def _find_opener(
 ) -> Callable[[], BlobHome]:
     scheme, colon, rest = url.partition(":")
     if not colon:
-        raise BadUrl(f"{url!r} names no scheme; did you mean 'dir:{url}' or 's3://{url}'?")
+        meant = f"did you mean {suggest('dir', url)} or {suggest('s3', f'//{url}')}?"
+        raise BadUrl(f"{show_url(url)} names no scheme; {meant}")
     if scheme not in _KNOWN:
-        raise BadUrl(f"unknown scheme {scheme!r} in {url!r}; {_hint(scheme, rest)}")
+        raise BadUrl(f"unknown scheme {show_scheme(url)!r} in {show_url(url)}; {_hint(scheme, rest)}")
     if "\0" in url:
-        raise BadUrl(f"{url!r} holds a NUL character")
+        raise BadUrl(f"{show_url(url)} holds a NUL character")
     if scheme == "dir":
         return _directory_opener(url, rest, key, create, options)
     return _object_opener(url, scheme, key, options)
@@ -83,22 +87,26 @@ def _hint(scheme: str, rest: str) -> str:
         iter(difflib.get_close_matches(lower, _KNOWN, n=1, cutoff=0.5)), None
     )
     if close:
-        return f"did you mean '{close}:{rest}'?"
+        return f"did you mean {suggest(close, rest)}?"
     return f"known are {', '.join(list(_KNOWN.values())[:-1])} and {_KNOWN['az']}"
 
 
 def _directory_opener(
     url: str, rest: str, key: KeyFunction | None, create: bool, options: ObjectOptions
 ) -> Callable[[], BlobHome]:
+    shown = show_url(url)
     if options != ObjectOptions():
-        raise BadInput(f"{url!r}: endpoint, region, path_style, profile and options are for object stores")
+        raise BadInput(f"{shown}: endpoint, region, path_style, profile and options are for object stores")
     if rest.startswith("//"):
         path = rest.lstrip("/")
         raise BadUrl(
-            f"{url!r}: no slashes after the scheme; 'dir:{path}' is relative, 'dir:/{path}' is absolute"
+            f"{shown}: no slashes after the scheme; {suggest('dir', path)} is relative, "
+            f"{suggest('dir', f'/{path}')} is absolute"
         )
     if not rest.strip():
-        raise BadUrl(f"{url!r} has no path; write for example 'dir:blobs'")
+        raise BadUrl(f"{shown} has no path; write for example 'dir:blobs'")
+    if has_credentials(rest):
+        raise BadUrl(f"{shown}: a path follows 'dir:', not a URL nor a user and password")
 
     def open_directory() -> BlobHome:
         from .directory import DirectoryHome
@@ -111,25 +119,31 @@ def _directory_opener(
 def _object_opener(
     url: str, scheme: str, key: KeyFunction | None, options: ObjectOptions
 ) -> Callable[[], BlobHome]:
-    split = urlsplit(url)
-    if not url.startswith(f"{scheme}://") or not split.netloc:
-        raise BadUrl(f"{url!r} names no bucket; write '{_OBJECTS[scheme]}'")
+    shown = show_url(url)
+    try:
+        split = urlsplit(url)
+        malformed = False
+    except ValueError:  # It quotes what it does not understand.
+        malformed = True
+    if malformed or not url.startswith(f"{scheme}://") or not split.netloc:
+        raise BadUrl(f"{shown} names no bucket; write '{_OBJECTS[scheme]}'")
     if split.query or split.fragment or url.endswith(("?", "#")):
-        raise BadUrl(f"{url!r}: options do not go into the URL; give them to open_home(…)")
+        raise BadUrl(f"{shown}: options do not go into the URL; give them to open_home(…)")
     if "@" in split.netloc or ":" in split.netloc:
         raise BadUrl(
             f"{scheme}://…: neither credentials nor a port go into the URL; give them to open_home(…)"
         )
     prefix = split.path.strip("/")
     if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
-        raise BadUrl(f"{url!r}: no part of the prefix may be empty, '.' or '..'")
-    options.check(url, scheme)
+        raise BadUrl(f"{shown}: no part of the prefix may be empty, '.' or '..'")
+    options.check(shown, scheme)
 
     def open_objects() -> BlobHome:
         from .bucket import connect
         from .objects import ObjectHome
 
-        name = url.rstrip("/")
+        # A prefix may hold anything; not all of it is for people's eyes.
+        name = url.rstrip("/") if shown == repr(url) else f"{scheme}://{split.netloc}/…"
         return ObjectHome(connect(scheme, split.netloc, prefix, options, name), name, key=key)
 
     return open_objects

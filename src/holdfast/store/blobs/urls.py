@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from ...errors import BadInput
 from ...limits import BLOB_URL_S
+from ...redact import show_url
 from .driver import DriverHome
 from .home import BlobContext, BlobHome
 
@@ -33,12 +34,27 @@ PublicUrls: TypeAlias = str | PresignedUrls | UrlFunction
 def check_urls(urls: PublicUrls) -> PublicUrls:
     """Refuse what cannot become a URL, before anybody needs one."""
     if isinstance(urls, str) and not urls.startswith(("https://", "http://")):
-        raise BadInput(f"blob_urls={urls!r} must begin with https:// or http://")
+        raise BadInput(f"blob_urls={show_url(urls)} must begin with https:// or http://")
     if isinstance(urls, PresignedUrls) and not 0 < urls.valid_s <= 7 * 24 * 3600:
         raise BadInput(f"valid_s={urls.valid_s:g}: a signed URL is valid for up to seven days")
     if not isinstance(urls, str | PresignedUrls) and not callable(urls):
-        raise BadInput(f"blob_urls={urls!r} is neither a URL, nor PresignedUrls(…), nor a function")
+        raise BadInput(f"blob_urls: {show_url(urls)} is neither a URL, nor PresignedUrls(…), nor a function")
     return urls
+
+
+def check_home(urls: PublicUrls, home: BlobHome) -> None:
+    """Refuse URLs that no blob of this home would ever have."""
+    if has_urls(urls, home):
+        return
+    if isinstance(urls, str):
+        raise BadInput(
+            f"blob_urls is a base URL, and blobs in {home.name} have no paths below one: give it a home "
+            "that a server publishes (blobs='dir:PATH' or 's3://bucket/prefix'), or a function as blob_urls"
+        )
+    raise BadInput(
+        f"blob_urls=PresignedUrls(…): {home.name} cannot sign URLs; only an object store can "
+        "(blobs='s3://bucket/prefix')"
+    )
 
 
 def has_urls(urls: PublicUrls, home: BlobHome) -> bool:
@@ -53,11 +69,12 @@ def has_urls(urls: PublicUrls, home: BlobHome) -> bool:
 async def find_url(urls: PublicUrls, home: BlobHome, digest: str) -> str | None:
     """A URL of the blob, or None if it is not there or there is none for it."""
     if isinstance(urls, str):
-        key = await anyio.to_thread.run_sync(home.find_key, digest)
+        key = await anyio.to_thread.run_sync(home.find_key, digest, abandon_on_cancel=True)
         return f"{urls.rstrip('/')}/{quote(key)}" if key is not None else None
     if isinstance(urls, PresignedUrls):
-        return await anyio.to_thread.run_sync(partial(home.sign, digest, valid_s=urls.valid_s))
-    found = await anyio.to_thread.run_sync(home.find, digest)
+        sign = partial(home.sign, digest, valid_s=urls.valid_s)
+        return await anyio.to_thread.run_sync(sign, abandon_on_cancel=True)
+    found = await anyio.to_thread.run_sync(home.find, digest, abandon_on_cancel=True)
     if found is None:
         return None
     reference = f"media+sha256://{digest}"
@@ -65,9 +82,13 @@ async def find_url(urls: PublicUrls, home: BlobHome, digest: str) -> str | None:
         url = await urls(reference, found.context)
     else:
         # In a thread: it may well ask a server. In a tuple: it may well give something to await.
-        (url,) = await anyio.to_thread.run_sync(lambda: (urls(reference, found.context),))
+        (url,) = await anyio.to_thread.run_sync(
+            lambda: (urls(reference, found.context),), abandon_on_cancel=True
+        )
         if inspect.isawaitable(url):
             url = await url
     if url is not None and not isinstance(url, str):
-        raise BadInput(f"the function in blob_urls gave {url!r} for blob {digest}: not a URL, and not None")
+        raise BadInput(
+            f"the function in blob_urls gave {show_url(url)} for blob {digest}: not a URL, and not None"
+        )
     return url

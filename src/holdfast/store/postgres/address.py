@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from difflib import get_close_matches
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
 from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from ...errors import BadUrl
-from ...limits import CONNECTIONS_MAX
+from ...limits import CONNECTIONS_MAX, RECONNECT_S
 
 SCHEMA: Final = "holdfast"
 """Where the tables are, unless said otherwise: a schema of their own disturbs nobody."""
@@ -31,6 +33,10 @@ _DEFAULTS: Final = {
 }
 
 
+_MAY_HOLD_MORE: Final = ("password", "sslpassword", "options")
+"""Parameters in whose value a `=` is no sign of a mistyped separator, with a password behind it."""
+
+
 class Address(Struct, frozen=True):
     """`conninfo` is for libpq; `shown` is for people, and names no password."""
 
@@ -38,29 +44,41 @@ class Address(Struct, frozen=True):
     shown: str
     schema: str
     connections: int
+    connect_timeout_s: int
+    hosts: int
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r})"
 
 
 def parse(url: str, *, schema: str | None = None) -> Address:
-    """The address that a URL names. `?schema=` and `?connections=` are ours, the rest is libpq's."""
+    """The address that a URL names. `?schema=` and `?connections=` are ours, the rest is libpq's.
+
+    libpq makes something of almost everything: of a password with an `@` in it a part becomes the host, which
+    errors name. So what may have been meant otherwise is refused here, and not shown.
+    """
     base, _, rest = url.partition("?")
+    authority, _, path = base.partition("://")[2].partition("/")
+    user = authority.rpartition("@")[0].partition(":")[0]
+    if "@" in path or authority.count("@") > 1 or re.search(r"[^\w.~%+-]", user):
+        raise _no_url()
     query = dict(parse_qsl(rest, keep_blank_values=True))
+    if any("=" in value for key, value in query.items() if key not in _MAY_HOLD_MORE):
+        raise _no_url(": parameters are separated by '&'.")
     chosen = query.pop("schema", schema)
     if schema not in (None, chosen):
         raise BadUrl(f"two schemas, {chosen!r} in the URL and {schema!r} beside it: which one?")
     connections = query.pop("connections", str(CONNECTIONS_MAX))
-    if not connections.isdecimal() or not int(connections):
-        raise BadUrl(f"connections={connections}: how many to open at most, a number from 1")
-    try:
-        given = conninfo_to_dict(f"{base}?{urlencode(query, quote_via=quote)}")
-    except psycopg.Error as error:
-        # libpq quotes what it does not understand, and that may be the password.
-        harmless = re.search(r'invalid URI query parameter: ".*"', str(error))
-        shown = f": {harmless[0]}" if harmless else ""
-        raise BadUrl(
-            f"this is no PostgreSQL URL{shown}. Write 'postgresql://user:password@host:5432/database', with "
-            "special characters in the password percent-encoded"
-        ) from None
-    if "," in str(given.get("host")):
+    if not re.fullmatch("[0-9]{1,6}", connections) or not int(connections):
+        raise BadUrl("connections=… says how many to open at most: a number from 1")
+    given = _ask_libpq(base, query)
+    for key, pattern in (("port", r"[0-9,]*"), ("connect_timeout", r"[0-9]{1,6}"), ("host", r"@?[^@]*")):
+        if not re.fullmatch(pattern, str(given.get(key, ""))) and key in given:
+            raise _no_url()
+    if any("=" in str(given.get(key, "")) for key in ("host", "dbname", "user")):
+        raise _no_url(": parameters come after a '?'.")
+    hosts = str(given.get("host", "")).count(",") + 1
+    if hosts > 1:
         # Of several servers, the one that can be written to.
         given.setdefault("target_session_attrs", "read-write")
     for key, value in _DEFAULTS.items():
@@ -70,14 +88,39 @@ def parse(url: str, *, schema: str | None = None) -> Address:
         show(given),
         check_schema(SCHEMA if chosen is None else chosen),
         int(connections),
+        int(given["connect_timeout"]) or int(RECONNECT_S),
+        hosts,
+    )
+
+
+def _ask_libpq(base: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """What libpq makes of a URL."""
+    try:
+        return conninfo_to_dict(f"{base}?{urlencode(query, quote_via=quote)}")
+    except (psycopg.Error, UnicodeDecodeError):
+        # libpq quotes what it does not understand, and that may be the password.
+        pass
+    known = [option.keyword.decode() for option in Conninfo.get_defaults()]
+    close = [get_close_matches(key, known, n=1) for key in query if key not in known]
+    hint = f": did you mean {' and '.join(repr(one[0]) for one in close if one)}?" if any(close) else ""
+    raise _no_url(hint)
+
+
+def _no_url(hint: str = "") -> BadUrl:
+    return BadUrl(
+        f"this is no PostgreSQL URL{hint or '.'} Write 'postgresql://user:password@host:5432/database', with "
+        "special characters in user and password percent-encoded ('@' is %40, '/' is %2F, '?' is %3F)"
     )
 
 
 def show(given: Mapping[str, object]) -> str:
-    """`postgresql://user@host:port/database`."""
-    user = f"{given['user']}@" if given.get("user") else ""
-    port = f":{given['port']}" if given.get("port") else ""
-    return f"postgresql://{user}{given.get('host', '')}{port}/{given.get('dbname', '')}"
+    """`postgresql://user@host:port/database`. Odd characters are not shown: there may be more to them."""
+    parts = {key: str(given[key]) for key in ("user", "host", "port", "dbname") if given.get(key)}
+    for key, part in parts.items():
+        parts[key] = part if re.fullmatch(r"@?[\w.,:/~+-]*", part) else "…"
+    user = f"{parts['user']}@" if "user" in parts else ""
+    port = f":{parts['port']}" if "port" in parts else ""
+    return f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
 
 
 def check_schema(name: str) -> str:

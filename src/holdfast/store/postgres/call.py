@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg.errors import error_from_result
+from psycopg.generators import execute
 from psycopg.pq import DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
@@ -38,10 +39,12 @@ class Call:
     def prepare(self, connection: Connection) -> None:
         """Prepare it there, if nothing stands between. If that fails, running it will say what is wrong."""
         pgconn = connection.pgconn
-        answer = pgconn.exec_params(b"SELECT pg_backend_pid()::text", None)
+        pgconn.send_query_params(b"SELECT pg_backend_pid()::text", None)
+        answer = _answer(connection)
         if answer.status != ExecStatus.TUPLES_OK or answer.get_value(0, 0) != b"%d" % pgconn.backend_pid:
             return
-        made = pgconn.prepare(self._name, self._statement)
+        pgconn.send_prepare(self._name, self._statement)
+        made = _answer(connection)
         if made.status == ExecStatus.COMMAND_OK or _state(made) == _THERE_ALREADY:
             self._prepared.add(connection)
 
@@ -49,11 +52,19 @@ class Call:
         """What it gives. The values are in the server's binary format."""
         pgconn, formats = connection.pgconn, [Format.BINARY] * len(values)
         if connection in self._prepared:
-            result = pgconn.exec_prepared(self._name, values, formats, Format.BINARY)
+            pgconn.send_query_prepared(self._name, values, formats, result_format=Format.BINARY)
+            result = _answer(connection)
             if _state(result) not in _GONE:
                 return _read(result)
             self._prepared.discard(connection)
-        return _read(pgconn.exec_params(self._statement, values, None, formats, Format.BINARY))
+        pgconn.send_query_params(self._statement, values, None, formats, Format.BINARY)
+        return _read(_answer(connection))
+
+
+def _answer(connection: Connection) -> PGresult:
+    """What the server answers. Waited for as everything else is: libpq's own calls would wait for ever."""
+    result: PGresult = connection.wait(execute(connection.pgconn))[0]
+    return result
 
 
 def _state(result: PGresult) -> bytes | None:

@@ -195,11 +195,13 @@ class PostgresDriver:
 
     def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
         return self._db.once(
-            lambda connection: removal.erase(self._sql, connection, session, after, lines, head)
+            lambda connection: removal.erase(self._sql, connection, session, after, lines, head), patient=True
         )
 
     def delete(self, session: SessionId, after: str) -> Outcome:
-        return self._db.once(lambda connection: removal.delete(self._sql, connection, session, after))
+        return self._db.once(
+            lambda connection: removal.delete(self._sql, connection, session, after), patient=True
+        )
 
     # -- inbox, holders, claims ---------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ import time
 
 import psycopg
 
-from .connections import Connection
+from ...limits import ANSWER_S
+from .connections import Connection, connect, unwatch
 
 log = logging.getLogger("holdfast")
 
@@ -57,7 +58,7 @@ class Hints:
         return heard
 
     def _listen(self) -> Connection | None:
-        connection = psycopg.connect(self._conninfo, autocommit=True)
+        connection = connect(self._conninfo, ANSWER_S)
         row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
         if row is None or row[0] != connection.info.backend_pid:
             # There is a pooler in between: the connection that would listen is everybody's.
@@ -65,6 +66,7 @@ class Hints:
             self._possible = False
             return None
         connection.execute(f"LISTEN {self._channel}".encode(), prepare=False)
+        unwatch(connection)  # From now on, silence is what it hears most of the time.
         return connection
 
     def _drop(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...head import Head
 from ...ids import SessionId
+from ...limits import BUSY_S
 from ..driver import Conflict, Done, Outcome, hidden_name
 from .arrays import Numbers, Texts
 from .commit import head_row
@@ -33,11 +34,14 @@ _REPLACE_LINES = """
 
 @contextmanager
 def transaction(sql: Statements, connection: Connection) -> Iterator[None]:
-    """Durable when the block ends, or never was. Who is stopped in the middle does not hold others up."""
+    """Durable when the block ends, or never was. Who is stopped in the middle does not hold others up, and
+    whoever is held up by others is told after a while."""
     with connection.transaction():
         sql.rows(
             connection,
-            "SELECT set_config('idle_in_transaction_session_timeout', '30s', true), $durable",
+            "SELECT set_config('idle_in_transaction_session_timeout', '30s', true), "
+            "set_config('lock_timeout', %s, true), $durable",
+            [f"{BUSY_S * 1000:.0f}ms"],
         )
         yield
 

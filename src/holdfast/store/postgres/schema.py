@@ -9,6 +9,7 @@ from psycopg import sql
 
 from ...errors import BadUrl, NewerFormat, NotFound
 from ...ids import fresh_uid
+from ...limits import BUSY_S
 from .connections import Connection, Connections
 
 
@@ -27,7 +28,7 @@ def prepare(db: Connections, *, create: bool) -> str:
     if found is None and not create:
         raise NotFound(f"there is no store in schema {db.schema!r} of {db.shown}")
     if found is None or found[1] < len(migrations()):
-        found = db.again(lambda connection: _migrate(connection, db))
+        found = db.again(lambda connection: _migrate(connection, db), patient=True)
     id, version = found
     if version > len(migrations()):
         raise NewerFormat(
@@ -54,6 +55,10 @@ def _migrate(connection: Connection, db: Connections) -> tuple[str, int]:
     scripts = migrations()
     with connection.transaction():
         _check_encoding(connection, db)
+        # The scripts mean every backslash as it stands.
+        connection.execute("SET LOCAL standard_conforming_strings TO on", prepare=False)
+        wait = "SELECT set_config('lock_timeout', %s, true)"
+        connection.execute(wait, (f"{BUSY_S * 1000:.0f}ms",), prepare=False)
         # Held until the transaction ends, whichever connection of a pooler that is.
         lock = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast:' || %s, 0))"
         connection.execute(lock, (db.schema,), prepare=False)

@@ -1,0 +1,113 @@
+"""Addresses as people may see them: in errors, in logs and on a terminal, never with a secret.
+
+What can be parsed is shown without its password. What cannot be parsed is shown only if it is plainly
+harmless: in a URL with a mistake in it, any part may be the password.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Final
+
+_SCHEMES: Final = ("memory", "dir", "sqlite", "postgresql", "postgres", "s3", "gs", "az")
+_OTHERS: Final = ("pg", "http", "https", "file", "redis", "mysql", "gcs", "s3a", "azure", "abfs", "abfss")
+_PLAIN: Final = ("dir", "sqlite", "memory", "s3", "gs", "az", *_OTHERS[6:], "file")
+"""Schemes that are followed by a path or a bucket, where no password belongs."""
+
+_NO_PATH: Final = re.compile(r"[@:?#=&;%\"<>|\\]|//")
+"""Not in a path as people write it, and in most addresses with a password."""
+
+_CREDENTIALS: Final = re.compile(r"pass(word|wd)?\s*=|:.*@|://", re.IGNORECASE | re.DOTALL)
+
+_IN_TEXT: Final = (
+    (re.compile(r"([\w.%+-]*:)(?!/)[^\s\"']*@"), r"\1…@"),
+    (re.compile(r"(\w://[^\s?#\"']*)[?#][^\s\"')]*"), r"\1?…"),
+    (re.compile(r"((?:pass(?:word|wd)?|secret|token|sig|signature)\s*=\s*)[^\s&;]+", re.IGNORECASE), r"\1…"),
+)
+
+
+def has_credentials(text: str) -> bool:
+    """Whether it looks as if a user's name and password, or another URL, were in it."""
+    return bool(_CREDENTIALS.search(text))
+
+
+def find_scheme(scheme: str) -> str | None:
+    """The scheme that was probably meant: misspelt, spelt out, or cut short."""
+    lower = scheme.lower()
+    if lower in _SCHEMES:
+        return lower
+    cut = (one for one in _SCHEMES[:4] if lower.startswith(one) or (lower[2:] and one.startswith(lower)))
+    return next(cut, None) or next(iter(difflib.get_close_matches(lower, _SCHEMES, n=1)), None)
+
+
+def show_scheme(url: str) -> str:
+    """What stands before the first colon, if it is a scheme, or close to one, or too short for a secret."""
+    scheme, colon, _ = url.partition(":")
+    if not colon or not re.fullmatch(r"[A-Za-z0-9+]+", scheme):
+        return ""
+    return scheme if len(scheme) < 5 or scheme.lower() in _OTHERS or find_scheme(scheme) else ""
+
+
+def show_url(url: object) -> str:
+    """The address in quotes, or as much of it as holds no secret."""
+    if isinstance(url, PurePath):
+        url = str(url)
+    if not isinstance(url, str):
+        return f"an object of type {type(url).__name__}"
+    scheme, colon, rest = url.partition(":")
+    if not colon:
+        return repr(url) if not _NO_PATH.search(url) else "'…'"
+    is_plain = not scheme or scheme.lower() in _PLAIN or find_scheme(scheme) in _PLAIN
+    if is_plain and not _NO_PATH.search(rest.lstrip("/")):
+        return repr(url)
+    return f"'{show_scheme(url)}:…'"
+
+
+def suggest(scheme: str, rest: str) -> str:
+    """The URL that was probably meant, in quotes, if it can be shown; else its form."""
+    meant = f"{scheme}:{rest}"
+    if show_url(meant) == repr(meant):
+        return f"'{meant}'"
+    return f"'{scheme}://bucket/prefix'" if scheme in ("s3", "gs", "az") else f"'{scheme}:PATH'"
+
+
+def without_password(url: str) -> str:
+    """The URL of a store that could be opened, as it may be shown and typed again. The password comes from
+    PGPASSWORD or a password file then."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        return url
+    base, mark, query = url.partition("?")
+    scheme, _, place = base.partition("://")
+    user, at, host = place.rpartition("@")
+    kept = [one for one in query.split("&") if not one.lower().startswith(("password=", "sslpassword="))]
+    return f"{scheme}://{user.partition(':')[0]}{at}{host}" + (mark + "&".join(kept) if any(kept) else "")
+
+
+def find_secrets(arguments: Iterable[str]) -> list[str]:
+    """What may be a password among arguments of a command line, the longest first."""
+    found: set[str] = set()
+    for one in arguments:
+        value = one.partition("=")[2] if one.startswith("--") else one
+        if "@" in value:
+            user = value.rpartition("@")[0]
+            user = user.partition("//")[2] or user
+            password = user.partition(":")[2]
+            # Whole, and in the parts that a message may show of it.
+            found |= {password, *re.split(r"[:@/?#&=]+", password)}
+        found |= set(re.findall(r"pass(?:word|wd)?=([^&\s]*)", value, re.IGNORECASE))
+        if "://" in value and show_url(value) != repr(value):
+            found.add(value)
+    return sorted((one for one in found if len(one) > 2), key=len, reverse=True)
+
+
+def scrub(text: str, *secrets: object) -> str:
+    """What another library said, without these secrets, and without what URLs in it may tell."""
+    for secret in secrets:
+        if isinstance(secret, str) and secret:
+            text = text.replace(secret, "…")
+    for pattern, instead in _IN_TEXT:
+        text = pattern.sub(instead, text)
+    return text

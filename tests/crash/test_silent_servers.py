@@ -1,0 +1,311 @@
+"""A server that is reachable and says nothing: an error in time, and a way out of the store.
+
+The limits are made small, and the server is silent for as long as a test likes: a wait without an end meets
+the limit of the test.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+from psycopg_pool import ConnectionPool
+
+from holdfast import StoreBusy, StoreUnreachable, open_store
+from holdfast.ids import HolderId, SessionId
+from holdfast.store.driver import Done
+from holdfast.store.postgres import PostgresDriver, connections, hints, removal
+from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+from tests.server import PostgresServer
+from tests.stores import connect, drop, schema_of, server_url
+
+from .warm import poll
+from .wire import Send, Wire
+
+
+@pytest.fixture
+def schema(postgres: str, tmp_path: Path) -> Iterator[str]:
+    name = schema_of(tmp_path)
+    yield name
+    drop([name])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """One of this file's own: it is stopped again and again."""
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence is noticed soon."""
+    monkeypatch.setattr(connections, "ANSWER_S", 0.2)
+    monkeypatch.setattr(connections, "RECONNECT_S", 0.4)
+    monkeypatch.setattr(hints, "ANSWER_S", 0.2)
+
+
+@pytest.fixture
+def busy_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks are not waited for long, and a server is asked soon whether it is there."""
+    monkeypatch.setattr(connections, "ANSWER_S", 0.2)
+    monkeypatch.setattr(connections, "BUSY_S", 0.5)
+    monkeypatch.setattr(connections, "BUSY_AGAIN_S", 0.3)
+    monkeypatch.setattr(removal, "BUSY_S", 0.5)
+
+
+class _Valve:
+    """A way to the server on which nothing arrives while it is closed, in either direction."""
+
+    def __init__(self, server: str | None = None) -> None:
+        self._open = threading.Event()
+        self._open.set()
+        self.wire = Wire(self._pass, self._pass, server=server)
+
+    def _pass(self, piece: bytes, send: Send) -> None:
+        self._open.wait()
+        send(piece)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
+
+
+# -- the server is stopped --------------------------------------------------------------------------------
+
+
+async def test_a_stopped_server_is_one_clear_error_and_then_over(
+    server: PostgresServer, soon: None, tmp_path: Path
+) -> None:
+    """Reading and writing are told. Once it goes on, so does the session, and what was said
+    meanwhile is there, once."""
+    name = schema_of(tmp_path)
+    async with open_store(server.url, schema=name) as store, store.session("a") as session:
+        await session.add("before")
+        await session.flush()
+        with server.frozen():
+            await session.add("during")
+            with pytest.raises(StoreUnreachable, match=r"does not answer|cannot connect"):
+                await session.flush()
+            with pytest.raises(StoreUnreachable):
+                await store.load("a")
+        await session.add("after")
+        await session.flush()
+        texts = [message.text for message in (await store.load("a")).transcript]
+        assert texts == ["before", "during", "after"]
+
+
+async def test_a_store_whose_server_is_stopped_can_be_left(
+    server: PostgresServer, soon: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What could not be written is logged as an error, with the session's name."""
+    caplog.set_level(logging.ERROR, "holdfast")
+    async with open_store(server.url, schema=schema_of(tmp_path)) as store:
+        session = store.session("a")
+        await session.__aenter__()
+        await session.add("before")
+        await session.flush()
+        with server.frozen():
+            await session.add("lost")
+            await store.aclose()
+    assert [one for one in caplog.records if "session a: the last lines could not be" in one.getMessage()]
+
+
+async def test_a_callers_deadline_fires_while_a_server_is_silent(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it waits for: opening, reading, writing or posting. The limits are the real ones."""
+    name = schema_of(tmp_path)
+    async with open_store(server.url, schema=name) as store, store.session("a") as session:
+        await session.add("before")
+        await session.flush()
+        with server.frozen():
+            await session.add("during")
+            other = open_store(server.url, schema=name)
+            for work in (
+                session.flush,
+                lambda: store.load("a"),
+                lambda: store.submit("a", "hello"),
+                lambda: store.session("b").__aenter__(),
+                other.__aenter__,
+            ):
+                with anyio.move_on_after(0.05) as scope:
+                    await work()
+                assert scope.cancelled_caught
+            for limit in ("ANSWER_S", "RECONNECT_S"):
+                monkeypatch.setattr(connections, limit, 0.2)
+
+
+def test_a_server_whose_backends_are_stopped_is_unreachable(
+    server: PostgresServer, busy_soon: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes new connections and answers on them; what was asked before is cancelled in vain."""
+    monkeypatch.setattr(connections, "CANCEL_S", 0.3)
+    driver = PostgresDriver(server.url, schema=schema_of(tmp_path))
+    author = Author("a")
+    author.begin(driver)
+    item = author.write(say("once"))
+    try:
+        with server.frozen(backends_only=True), pytest.raises(StoreUnreachable, match="does not answer"):
+            commit_one(driver, item)
+        outcome = commit_one(driver, item)
+        assert outcome == Done(0) or getattr(outcome, "sum", "") == item.head.sum
+        assert read_all(driver, "a") == [*author.lines, *item.lines]
+    finally:
+        driver.close()
+
+
+# -- something between says nothing --------------------------------------------------------------------
+
+
+def _works(driver: PostgresDriver, author: Author) -> dict[str, Callable[[], object]]:
+    """What a store asks of its driver."""
+    item = author.write(say("hello"))
+    return {
+        "commit": lambda: driver.commit([item]),
+        "post": lambda: driver.post(author.session, b"{}"),
+        "beat": lambda: driver.beat(HolderId("h"), b"{}", []),
+        "read": lambda: driver.read(author.session, 0, 10),
+        "delete": lambda: driver.delete(author.session, author.sum),
+        "put_blob": lambda: driver.put_blob("0" * 64, [b"x"], b"{}"),
+        "claim": lambda: driver.find_claim("k"),
+    }
+
+
+def test_a_way_to_the_server_that_swallows_everything_is_an_error(schema: str, soon: None) -> None:
+    """As a pooler does that holds its clients back, whatever is asked for. Afterwards it works again."""
+    valve = _Valve()
+    driver = PostgresDriver(f"{valve.wire.url}&schema={schema}")
+    author = Author("a")
+    author.begin(driver)
+    works = _works(driver, author)
+    try:
+        with valve.closed(), ThreadPoolExecutor(len(works)) as threads:
+            doing = {name: threads.submit(work) for name, work in works.items()}
+            for one in doing.values():
+                with pytest.raises(StoreUnreachable):
+                    one.result()
+            driver.wait_for_work(0.01)
+        assert driver.find_tip(SessionId("b")) is None
+    finally:
+        driver.close()
+
+
+def test_an_applications_pool_is_not_waited_for_without_end(schema: str, soon: None) -> None:
+    """Neither for an answer, nor for one of its connections; it is left as it was."""
+    valve = _Valve()
+    with ConnectionPool(valve.wire.url, min_size=1, max_size=1, open=True, timeout=600) as pool:
+        driver = PostgresDriver(pool, schema=schema)
+        author = Author("a")
+        author.begin(driver)
+        with pool.connection(), pytest.raises(StoreUnreachable, match="gave no connection"):
+            driver.find_tip(author.session)
+        with valve.closed(), pytest.raises(StoreUnreachable, match="does not answer"):
+            driver.find_tip(author.session)
+        poll(lambda: _is_answered(pool), "the pool to have another connection")
+        assert driver.find_tip(author.session) is not None
+        driver.close()
+        with pool.connection() as connection:
+            assert "wait" not in vars(connection)
+
+
+def _is_answered(pool: ConnectionPool[Any]) -> bool:
+    with pool.connection() as connection:
+        return connection.execute("SELECT 1").fetchone() == (1,)
+
+
+# -- somebody holds a lock -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("work", ["commit", "post", "read", "delete"])
+def test_a_lock_that_an_outsider_keeps_is_an_error_in_time(work: str, schema: str, busy_soon: None) -> None:
+    """Nothing is left waiting on the server, and nothing was written. Once it is free, all is well."""
+    driver = PostgresDriver(server_url(schema))
+    author = Author("a")
+    author.begin(driver)
+    item = author.write(say("hello"))
+    try:
+        with connect() as locker, locker.transaction():
+            locker.execute(f"LOCK TABLE {schema}.sessions, {schema}.entries".encode())
+            for _ in range(2):
+                with pytest.raises(StoreBusy, match="idle in transaction"):
+                    _works(driver, author)[work]()
+            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
+            assert locker.execute(waiting, (f"{schema}.sessions",)).fetchall() == []
+        assert driver.read_inbox(author.session, 0, 10) == []
+        assert commit_one(driver, item) == Done(0)
+        assert read_all(driver, "a") == [*author.lines, *item.lines]
+    finally:
+        driver.close()
+
+
+async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
+    schema: str, busy_soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first to wait in vain has waited for all: the limit of the others is the short one."""
+    limits: list[float] = []
+    limit_s = connections.Connections._limit_s
+
+    def note(self: connections.Connections, patient: bool) -> float:
+        limits.append(limit_s(self, patient))
+        return limits[-1]
+
+    monkeypatch.setattr(connections, "BUSY_S", 1.0)
+    driver = PostgresDriver(server_url(schema))
+    authors = [Author(f"s{number}") for number in range(4)]
+    for author in authors:
+        author.begin(driver)
+    monkeypatch.setattr(connections.Connections, "_limit_s", note)
+    async with open_store(driver) as store:
+        with connect() as locker, locker.transaction():
+            locker.execute(f"LOCK TABLE {schema}.entries".encode())
+            items = [author.write(say("hello")) for author in authors]
+            outcomes = await anyio.to_thread.run_sync(
+                lambda: store.engine.committer._commit(items, wait=True)
+            )
+        assert all(isinstance(one, StoreBusy) for one in outcomes)
+        assert limits == [1.0, *[0.3] * len(items)]
+
+
+def test_a_statement_that_takes_its_time_is_waited_for(schema: str, soon: None) -> None:
+    """The server says nothing for long, and is there: it works, or waits for a lock that is soon free."""
+    driver = PostgresDriver(server_url(schema))
+    author = Author("a")
+    author.begin(driver)
+    asked = threading.Event()
+    is_there = connections._is_there
+
+    def ask(*given: Any) -> bool:
+        asked.set()
+        return is_there(*given)
+
+    try:
+        with pytest.MonkeyPatch.context() as patch, connect() as locker, ThreadPoolExecutor(1) as threads:
+            patch.setattr(connections, "_is_there", ask)
+            with locker.transaction():
+                locker.execute(f"LOCK TABLE {schema}.sessions".encode())
+                reading = threads.submit(driver.find_tip, SessionId("a"))
+                assert asked.wait(60)
+            assert reading.result(60) is not None
+    finally:
+        driver.close()
+
+
+def test_a_probe_that_is_refused_is_an_answer(server: PostgresServer) -> None:
+    """A server without room for another connection is there."""
+    with psycopg.connect(server.url) as first:
+        source = connections.OwnConnections(connections.Address(f"{server.url}&dbname=none", "", "", 1, 2, 1))
+        assert connections._is_there(source, first)
