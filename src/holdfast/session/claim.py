@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..content.lazy import Place, as_plain
 from ..content.packing import Given, read_given
 from ..effects import Effect, Effects
-from ..errors import BadInput, NotFound
+from ..errors import BadInput, Corrupt, NotFound
 from ..facts import Facts
 from ..head import Head
 from ..ids import SessionId
@@ -96,7 +96,10 @@ def _key(operation: str) -> str:
 def find_claim(engine: Engine, operation: str) -> tuple[Claim, str | None]:
     """The claim, and its record for `change_claim`. Blocks."""
     record = engine.driver.find_claim(_key(operation))
-    return (Claim() if record is None else _decoder.decode(record)), record
+    try:
+        return (Claim() if record is None else _decoder.decode(record)), record
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Corrupt(f"claim {_key(operation)!r}", f"its record cannot be read ({error})") from error
 
 
 def change_claim(engine: Engine, operation: str, expect: str | None, claim: Claim) -> bool:
@@ -123,7 +126,8 @@ def amend_own(engine: Engine, session: Session, operation: str, amend: Callable[
 
 def read_result(engine: Engine, session: SessionId, row: Effect) -> Given:
     """What a completed effect gave, all of it. Blocks."""
-    assert row.outcome is not None
+    if row.outcome is None:
+        raise Corrupt(f"session {session!r}", "it is completed without an outcome", seq=row.issued)
     for entry in Journal(engine.driver, session).entries(row.outcome - 1, row.outcome):
         if entry.content is not None:
             return read_given(entry.content, Place(session, engine.blobs, entry=entry.seq), whole=True)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from ...errors import BadInput, BadUrl
 from ..driver import Driver
+from ..url import refuse_unencodable
 from .driver import DriverHome
 from .home import BlobHome
 from .keys import KeyFunction
@@ -63,6 +64,7 @@ def open_home(
 def _find_opener(
     url: str, key: KeyFunction | None, create: bool, options: ObjectOptions
 ) -> Callable[[], BlobHome]:
+    refuse_unencodable(url, "the URL of the home of blobs")
     scheme, colon, rest = url.partition(":")
     if not colon:
         raise BadUrl(f"{url!r} names no scheme; did you mean 'dir:{url}' or 's3://{url}'?")
