@@ -13,7 +13,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,22 +92,29 @@ async def _look_everywhere(url: str) -> list[HoldfastError]:
 
     async with open_store(url) as store:
         for name in ("a", "b", "f"):
-            await look(lambda name=name: _read(store, name))
-            await look(lambda name=name: store.head(name))
-            await look(lambda name=name: store.overview(name))
-            await look(lambda name=name: collect(store.tail(name, follow=False)))
-            await look(lambda name=name: collect(store.runs(session=name)))
-        for listing in (store.runs, store.workers, store.in_doubt, store.blobs):
-            await look(lambda listing=listing: collect(listing()))
+            await look(partial(_read, store, name))
+            await look(partial(store.head, name))
+            await look(partial(store.overview, name))
+            await look(partial(_collect, partial(store.tail, name, follow=False)))
+            await look(partial(_collect, partial(store.runs, session=name)))
+        listings: list[Callable[[], AsyncIterator[object]]] = [
+            store.runs, store.workers, store.in_doubt, store.blobs
+        ]  # fmt: skip
+        for listing in listings:
+            await look(partial(_collect, listing))
         await look(lambda: collect(store.sessions(label={"tenant": "acme"}, interrupted=False)))
         await look(lambda: store.collect_blobs())
         await look(lambda: store.engine.call(lambda: find_due(store.engine, ["clerk"], {}, 9, orphans=True)))
         for name in ("a", "b", "f"):
-            await look(lambda name=name: _write(store, name))
-            await look(lambda name=name: store.fork(name))
+            await look(partial(_write, store, name))
+            await look(partial(store.fork, name))
         for name in ("a", "f"):
-            await look(lambda name=name: store.delete(name))
+            await look(partial(store.delete, name))
     return found
+
+
+async def _collect(listing: Callable[[], AsyncIterator[object]]) -> None:
+    await collect(listing())
 
 
 async def _read(store: Store, name: str) -> None:
@@ -280,7 +288,7 @@ async def test_a_fork_that_is_its_own_origin_is_named(filled: Path, tmp_path: Pa
     assert any(isinstance(error, Corrupt) and "session 'f'" in str(error) for error in found), found
 
 
-FILES = {
+FILES: dict[str, list[bytes | None]] = {
     "sessions/a/journal.jsonl": [None, b"", b"junk\n", b"{}\n"],
     "sessions/a/session.json": [b"[]", b"\xff"],
     "sessions/a/head.json": [None, b"[]", b"\xff"],

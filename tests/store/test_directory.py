@@ -16,7 +16,7 @@ from holdfast.codec import erase
 from holdfast.entries import RunStarted, Span
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
 from holdfast.ids import HolderId, SessionId
-from holdfast.store.directory import DirectoryDriver, layout, locks
+from holdfast.store.directory import DirectoryDriver, files, layout, locks
 from holdfast.store.directory import journal as journals
 from holdfast.store.driver import ClaimChange, Conflict, Done, HeadFilter, hidden_name
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
@@ -426,7 +426,6 @@ def test_a_commit_is_not_acknowledged_if_its_file_is_moved_while_it_is_written(
 ) -> None:
     """The sync succeeds, in a file that nobody will find."""
     path, aside = root / part, root.parent / "aside"
-    sync = journals.sync_data
 
     def move_and_sync(fd: int) -> None:
         path.rename(aside)
@@ -435,7 +434,7 @@ def test_a_commit_is_not_acknowledged_if_its_file_is_moved_while_it_is_written(
                 shutil.copytree(aside, path)
             else:
                 shutil.copy(aside, path)
-        sync(fd)
+        files.sync_data(fd)
 
     item = author.write(say("six"))
     with monkeypatch.context() as patch:
