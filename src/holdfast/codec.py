@@ -147,10 +147,12 @@ def check(body: Body, content: bytes | None, *, kind: str | None = None) -> None
     """Raise `BadInput` if `seal` would."""
     write_body(body, KIND_OF[type(body)] if kind is None else kind)
     if content is not None:
-        _check_size(content)
+        _check_content(content)
 
 
-def _check_size(content: bytes) -> None:
+def _check_content(content: bytes) -> None:
+    if b"\n" in content:
+        raise BadInput("the content of an entry is JSON in one line")
     if len(content) > LINE_BYTES_MAX:
         raise BadInput(f"an entry of {len(content):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
 
@@ -199,8 +201,7 @@ def seal(
     said = digest = b""
     raw: Raw | None = None
     if content is not None:
-        assert b"\n" not in content, "a line is a line"
-        _check_size(content)
+        _check_content(content)
         digest = sha256(salt + content).digest()
         said, raw = b',"content":' + content, Raw(content)
     fact = sha256(body_salt + data).digest()
@@ -219,7 +220,7 @@ def parse(line: bytes | str, where: str, *, seq: int | None = None) -> Line:
     """
     try:
         parsed = _decode_line(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(where, f"not a line of a journal ({error})", seq=seq) from error
     if parsed.v > VERSION:
         raise NewerFormat(f"{where}: entry {parsed.seq} has format {parsed.v}; this holdfast reads {VERSION}")
@@ -271,7 +272,9 @@ def open_line(line: Line, where: str) -> Entry:
             # JSON, but not as we know it: a newer version has a new value for an old field.
             body = UnknownBody(data=line.body.copy())
         at = datetime.fromisoformat(line.at)
-    except (msgspec.DecodeError, ValueError) as error:
+        if at.tzinfo is None:
+            raise ValueError(f"{line.at} is a time without a zone")
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise Corrupt(where, f"not an entry of kind {line.kind} ({error})", seq=line.seq) from error
     return Entry(
         seq=line.seq,
@@ -318,7 +321,10 @@ def erase(line: bytes, where: str) -> bytes:
     parsed = parse(line, where)
     if parsed.content is UNSET:
         return line
-    salt = _from_text(parsed.salt)
+    try:
+        salt = _from_text(parsed.salt)
+    except (ValueError, Base64Error) as error:
+        raise Corrupt(where, "its salt is not base64", seq=parsed.seq) from error
     digest, body_salt = _to_base64(_digest(parsed, salt)).decode(), _to_base64(_body_salt(salt)).decode()
     return _encode(
         msgspec.structs.replace(parsed, content=UNSET, salt="", body_salt=body_salt, erased=digest)

@@ -273,6 +273,26 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         else:
             _FOLDS[body.__class__](self, entry, body)
 
+    def _get(self, issued: int) -> Effect:
+        row = self.rows.get(issued)
+        if row is None:
+            raise ValueError(f"entry {issued} issued no call")
+        return row
+
+    def is_sound(self) -> bool:
+        """Whether every row that is referred to is there."""
+        rows = self.rows.keys()
+        links = (link for row in self.rows.values() for link in (row.undoes, row.undo) if link is not None)
+        return (
+            self.open.keys() <= rows
+            and all(row.issued == issued for issued, row in self.rows.items())
+            and all(found and rows >= set(found) for found in self.by_operation.values())
+            and all(rows >= set(found) for found in self.by_call.values())
+            and rows >= set(links)
+            and all(row.operation in self.by_operation for row in self.rows.values())
+            and all(asked == one.asked for asked, one in self.questions.items())
+        )
+
     def _issue(self, entry: Entry, body: ToolIssued, holder: str | None) -> None:
         row = Effect(
             issued=entry.seq,
@@ -292,14 +312,15 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             holder=holder,
             undoes=body.undoes,
         )
+        undone = None if body.undoes is None else self._get(body.undoes)
         self._follow(row)
         if row.changes_the_world:
             self._changes.append(entry.seq)
             self._open_changes.add(entry.seq)
         self.rows[entry.seq] = row
         self.open[entry.seq] = None
-        if body.undoes is not None:
-            self.rows[body.undoes].undo = entry.seq
+        if undone is not None:
+            undone.undo = entry.seq
         made = self.by_call.setdefault(call_name(body.call), [])
         made.append(entry.seq)
         # A call that was issued before goes on: it is not made a second time.
@@ -343,7 +364,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
                 self._end(earlier.issued, "discarded", row.issued, "tried again with the same key")
 
     def _annotate(self, entry: Entry, body: ToolAnnotated) -> None:
-        row = self.rows[body.issued]
+        row = self._get(body.issued)
         row.notes = {**row.notes, **body.notes}
 
     def _complete(self, entry: Entry, body: ToolCompleted) -> None:
@@ -369,18 +390,18 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             return
         self._end(body.issued, "failed", entry.seq, body.error)
         if body.retry:
-            self.repeats.note_retry(self.rows[body.issued].fingerprint)
+            self.repeats.note_retry(self._get(body.issued).fingerprint)
         elif body.final:
             self._note_result(entry, body.issued)
 
     def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:
-        row = self.rows[body.issued]
+        row = self._get(body.issued)
         row.status, row.why, row.doubted = "in_doubt", body.why, True
         row.left_behind = row.left_behind or body.left_behind
         row.exited = row.exited or body.exited
 
     def _discard(self, entry: Entry, body: ToolDiscarded) -> None:
-        self.rows[body.issued].exited = body.exited
+        self._get(body.issued).exited = body.exited
         self._end(body.issued, "discarded", entry.seq)
 
     def _settle(self, entry: Entry, body: ToolSettled) -> None:
@@ -391,7 +412,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         self._end(body.issued, "undone", entry.seq)
 
     def _end(self, issued: int, status: EffectStatus, outcome: int | None, why: str = "") -> None:
-        row = self.rows[issued]
+        row = self._get(issued)
         row.status, row.outcome, row.why, row.args = status, outcome, why, None
         self.open.pop(issued, None)
         self._open_changes.discard(issued)
@@ -409,12 +430,18 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             why=body.why,
         )
 
+    def _answered(self, asked: int) -> Question:
+        question = self.questions.pop(asked, None)
+        if question is None:
+            raise ValueError(f"nothing waits for an answer that was asked by entry {asked}")
+        return question
+
     def _approve(self, entry: Entry, body: ApprovalGiven) -> None:
-        question = self.questions.pop(body.asked)
+        question = self._answered(body.asked)
         self.answers[call_name(question.call)] = replace(question, approved=True, new_args=body.args)
 
     def _decline(self, entry: Entry, body: ApprovalRefused) -> None:
-        question = self.questions.pop(body.asked)
+        question = self._answered(body.asked)
         said = read_content(entry.content).text
         self.answers[call_name(question.call)] = replace(question, approved=False, answer=said)
         self.repeats.note_call(question.fingerprint)
@@ -441,7 +468,8 @@ def count_crashes(tried: Sequence[Effect]) -> int:
 
 def progress_of(row: Effect) -> int:
     """How far a delegate was when this attempt began; 0 for everything else."""
-    return int(row.notes.get(PROGRESS, 0))
+    progress = row.notes.get(PROGRESS)
+    return progress if isinstance(progress, int) else 0
 
 
 def call_name(call: CallRef) -> str:

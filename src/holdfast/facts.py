@@ -192,6 +192,15 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     unknown: tuple[str, int] | None = None
     """The first line that must be understood and is not, as (kind, seq)."""
 
+    def is_sound(self) -> bool:
+        """Whether everything that is referred to is there, and under its own name."""
+        checkpoints = self.checkpoints.items()
+        return (
+            all(one.version == version and one.base < version for version, one in checkpoints)
+            and all(run.run == name for name, run in self.runs.items())
+            and self.effects.is_sound()
+        )
+
 
 def count_call(facts: Facts, tool: str) -> None:
     """One more call of this tool."""
@@ -268,7 +277,8 @@ def _scratchpad(facts: Facts, entry: Entry, body: ScratchpadSet) -> None:
 
 
 def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
-    assert entry.run is not None
+    if entry.run is None:
+        raise ValueError("the run has no id")
     inside = body.parent.run if body.parent else None
     if inside not in facts.runs:
         for run in facts.runs.values():
@@ -385,6 +395,8 @@ def _budgeted(facts: Facts, entry: Entry, body: BudgetChanged) -> None:
 
 def _checkpoint(facts: Facts, entry: Entry, body: CheckpointTaken) -> None:
     head = facts.head
+    if body.version <= head.version:
+        raise ValueError(f"version {body.version} comes after version {head.version}")
     facts.checkpoints[body.version] = Checkpoint(
         body.version, entry.seq, entry.at, entry.step, entry.run, body.why, body.name, facts.base
     )

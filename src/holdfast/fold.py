@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, TypeVar, overload
@@ -24,7 +25,7 @@ from .content.lazy import BlobSource, Place, has_marks
 from .content.swapping import put_back
 from .effects import LEDGER, Effect, Repeats
 from .entries import Entry, SessionRewound, SessionStatus, Span, UnknownBody
-from .errors import NotFound
+from .errors import Corrupt, NotFound
 from .facts import (
     BOOKKEEPING,
     HANDLERS,
@@ -44,7 +45,7 @@ from .messages import AnyMessage, CallPart, Json, gives_output
 from .plan import Plan
 from .transcript import Transcript
 from .validity import Problem
-from .values import Values
+from .values import BadValue, Values, convert
 
 FOLD_VERSION: Final = 6
 """Raised whenever a change here gives another state for the same journal: older keyframes are ignored."""
@@ -110,7 +111,8 @@ class SessionState:
         """Fold the next entry. `sum` is its line's."""
         facts = self.facts
         head = facts.head
-        assert entry.seq == head.seq + 1 or head.seq == 0, (entry.seq, head.seq)
+        if entry.seq != head.seq + 1 and head.seq:
+            raise ValueError(f"expected entry {head.seq + 1}, found entry {entry.seq}")
         run = entry.run
         if run is not None and run == facts.last_run:
             facts.seconds += max(0.0, (entry.at - head.updated_at).total_seconds())
@@ -118,8 +120,8 @@ class SessionState:
         head.seq, head.sum, head.updated_at = entry.seq, sum, entry.at
         body = entry.body
         cls = body.__class__
-        if cls is SessionRewound:
-            self._rewind(entry)
+        if isinstance(body, SessionRewound):
+            self._rewind(entry, body)
             return
         transcript = self.transcript_fold
         queued = len(transcript.queued)
@@ -152,7 +154,8 @@ class SessionState:
         facts, head = self.facts, self.facts.head
         if item.role == "user":
             if not head.title and item.content is not None:
-                head.title = " ".join(item.read().text.split())[:TITLE_CHARS]
+                with suppress(Corrupt):  # A reader of the message is told; everything else can be known.
+                    head.title = " ".join(item.read().text.split())[:TITLE_CHARS]
             head.status, head.reason = "active", ""
             facts.cancel = None
             # Who is asked to look again is not going round in circles.
@@ -161,9 +164,13 @@ class SessionState:
             if isinstance(part, CallPart) and not gives_output(part, item.format):
                 count_call(facts, part.name)
 
-    def _rewind(self, entry: Entry) -> None:
-        body, facts = entry.body, self.facts
-        assert isinstance(body, SessionRewound)
+    def _rewind(self, entry: Entry, body: SessionRewound) -> None:
+        facts = self.facts
+        target = facts.checkpoints.get(body.version)
+        taken_at = target.seq if target is not None else 0 if body.version == 0 else None
+        if taken_at != body.seq:
+            raise ValueError(f"version {body.version} at entry {body.seq} was never taken")
+        _check_spans(body.transcript, body.seq)
         self.transcript_fold.rewind(body.transcript)
         facts.head.messages = len(self.transcript_fold.items)
         facts.values, facts.plan, facts.summary = dict(body.state), body.plan, body.summary
@@ -222,7 +229,12 @@ class SessionState:
             raise NotFound(f"session {self.facts.head.session!r} has no state under {key!r}; it has: {keys}")
         if has_marks(raw):
             raw = self._read_value(key, raw)
-        return self.decoder.decode(raw) if type is None else self.decoder.decode(raw, type)
+        try:
+            value = self.decoder.decode(raw)
+        except BadValue as error:
+            where = f"session {self.facts.head.session!r}, state {key!r}"
+            raise Corrupt(where, f"it is no value ({error})") from error
+        return value if type is None else convert(value, type)
 
     def _read_value(self, key: str, stored: Raw) -> Raw:
         before = self._read.get(key)
@@ -302,6 +314,11 @@ class SessionState:
             one = self.facts.checkpoints[version]
             if version not in self.facts.dropped:
                 found.append(one)
+            if one.base >= version:
+                where = f"session {self.facts.head.session!r}"
+                raise Corrupt(
+                    where, f"version {version} is built on version {one.base}, which is no earlier one"
+                )
             version = one.base
         return found[::-1]
 
@@ -355,8 +372,12 @@ class SessionState:
         does not fit this code after all."""
         state = cls.__new__(cls)
         try:
-            state.facts = _decode_facts(frame.facts)
-        except msgspec.ValidationError:
+            facts = state.facts = _decode_facts(frame.facts)
+            _check_spans(frame.spans, frame.seq)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return None
+        head = facts.head
+        if (head.seq, head.sum) != (frame.seq, frame.sum) or not facts.is_sound():
             return None
         state._begin(Place(state.facts.head.session, blobs))
         state.keyframe_seq = frame.seq
@@ -367,13 +388,22 @@ class SessionState:
         self.transcript_fold.load(spans, pages, where)
 
 
+def _check_spans(spans: Iterable[Span], last: int) -> None:
+    """Spans are in order, apart from each other, and of entries up to `last`."""
+    before = 0
+    for span in spans:
+        if not before < span.first <= span.last <= last:
+            raise ValueError(f"{list(span)} is no span of the entries before it")
+        before = span.last
+
+
 def read_keyframe(data: bytes | None) -> Keyframe | None:
     """A keyframe that this code can use, or None."""
     if not data:
         return None
     try:
         frame = _decode_keyframe(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if frame.fold != FOLD_VERSION or sha256(frame.facts).hexdigest() != frame.digest:
         return None

@@ -130,7 +130,17 @@ def check_name(what: str, name: object) -> str:
     """Names of state keys and shared resources are any text that a person can read."""
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS:
         raise BadInput(f"a {what} is text of 1 to {NAME_CHARS} characters, not {name!r}")
-    return name
+    return check_text(what, name)
+
+
+def check_text(what: str, text: str) -> str:
+    """The text, or `BadInput` if it cannot be stored: half a surrogate pair has no place in UTF-8."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadInput(f"{what} {text!r} holds half a surrogate pair, which is no text") from None
+    return text
 
 
 def label_of_original(foreign: str) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr, replace
 
 from .content.lazy import NOWHERE, Place, has_marks, read_foreign, read_own
 from .content.linking import read_all, with_urls
+from .errors import Corrupt
 from .limits import READ_AHEAD
 from .messages import (
     OWN,
@@ -63,19 +64,24 @@ class Item(Struct, gc=False):
         if isinstance(content, ForeignMessage):
             return content
         id = f"m{self.seq}"
-        message: AnyMessage
         if self.results is not None:
             blocks = tuple(self.results[index] for index in sorted(self.results))
             # Not kept: another result may still join.
             return Message(role="tool", blocks=blocks, id=f"{id}-results", at=self.at)
-        if content is None:
-            message = Message(role=self.role, blocks=(Text("[erased]"),), id=id, at=self.at, metadata=_ERASED)
-        elif self.format == OWN:
-            message = self._named(self._read_own(_undecoded(content)))
-        else:
-            message = self._read_foreign(_undecoded(content), id)
+        try:
+            message = self._decode(content, id)
+        except (msgspec.MsgspecError, LookupError, RecursionError, TypeError, ValueError) as error:
+            where = f"session {self.place.session!r}"
+            raise Corrupt(where, f"its content is no message ({error})", seq=self.seq) from error
         self.content = message
         return message
+
+    def _decode(self, content: Raw | None, id: str) -> AnyMessage:
+        if content is None:
+            return Message(role=self.role, blocks=(Text("[erased]"),), id=id, at=self.at, metadata=_ERASED)
+        if self.format == OWN:
+            return self._named(self._read_own(content))
+        return self._read_foreign(content, id)
 
     def _named(self, message: Message) -> Message:
         # It was made for this item and nobody else has it: filling it in beats copying it.
@@ -101,11 +107,6 @@ class Item(Struct, gc=False):
         return read_foreign(content, message, self.place.at(self.seq))
 
 
-def _undecoded(content: object) -> Raw:
-    assert isinstance(content, Raw)
-    return content
-
-
 _ERASED: dict[str, Json] = {"erased": True}
 _decode_all = msgspec.json.Decoder(list[Message]).decode
 
@@ -124,7 +125,7 @@ def _read_ahead(items: Sequence[Item]) -> None:
         return
     try:
         messages = _decode_all(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     for (item, _), message in zip(waiting, messages, strict=True):
         item.content = message

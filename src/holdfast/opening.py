@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Annotated, Any, Protocol, Union, overload
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Meta, Raw
 
 from .codec import VERSION, open_line, parse
 from .entries import KINDS, Body
+from .errors import Corrupt
 from .limits import OPEN_LINES
 from .messages import Message
 
@@ -133,12 +134,15 @@ class Opener:
         for decode in self._decoders_for(joined):
             try:
                 opened: list[Opened] = decode(joined)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
             if len(opened) == len(lines) and _are_in_order(opened):
                 return opened
         # A kind or a value of a newer version, or damage: one by one, to see which line it is.
-        parsed = (parse(line, where) for line in lines)
+        parsed = [parse(line, where) for line in lines]
+        for before, line in pairwise(parsed):
+            if line.seq != before.seq + 1:
+                raise Corrupt(where, f"expected entry {before.seq + 1}, found entry {line.seq}")
         return [open_line(line, where) for line in parsed if line.kind in self._kinds]
 
     def _decoders_for(self, joined: bytes) -> Iterator[Callable[[bytes], list[Any]]]:

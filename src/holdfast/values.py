@@ -82,6 +82,10 @@ def _type_name(cls: type) -> str:
     return ".".join(qualified_name_of(cls))
 
 
+class BadValue(ValueError):
+    """Stored bytes that are no value."""
+
+
 class _Unencodable(Exception):
     pass
 
@@ -107,9 +111,14 @@ class Values:
     @overload
     def decode(self, data: bytes | msgspec.Raw, type: type[T]) -> T: ...
     def decode(self, data: bytes | msgspec.Raw, type: type[T] | None = None) -> Any:
-        """The value; with a `type`, converted to it (dataclass, pydantic model, msgspec struct …)."""
-        value = self._unpack(msgspec.json.decode(data))
-        return value if type is None else _convert(value, type)
+        """The value; with a `type`, converted to it (dataclass, pydantic model, msgspec struct …). `BadValue`
+        if `encode` cannot have written it."""
+        try:
+            plain = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadValue(str(error)) from error
+        value = self._unpack(plain)
+        return value if type is None else convert(value, type)
 
     def _pack(self, value: Any, around: tuple[int, ...]) -> Json:
         """`around` names the values that this one is part of: one that is among them holds itself."""
@@ -164,34 +173,55 @@ class Values:
             return [self._unpack(item) for item in data]
         if not isinstance(data, dict):
             return data
-        marked = data.get(_MARK)
-        if marked is None:
+        if _MARK not in data:
             return {key: self._unpack(item) for key, item in data.items()}
+        marked = data[_MARK]
+        if not isinstance(marked, list) or len(marked) < 2 or not isinstance(marked[0], str):
+            raise BadValue(f"{_MARK} holds a tag and what belongs to it")
         tag, content = marked[0], marked[-1]
         if tag in self._by_tag:
             return self._by_tag[tag].decode(self._unpack(content))
-        return self._unpack_tagged(tag, content, marked)
+        return self._unpack_tagged(tag, content)
 
-    def _unpack_tagged(self, tag: str, content: Json, marked: list[Json]) -> Any:
-        match tag:
-            case "opaque":
-                return Opaque(*content)
-            case "record" | "enum":
-                return self._unpack(content)
-            case "dict":
-                return _hashed(dict, [(self._unpack(key), self._unpack(item)) for key, item in content])
-            case "str":
-                return "".join(map(chr, content))
-            case "int":
-                return int(content, 16)
-            case "float":
-                return float(content)
+    def _unpack_tagged(self, tag: str, content: Json) -> Any:
+        if tag in ("record", "enum"):
+            return self._unpack(content)
+        if tag == "dict":
+            pairs = _list_of(content, tag)
+            if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+                raise BadValue("a dict holds pairs")
+            return _hashed(dict, [(self._unpack(key), self._unpack(item)) for key, item in pairs])
         if tag in _COLLECTIONS:
-            return _hashed(_COLLECTIONS[tag], [self._unpack(item) for item in content])
-        if tag in _PLAIN_DECODERS:
-            return _PLAIN_DECODERS[tag](content)
-        # Written with a codec that this process does not have, or by a newer version.
-        return Opaque(tag, msgspec.json.encode(content).decode()[:REPR_CHARS])
+            return _hashed(_COLLECTIONS[tag], [self._unpack(item) for item in _list_of(content, tag)])
+        make = _MAKERS.get(tag)
+        if make is None:
+            # Written with a codec that this process does not have, or by a newer version.
+            return Opaque(tag, msgspec.json.encode(content).decode()[:REPR_CHARS])
+        try:
+            return make(content)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise BadValue(f"not a {tag}: {error}") from error
+
+
+_MAKERS: dict[str, Callable[[Any], Any]] = {
+    **_PLAIN_DECODERS,
+    "opaque": lambda content: Opaque(*map(_text, content)),
+    "str": lambda content: "".join(map(chr, content)),
+    "int": lambda content: int(content, 16),
+    "float": lambda content: float(_text(content)),
+}
+
+
+def _text(value: Json) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _list_of(content: Json, tag: str) -> list[Json]:
+    if not isinstance(content, list):
+        raise BadValue(f"a {tag} holds a list")
+    return content
 
 
 def _pack_scalar(value: str | float) -> Json:
@@ -252,7 +282,8 @@ def _fields_of_struct(value: Struct) -> dict[str, Any] | list[Any]:
     return fields if config.tag_field is None else {config.tag_field: config.tag, **fields}
 
 
-def _convert(value: Any, wanted: type[T]) -> T:
+def convert(value: Any, wanted: type[T]) -> T:
+    """The value as one of this type, or `BadInput`."""
     type_: Any = wanted  # `list[int]` and the like are no classes
     found: Any
     try:

@@ -486,7 +486,7 @@ def test_ctrl_c_ends_a_wait_and_harms_nothing(store_url: StoreUrl, monkeypatch: 
     waiting = threading.Event()
     read_page = async_store._page
 
-    def notice(journal: Journal, after: int) -> list[holdfast.Entry]:
+    def notice(journal: Journal, after: int) -> list[holdfast.Entry] | None:
         found = read_page(journal, after)
         if not found:
             waiting.set()

@@ -1,6 +1,7 @@
 """What goes wrong is one line on stderr, with what to do, and a code; and `--help` starts fast."""
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tomllib
@@ -163,6 +164,26 @@ def test_a_damaged_store_is_an_error_without_a_traceback(shop: Path) -> None:
     done = call(shop, "sessions --store sqlite:bad.db")
     assert done.code in (1, 2)
     assert "Traceback" not in done.err
+
+
+def test_a_damaged_session_is_named_and_hides_no_other(shop: Path) -> None:
+    """In the list for people, and in that for programs."""
+    shutil.copy(shop / "holdfast.db", shop / "hurt.db")
+    connection = sqlite3.connect(shop / "hurt.db")
+    (name,) = connection.execute("SELECT min(session) FROM sessions").fetchone()
+    connection.execute("UPDATE sessions SET head = 'junk' WHERE session = ?", (name,))
+    connection.commit()
+    connection.close()
+    whole = call(shop, "--store sqlite:holdfast.db --json sessions").json
+    found = call(shop, "--store sqlite:hurt.db --json sessions").json
+    assert [one["session"] for one in found["damaged"]] == [name]
+    assert found["total"] == whole["total"] - 1
+    done = call(shop, "--store sqlite:hurt.db sessions")
+    assert done.code == 0
+    assert f"{name} is damaged" in done.err
+    for command in ("pending", "stats", "workers"):
+        done = call(shop, f"--store sqlite:hurt.db {command}")
+        assert (done.code, "Traceback" in done.err) == (0, False), done.err
 
 
 @pytest.mark.parametrize("line", ["--help", "show --help", "run --help", "--version", "completion bash"])

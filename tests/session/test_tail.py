@@ -115,3 +115,39 @@ async def test_following_ends_with_the_session(store_url: StoreUrl) -> None:
             with anyio.fail_after(60):
                 async for _ in entries:
                     pass
+
+
+@pytest.mark.parametrize("longer", [False, True])
+async def test_a_new_session_of_the_same_id_is_not_followed(store_url: StoreUrl, longer: bool) -> None:
+    """The old one was deleted: that is the end, whether the new one has fewer entries or more."""
+    async with open_store(store_url) as writer, open_store(store_url) as reader:
+        async with writer.session("s") as session:
+            await step(session, "old")
+        async with aclosing(reader.tail("s")) as tail:
+            seen = [await anext(tail) for _ in range(5)]
+            assert seen[-1].kind == "lease.released"
+            await writer.delete("s")
+            async with writer.session("s") as session:
+                for number in range(9 if longer else 0):
+                    await step(session, f"new {number}")
+                with anyio.fail_after(60):
+                    assert await collect(tail) == []
+
+
+async def test_a_fork_is_followed_on_when_its_origin_is_deleted_and_made_anew(store_url: StoreUrl) -> None:
+    """What it shares is found where it is kept, and never in the session that has the origin's id now."""
+    async with open_store(store_url) as writer, open_store(store_url) as reader:
+        async with writer.session("s") as session:
+            await step(session, "old")
+        await writer.fork("s", into="f")
+        whole = await entries(writer, "f")
+        async with aclosing(reader.tail("f")) as tail:
+            seen = [await anext(tail)]
+            await writer.delete("s")
+            async with writer.session("s") as session:
+                await step(session, "new")
+            with anyio.fail_after(60):
+                seen += [await anext(tail) for _ in range(len(whole) - 1)]
+        assert [entry.content for entry in seen] == [entry.content for entry in whole]
+        async with aclosing(reader.tail("f", after=2, follow=False)) as tail:
+            assert [entry.seq for entry in await collect(tail)] == [entry.seq for entry in whole[2:]]

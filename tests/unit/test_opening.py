@@ -241,7 +241,7 @@ def test_a_message_that_cannot_be_read_hinders_no_other(
     )
     transcript = loaded(form(lines))
     assert transcript.messages[0].text == "one"
-    with pytest.raises(TypeError):
+    with pytest.raises(Corrupt, match="entry 2"):
         transcript.messages[1]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
 from ..diff import Diff
 from ..entries import Entry, Parent, SessionStatus, Verdict
+from ..errors import HoldfastError
 from ..facts import Checkpoint, RunInfo
 from ..fold import Overview, SessionState
 from ..head import Head
@@ -251,10 +252,13 @@ class Store:
         parent: str | None = None,
         label: Mapping[str, str] | None = None,
         interrupted: bool | None = None,
+        on_damaged: Callable[[SessionId, HoldfastError], object] | None = None,
     ) -> Iterator[Head]:
-        """Sessions in the order of their ids."""
+        """Sessions in the order of their ids. Damaged ones are left out, and told to `on_damaged`."""
         return self._loop.iterate(
-            self._store.sessions(status=status, parent=parent, label=label, interrupted=interrupted)
+            self._store.sessions(
+                status=status, parent=parent, label=label, interrupted=interrupted, on_damaged=on_damaged
+            )
         )
 
     def runs(self, *, session: str | None = None, parent: str | None = None) -> Iterator[RunInfo]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from ..errors import Corrupt
 from ..session.store import Store
 from .shapes import shape_doubt, shape_question
+
+log = logging.getLogger("holdfast")
 
 
 async def find_waiting(store: Store) -> list[dict[str, Any]]:
@@ -16,6 +20,10 @@ async def find_waiting(store: Store) -> list[dict[str, Any]]:
     ]
     async for head in store.sessions():
         if head.waiting:
-            questions = (await store.load(head.session)).facts.effects.questions.values()
+            try:
+                questions = (await store.load(head.session)).facts.effects.questions.values()
+            except Corrupt as error:  # One damaged session must not hide what the others wait for.
+                log.warning("session %s is left out: %s", head.session, error)
+                continue
             found += [shape_question(head.session, question) for question in questions]
     return sorted(found, key=lambda one: (one["since"], one["entry"]))

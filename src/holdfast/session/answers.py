@@ -11,7 +11,7 @@ from ..effects import Effect, Question
 from ..entries import InboxApproval, InboxVerdict, Verdict
 from ..errors import BadInput, LeaseHeld, NotFound
 from ..fold import SessionState
-from ..ids import SessionId
+from ..ids import SessionId, check_text
 from ..messages import Json, refuse_unfaithful
 from ..store.engine import Engine
 from ..store.journal import Journal
@@ -84,6 +84,7 @@ async def resolve_operation(
         raise BadInput(f"an operation is landed or not_landed, not {verdict!r}; until then it stays blocked")
     _check_result(verdict, result)
     _check_by(by)
+    check_text("operation", operation)
     settled = await engine.call(settle_operation, engine, operation, verdict, by, note, result)
     return "settled" if settled else "late"
 
@@ -125,6 +126,7 @@ def _fold(engine: Engine, session: SessionId) -> SessionState:
 def _check_by(by: str) -> None:
     if not by.strip():
         raise BadInput("say who decides: by=…")
+    check_text("by", by)
 
 
 def _check_result(verdict: Verdict, result: Json) -> None:

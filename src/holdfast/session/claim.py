@@ -7,10 +7,11 @@ effect needs none for its first attempt, and speaks for it while there is no rec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from ..content.lazy import Place, as_plain
 from ..content.packing import Given, read_given
 from ..effects import Effect, Effects
-from ..errors import BadInput, NotFound
+from ..errors import BadInput, Corrupt, NotFound
 from ..facts import Facts
 from ..head import Head
 from ..ids import SessionId
@@ -31,6 +32,8 @@ from ..store.journal import Journal
 if TYPE_CHECKING:
     from .session import Session
 
+log = logging.getLogger("holdfast")
+_T = TypeVar("_T")
 OperationVerdict: TypeAlias = Literal["landed", "not_landed"]
 
 
@@ -133,7 +136,14 @@ def settle_key(key: str) -> str:
 def find_claim(engine: Engine, key: str) -> tuple[Claim, str | None]:
     """The claim, and its record for `change_claim`. Blocks."""
     record = engine.driver.find_claim(key)
-    return (Claim() if record is None else _decoder.decode(record)), record
+    return (Claim() if record is None else _read(_decoder, key, record)), record
+
+
+def _read(decoder: msgspec.json.Decoder[_T], key: str, record: str) -> _T:
+    try:
+        return decoder.decode(record)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Corrupt(f"claim {key!r}", f"its record cannot be read ({error})") from error
 
 
 def change_claim(engine: Engine, key: str, expect: str | None, claim: Claim | None) -> bool:
@@ -161,7 +171,8 @@ def amend_own(engine: Engine, session: Session, operation: str, amend: Callable[
 
 def read_result(engine: Engine, session: SessionId, row: Effect) -> Given:
     """What a completed effect gave, all of it. Blocks."""
-    assert row.outcome is not None
+    if row.outcome is None:
+        raise Corrupt(f"session {session!r}", "it is completed without an outcome", seq=row.issued)
     for entry in Journal(engine.driver, session).entries(row.outcome - 1, row.outcome):
         if entry.content is not None:
             return read_given(entry.content, Place(session, engine.blobs, entry=entry.seq), whole=True)
@@ -359,7 +370,7 @@ _doubts_decoder = msgspec.json.Decoder(Doubts)
 def _change_doubts(engine: Engine, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
     while True:
         record = engine.driver.find_claim(_DOUBTS)
-        keys = () if record is None else _doubts_decoder.decode(record).keys
+        keys = () if record is None else _read(_doubts_decoder, _DOUBTS, record).keys
         changed = change(keys)
         if changed == keys:
             return
@@ -379,9 +390,17 @@ def _drop_doubt(engine: Engine, key: str) -> None:
 def list_doubts(engine: Engine) -> list[tuple[str, Claim]]:
     """What deleted sessions left in doubt: the operation (or the effect's key), and the claim. Blocks."""
     record = engine.driver.find_claim(_DOUBTS)
-    keys = () if record is None else _doubts_decoder.decode(record).keys
-    found = [(key, find_claim(engine, key)[0]) for key in keys]
-    return [(key.partition(":")[2], claim) for key, claim in found if claim.doubt]
+    keys = () if record is None else _read(_doubts_decoder, _DOUBTS, record).keys
+    found: list[tuple[str, Claim]] = []
+    for key in keys:
+        try:
+            claim, _ = find_claim(engine, key)
+        except Corrupt as error:
+            log.warning("left out of the list: %s", error)
+            continue
+        if claim.doubt:
+            found.append((key.partition(":")[2], claim))
+    return found
 
 
 # -- what a person says ---------------------------------------------------------------------------------

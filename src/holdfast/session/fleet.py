@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..clock import boot_id, boot_s
-from ..errors import HoldfastError
+from ..errors import Corrupt, HoldfastError
 from ..head import Head
 from ..ids import HolderId, SessionId
 from ..limits import PAGE_ROWS
@@ -55,17 +55,31 @@ def find_due(
 
 def _list_gone(engine: Engine) -> list[HolderId]:
     presence = engine.presence
-    return [
-        holder
-        for holder, beat in engine.driver.list_holders()
-        if holder == presence.holder or not presence.judge_by(holder, beat).alive
-    ]
+    gone: list[HolderId] = []
+    for holder, beat in engine.driver.list_holders():
+        try:
+            if holder == presence.holder or not presence.judge_by(holder, beat).alive:
+                gone.append(holder)
+        except Corrupt as error:
+            log.warning("a holder is left out: %s", error)  # Its sessions name it, too, to whoever opens one.
+    return gone
 
 
 def _heads(engine: Engine, wanted: DueFilter, limit: int) -> list[Head]:
-    tips = engine.driver.list_due(wanted, limit)
+    tips = _whole(engine.driver.list_due(wanted, limit))
     heads = [head for tip in tips if (head := tip.head or _fold(engine, tip, wanted)) is not None]
-    return [head for head in heads if head.session not in engine.channels]
+    return [head for head in heads if not engine.is_open(head.session)]
+
+
+def _whole(tips: Iterable[Tip]) -> list[Tip]:
+    """Without the damaged ones, of which nothing is known."""
+    found: list[Tip] = []
+    for tip in tips:
+        if tip.damage is None:
+            found.append(tip)
+        else:
+            log.warning("session %s is left out: %s", tip.session, tip.damage)
+    return found
 
 
 def _fold(engine: Engine, tip: Tip, wanted: DueFilter) -> Head | None:
@@ -82,7 +96,11 @@ def list_workers(engine: Engine) -> list[WorkerInfo]:
     """Everybody with a heartbeat that tells of a duty, in the order of their names."""
     found: list[WorkerInfo] = []
     for holder, beat in engine.driver.list_holders():
-        record = None if beat is None else read_record(beat)
+        try:
+            record = None if beat is None else read_record(holder, beat)
+        except Corrupt as error:
+            log.warning("a holder is left out: %s", error)
+            continue
         if beat is None or record is None or record.duty is None:
             continue
         age_s = beat.age_s

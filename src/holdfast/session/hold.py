@@ -11,12 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from ..clock import boot_s
-from ..errors import Fenced, HoldfastError, LeaseHeld
+from ..errors import Corrupt, Fenced, HoldfastError, LeaseHeld
 from ..ids import HolderId, SessionId
 from ..limits import LEASE_POLL_S
 from ..store.driver import ClaimChange, Claimed, Done
-from ..store.engine import Engine
+from ..store.engine import Engine, HeldHere
 from ..store.presence import Life
+from ..store.waiters import HomeLoop
 from ..unbroken import unbroken
 
 log = logging.getLogger("holdfast")
@@ -54,9 +55,11 @@ def _key(name: str) -> str:
 @asynccontextmanager
 async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> AsyncIterator[Hold]:
     """Take the resource, waiting up to `wait_s` for whoever has it; else `LeaseHeld`."""
-    deadline_s = boot_s() + wait_s
+    deadline_s, home = boot_s() + wait_s, HomeLoop()
     while True:
-        found = await engine.call_or_undo(_try, lambda late: _release(engine, late), engine, session, name)
+        found = await engine.call_or_undo(
+            _try, lambda late: _release(engine, late), engine, session, name, home
+        )
         if isinstance(found, Hold):
             break
         if boot_s() >= deadline_s:
@@ -85,30 +88,49 @@ def _release(engine: Engine, held: Hold | Life) -> None:
             log.info("%r was taken over while it was held here, or was released already", held.name)
     finally:
         mine = engine.holds.get(held.name)
-        if isinstance(mine, _Record) and mine.fence == held.fence:
+        if mine is not None and mine.fence == held.fence:
             engine.holds.pop(held.name, None)
 
 
-def _try(engine: Engine, session: SessionId, name: str) -> Hold | Life:
+def _is_held_here(engine: Engine, name: str) -> bool:
+    """What was held in an event loop that has ended was left there."""
+    with engine.registering:
+        held = engine.holds.get(name)
+        if held is not None and held.home.has_ended:
+            del engine.holds[name]
+            held = None
+        return held is not None
+
+
+def _read(record: str, name: str) -> _Record:
+    try:
+        return _decode(record)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Corrupt(f"claim {_key(name)!r}", f"its record cannot be read ({error})") from error
+
+
+def _try(engine: Engine, session: SessionId, name: str, home: HomeLoop) -> Hold | Life:
     engine.presence.begin()
     current = engine.driver.find_claim(_key(name))
     fence = 1
     if current is not None:
-        record = _decode(current)
+        record = _read(current, name)
         fence = record.fence + 1
         if record.holder is not None:
             life = engine.presence.judge(record.holder)
             # Our own that nobody here has is a leftover of one that could not be given back.
             mine = record.holder == engine.presence.holder
-            if life.alive and not (mine and name not in engine.holds):
+            if life.alive and not (mine and not _is_held_here(engine, name)):
                 return Life(True, life.left_s, f"session {record.session} ({life.name})")
-    return _claim(engine, name, current, _Record(fence=fence, holder=engine.presence.holder, session=session))
+    wanted = _Record(fence=fence, holder=engine.presence.holder, session=session)
+    return _claim(engine, name, current, wanted, home)
 
 
-def _claim(engine: Engine, name: str, current: str | None, wanted: _Record) -> Hold | Life:
+def _claim(engine: Engine, name: str, current: str | None, wanted: _Record, home: HomeLoop) -> Hold | Life:
     quicker = Life(True, None, "somebody who was quicker")
     # Registered first: from the moment the record is there, nobody here may mistake it for a leftover.
-    if engine.holds.setdefault(name, wanted) is not wanted:
+    held = HeldHere(wanted.fence, home)
+    if engine.holds.setdefault(name, held) is not held:
         return quicker
     record = _encode(wanted).decode()
     outcome = None

@@ -21,7 +21,7 @@ from ..entries import (
     MessageAdded,
     ToolSettled,
 )
-from ..errors import BadInput, NewerFormat
+from ..errors import BadInput, Corrupt, NewerFormat
 from ..fold import SessionState
 from ..limits import LINE_BYTES_MAX
 from ..messages import AnyMessage, shape_of
@@ -102,11 +102,31 @@ def open_item(row: InboxRow, state: SessionState) -> Opened:
 def _decode(row: InboxRow, state: SessionState) -> InboxItem:
     try:
         return _decoder.decode(row.item)
-    except msgspec.DecodeError as error:
-        raise NewerFormat(
-            f"session {state.facts.head.session!r}: inbox item {row.number} is of a kind that this version "
-            f"does not know ({error}); upgrade holdfast"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        session = state.facts.head.session
+        if _has_unknown_kind(row.item):
+            raise NewerFormat(
+                f"session {session!r}: inbox item {row.number} is of a kind that this version "
+                f"does not know ({error}); upgrade holdfast"
+            ) from error
+        raise Corrupt(
+            f"session {session!r}, inbox item {row.number}", f"it cannot be read ({error})"
         ) from error
+
+
+class _Kind(msgspec.Struct):
+    kind: str
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+_KINDS = {"message", "cancel", "verdict", "approval"}
+
+
+def _has_unknown_kind(item: bytes) -> bool:
+    try:
+        return _decode_kind(item).kind not in _KINDS
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def open_late_verdict(number: int, row: Effect, item: InboxVerdict, owner: str) -> Sequence[Body]:
@@ -117,12 +137,15 @@ def open_late_verdict(number: int, row: Effect, item: InboxVerdict, owner: str) 
 
 
 def _open_message(number: int, item: InboxMessage, state: SessionState) -> Opened:
-    assert isinstance(item.message, msgspec.Raw), item
+    if not isinstance(item.message, msgspec.Raw):
+        session = state.facts.head.session
+        raise Corrupt(f"session {session!r}, inbox item {number}", "it is a message without words")
     taken = InboxTaken(number=number, item=msgspec.structs.replace(item, message=msgspec.UNSET))
     if item.key is not None and item.key in state.facts.submitted:
         return (taken,), None
     added = MessageAdded(role=item.role, parts=item.parts, format=item.format, inbox=number)
-    return (taken, added), bytes(item.message)
+    # In one line, however it was posted.
+    return (taken, added), msgspec.json.format(bytes(item.message), indent=-1)
 
 
 def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opened:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..clock import boot_s
 from ..codec import Sealed, seal
 from ..entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
-from ..errors import Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
+from ..errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
 from ..limits import LEASE_POLL_S
@@ -26,6 +26,7 @@ from ..store.driver import Append, Conflict, Done
 from ..store.engine import Engine
 from ..store.journal import Journal
 from ..store.presence import Life
+from ..store.waiters import HomeLoop
 
 log = logging.getLogger("holdfast")
 _QUICKER_S = 0.005
@@ -45,6 +46,13 @@ class _Held(Struct, frozen=True):
     here: bool
 
 
+class _Refused(Struct, frozen=True):
+    """The journal that was read ended with `after`; the store says that it ends with `sum`."""
+
+    after: str | None
+    sum: str | None
+
+
 async def take(
     engine: Engine,
     session: SessionId,
@@ -56,28 +64,38 @@ async def take(
 ) -> Taken:
     """Take the lease, waiting up to `wait_s` for whoever has it; else `LeaseHeld`."""
     deadline_s = boot_s() + wait_s
-    left = engine.left.get(session)
-    if left is not None:
-        with suppress(Fenced):
-            await engine.committer.barrier(left)
-        engine.left.pop(session, None)
+    refused: _Refused | None = None
     while True:
+        left = engine.set_aside(session)
+        if left is not None:
+            with suppress(Fenced):
+                await engine.committer.barrier(left)
+            engine.left.pop(session, None)
         found = await engine.call_or_undo(
             _try, lambda late: _give_back(engine, late), engine, session, dict(labels), parent, create
         )
         if isinstance(found, Taken):
+            found.channel.home = HomeLoop()
             return found
         if isinstance(found, _Held):
             if boot_s() >= deadline_s:
                 raise LeaseHeld(session, found.life.name, left_s=found.life.left_s, here=found.here)
             await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
-        else:
-            await anyio.sleep(_QUICKER_S)  # Somebody was quicker by a moment: look again.
+            continue
+        if found is not None and found == refused:
+            # Another writer that was quicker would have moved the end; nothing has.
+            raise Corrupt(
+                f"session {session!r}",
+                f"its entries end with the sum {found.after}, but the store says {found.sum}: entries are "
+                "missing, or are those of another session",
+            )
+        refused = found
+        await anyio.sleep(_QUICKER_S)  # Somebody was quicker by a moment: look again.
 
 
 def _try(
     engine: Engine, session: SessionId, labels: dict[str, str], parent: Parent | None, create: bool
-) -> Taken | _Held | None:
+) -> Taken | _Held | _Refused | None:
     engine.presence.begin()
     bodies: list[Body] = []
     try:
@@ -94,13 +112,14 @@ def _try(
         life = engine.presence.judge(facts.head.lease.holder)
         mine = facts.head.lease.holder == engine.presence.holder
         # Our own lease without an open session is a leftover of one that could not be released.
-        if life.alive and not (mine and session not in engine.channels):
+        if life.alive and not (mine and not engine.is_open(session)):
             return _Held(life, mine)
     bodies.append(LeaseTaken(holder=engine.presence.holder, name=engine.presence.name))
     return _commit(engine, state, bodies)
 
 
-def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | None:
+def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | _Held | _Refused | None:
+    """None if this process is just opening or leaving it."""
     head = state.facts.head
     after = head.sum or None
     sealed = [append_to(state, body, engine) for body in bodies]
@@ -119,7 +138,10 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
     with engine.registering:
         there = engine.channels.get(head.session)
         if there is not None and there.lost is None:
-            return None
+            if there.home is None or there.closed is not None or there.is_abandoned:
+                return None
+            # Another process took its lease and gave it back, and it has not noticed yet.
+            return _Held(Life(True, engine.presence.left_s, engine.presence.name), True)
         engine.channels[head.session] = channel
     outcome = None
     try:
@@ -128,13 +150,13 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
         if not isinstance(outcome, Done):
             del engine.channels[head.session]
     if isinstance(outcome, Conflict):
-        return None
+        return _Refused(after, outcome.sum)
     assert isinstance(outcome, Done), outcome
     channel.posted = outcome.posted
     return Taken(state, channel)
 
 
-def _give_back(engine: Engine, found: Taken | _Held | None) -> None:
+def _give_back(engine: Engine, found: Taken | _Held | _Refused | None) -> None:
     """Whoever asked was cancelled meanwhile, and will never know that it has the lease."""
     if not isinstance(found, Taken):
         return

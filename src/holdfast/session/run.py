@@ -184,7 +184,7 @@ class Run:
         change = ClaimChange(key=f"run:{chosen}", expect=None, record=record)
         outcome = await self._engine.call(self._engine.driver.claim, change)
         if isinstance(outcome, Claimed) and outcome.record != record:
-            raise RunExists(chosen, msgspec.json.decode(outcome.record or "{}").get("session", "?"))
+            raise RunExists(chosen, _find_session(outcome.record))
         return chosen
 
     async def __aexit__(
@@ -397,3 +397,18 @@ def _end_for(error: BaseException | None) -> Body:
 
 def _digest(text: str | None) -> str | None:
     return None if text is None else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class _RunClaim(msgspec.Struct):
+    session: str = "?"
+
+
+_decode_claim = msgspec.json.Decoder(_RunClaim).decode
+
+
+def _find_session(record: str | None) -> str:
+    """Whose run has the id, for the error; it is taken whoever has it."""
+    try:
+        return _decode_claim(record or "{}").session
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return "?"

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from ..codec import open_line, parse
 from ..entries import RunStarted
+from ..errors import Corrupt
 from ..facts import RUN_ENDS, RunInfo
 from ..store.driver import RunLines
 from ..store.engine import Engine
 from ..store.journal import Journal
 
+log = logging.getLogger("holdfast")
 
-def read_runs(engine: Engine, rows: Iterable[RunLines]) -> list[RunInfo]:
-    """What the lines tell of each run. Blocks."""
-    return [_read_run(engine, row) for row in rows]
+
+def read_runs(engine: Engine, rows: Iterable[RunLines], *, strict: bool) -> list[RunInfo]:
+    """What the lines tell of each run. Without `strict`, those of damaged sessions are left out. Blocks."""
+    runs: list[RunInfo] = []
+    for row in rows:
+        try:
+            runs.append(_read_run(engine, row))
+        except Corrupt as error:
+            if strict:
+                raise
+            log.warning("a run is left out of the list: %s", error)
+    return runs
 
 
 def _read_run(engine: Engine, row: RunLines) -> RunInfo:
     session = row.cursor.session
-    started = open_line(parse(row.started, session), session)
+    where = f"session {session!r}"
+    started = open_line(parse(row.started, where), where)
     body = started.body
-    assert isinstance(body, RunStarted), body
+    if not isinstance(body, RunStarted):
+        raise Corrupt(where, "it begins no run", seq=started.seq)
     run = RunInfo(
         run=started.run or "",
         session=session,
@@ -34,7 +48,9 @@ def _read_run(engine: Engine, row: RunLines) -> RunInfo:
         trace=body.trace,
     )
     if row.ended is not None:
-        ended = open_line(parse(row.ended, session), session)
+        ended = open_line(parse(row.ended, where), where)
+        if type(ended.body) not in RUN_ENDS:
+            raise Corrupt(where, "it ends no run", seq=ended.seq)
         run.status, run.ended_at = RUN_ENDS[type(ended.body)][0], ended.at
         run.reason = getattr(ended.body, "reason", "")
     else:

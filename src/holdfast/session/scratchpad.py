@@ -14,4 +14,6 @@ def make_directory(root: str | Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"the scratchpad {path} cannot be made: {error.strerror}") from error
+    except ValueError as error:  # A NUL, or half a surrogate pair.
+        raise BadInput(f"the scratchpad {str(path)!r} is no path: {error}") from error
     return path

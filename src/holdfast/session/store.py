@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Literal
+from typing import Literal, get_args
 
 import anyio
 from anyio import to_thread
@@ -14,7 +14,7 @@ from anyio import to_thread
 from ..content.packing import Sizes
 from ..diff import Diff, compare
 from ..entries import Entry, InboxCancel, Parent, SessionStatus, Verdict
-from ..errors import BadInput, Closed, HoldfastError, NotFound
+from ..errors import BadInput, Closed, Corrupt, HoldfastError, NewerFormat, NotFound
 from ..facts import Checkpoint, RunInfo
 from ..fold import Overview, SessionState
 from ..head import Head
@@ -188,10 +188,14 @@ class Store(Shelf):
         return await self._engine.call(self._load, session_id(session), version)
 
     def _load(self, session: SessionId, version: int | None) -> SessionState:
-        journal = Journal(self._engine.driver, session, self._engine.blobs)
-        state = journal.fold()
-        if version is not None:
-            state = journal.fold(state.get_checkpoint(version).seq)
+        while True:
+            journal = Journal(self._engine.driver, session, self._engine.blobs)
+            state = latest = journal.fold()
+            if version is not None:
+                state = journal.fold(latest.get_checkpoint(version).seq)
+            # A version of a fork may be its origin's.
+            if version is None or journal.is_there():
+                break
         state.decoder = self._engine.values
         return state
 
@@ -203,7 +207,7 @@ class Store(Shelf):
         tip = self._engine.driver.find_tip(session)
         if tip is None:
             raise NotFound(f"no session {session!r}")
-        return tip.head or Journal(self._engine.driver, session).fold().facts.head
+        return self._find_head(tip)
 
     async def is_held(self, head: Head) -> bool:
         """Whether somebody who may be alive drives the session."""
@@ -278,8 +282,13 @@ class Store(Shelf):
         Those of deleted sessions have an `operation`: one of scope `global`, or the key of an effect that a
         fork shares. Say what became of it with `resolve_operation`.
         """
-        async for head in self._list(HeadFilter(in_doubt=True), None):
-            for doubt in await self._engine.call(open_doubts, self._engine, head.session):
+        async for head in self._list(HeadFilter(in_doubt=True), None, _log_damaged):
+            try:
+                doubts = await self._engine.call(open_doubts, self._engine, head.session)
+            except (Corrupt, NotFound) as error:
+                log.warning("session %s is left out of the list: %s", head.session, error)
+                continue
+            for doubt in doubts:
                 yield doubt
         for doubt in await self._engine.call(gone_doubts, self._engine):
             yield doubt
@@ -329,20 +338,22 @@ class Store(Shelf):
     async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncGenerator[Entry, None]:
         """The entries of a session as they become durable, from any process.
 
-        Without `follow` it ends after those that are there; with it, when the session is deleted. Who stops
-        earlier closes it (`aclosing`).
+        Without `follow` it ends after those that are there; with it, when the session is deleted: a new one
+        of the same id is another session. A caller that stops earlier closes it (`aclosing`).
         """
         id = session_id(session)
         journal = await self._engine.call(Journal, self._engine.driver, id)
         pause_s = TAIL_POLL_S
         while True:
             entries = await self._engine.call(_page, journal, after)
+            if entries is None:
+                return
             for entry in entries:
                 after = entry.seq
                 yield entry
             if entries:
                 pause_s = TAIL_POLL_S
-            elif not follow or await self._engine.call(self._engine.driver.find_tip, id) is None:
+            elif not follow:
                 return
             else:
                 await anyio.sleep(pause_s)
@@ -357,41 +368,61 @@ class Store(Shelf):
         parent: str | None = None,
         label: Mapping[str, str] | None = None,
         interrupted: bool | None = None,
+        on_damaged: Callable[[SessionId, HoldfastError], object] | None = None,
     ) -> AsyncIterator[Head]:
-        """Sessions in the order of their ids. `interrupted`: the last run has no end and nobody drives it."""
+        """Sessions in the order of their ids. `interrupted`: the last run has no end and nobody drives it.
+
+        A damaged session of which nothing can be told is left out, and hides no other: `on_damaged` is called
+        with its id and what is wrong; without it, that is logged.
+        """
+        if status is not None and status not in get_args(SessionStatus):
+            raise BadInput(f"no such status: {status!r}")
         wanted = HeadFilter(
             status=status,
             parent=None if parent is None else session_id(parent),
             labels=check_labels(label or {}),
             open_run=True if interrupted else None,
         )
-        async for head in self._list(wanted, interrupted):
+        async for head in self._list(wanted, interrupted, on_damaged or _log_damaged):
             yield head
 
-    async def _list(self, wanted: HeadFilter, interrupted: bool | None) -> AsyncIterator[Head]:
+    async def _list(
+        self,
+        wanted: HeadFilter,
+        interrupted: bool | None,
+        on_damaged: Callable[[SessionId, HoldfastError], object],
+    ) -> AsyncIterator[Head]:
         after: SessionId | None = None
         while True:
             tips = await self._engine.call(self._engine.driver.list_tips, wanted, after, PAGE_ROWS)
-            for head in await self._engine.call(self._heads, tips, wanted, interrupted):
-                yield head
+            for tip, head in await self._engine.call(self._heads, tips, wanted, interrupted):
+                if isinstance(head, Head):
+                    yield head
+                else:
+                    on_damaged(tip.session, head)
             if len(tips) < PAGE_ROWS:
                 return
             after = tips[-1].session
 
-    def _heads(self, tips: Iterable[Tip], wanted: HeadFilter, interrupted: bool | None) -> list[Head]:
-        found: list[Head] = []
+    def _heads(
+        self, tips: Iterable[Tip], wanted: HeadFilter, interrupted: bool | None
+    ) -> list[tuple[Tip, Head | HoldfastError]]:
+        found: list[tuple[Tip, Head | HoldfastError]] = []
         for tip in tips:
-            head = tip.head
-            if head is None:
-                try:
-                    head = Journal(self._engine.driver, tip.session).fold().facts.head
-                except HoldfastError as error:
-                    # One damaged session must not hide all others.
-                    log.warning("session %s is left out of the list: %s", tip.session, error)
-                    continue
-            if wanted.matches(head) and interrupted in (None, self._is_interrupted(head)):
-                found.append(head)
+            try:
+                head = self._find_head(tip)
+                if wanted.matches(head) and interrupted in (None, self._is_interrupted(head)):
+                    found.append((tip, head))
+            except NotFound:
+                continue  # Deleted since.
+            except (Corrupt, NewerFormat) as error:
+                found.append((tip, error))
         return found
+
+    def _find_head(self, tip: Tip) -> Head:
+        if tip.damage is not None:
+            raise tip.damage
+        return tip.head or Journal(self._engine.driver, tip.session).fold().facts.head
 
     def _is_interrupted(self, head: Head) -> bool:
         return head.open_run is not None and not self._is_held(head)
@@ -402,7 +433,7 @@ class Store(Shelf):
         after: RunCursor | None = None
         while True:
             rows = await self._engine.call(self._engine.driver.list_runs, id, after, PAGE_ROWS)
-            for run in await self._engine.call(read_runs, self._engine, rows):
+            for run in await self._engine.call(partial(read_runs, self._engine, rows, strict=id is not None)):
                 if parent is None or (run.parent is not None and run.parent.run == parent):
                     yield run
             if len(rows) < PAGE_ROWS:
@@ -440,5 +471,9 @@ class Store(Shelf):
         await self.clean(session, wait_s=wait_s)
 
 
-def _page(journal: Journal, after: int) -> list[Entry]:
+def _log_damaged(session: SessionId, error: HoldfastError) -> None:
+    log.warning("session %s is left out of the list: %s", session, error)
+
+
+def _page(journal: Journal, after: int) -> list[Entry] | None:
     return journal.page(after, PAGE_ROWS)

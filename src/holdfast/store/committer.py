@@ -30,7 +30,7 @@ from ..head import Head
 from ..ids import SessionId
 from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
 from .driver import Append, Claimed, Conflict, Done, Driver, OriginGone, Outcome, Pin
-from .waiters import Waiter, wake_up
+from .waiters import HomeLoop, Waiter, wake_up
 
 log = logging.getLogger("holdfast")
 _RETRY_S = 1.0
@@ -60,6 +60,13 @@ class Channel:
         self.closed: HoldfastError | None = None
         """Why nothing more can be handed over."""
         self.waiters: list[Waiter] = []
+        self.home: HomeLoop | None = None
+        """Where the session is open; None while it is being opened."""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the session was never left, and its event loop has ended."""
+        return self.home is not None and self.home.has_ended
 
     def take(self) -> Append:
         """What to commit next: what failed before, else all that has gathered."""

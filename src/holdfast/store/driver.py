@@ -12,25 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from ..entries import SessionStatus
-from ..errors import StoreFailed
+from ..errors import Corrupt, StoreFailed
 from ..head import Head
 from ..ids import HolderId, SessionId
 
 
 class Tip(Struct, frozen=True, kw_only=True):
     """Where a journal ends. `head` is None where the driver only caches heads and its cache is not the
-    journal's: fold the journal to know it. `posted` is the number of the newest inbox item, or 0."""
+    journal's: fold the journal to know it. `posted` is the number of the newest inbox item, or 0. In a list,
+    `damage` says why nothing more can be told of a session."""
 
     session: SessionId
     seq: int
     sum: str
     posted: int
     head: Head | None
+    damage: Corrupt | None = None
 
 
 class Pin(Struct, frozen=True, kw_only=True):
@@ -184,6 +187,32 @@ class BlobRow(NamedTuple):
     info: bytes
 
 
+_decode_head = msgspec.json.Decoder(Head).decode
+
+
+def read_tip(row: Sequence[Any], where: str) -> Tip:
+    """The tip that a row of session, seq, sum, posted and head (as JSON) stands for, or `Corrupt`."""
+    session, seq, sum, posted, data = row
+    place = f"{where}, session {session!r}"
+    if not (type(seq) is int and isinstance(sum, str) and type(posted) is int and isinstance(session, str)):
+        raise Corrupt(place, "its seq, sum or posted is not of the right type")
+    try:
+        head = _decode_head(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError) as error:
+        raise Corrupt(place, f"its head cannot be read ({error})") from error
+    if (head.session, head.seq, head.sum) != (session if session[:1] != "~" else head.session, seq, sum):
+        raise Corrupt(place, f"its head is that of session {head.session!r} after entry {head.seq}")
+    return Tip(session=SessionId(session), seq=seq, sum=sum, posted=posted, head=head)
+
+
+def read_listed_tip(row: Sequence[Any], where: str) -> Tip:
+    """The same for a list, in which a damaged session hides no other."""
+    try:
+        return read_tip(row, where)
+    except Corrupt as error:
+        return Tip(session=SessionId(str(row[0])), seq=0, sum="", posted=0, head=None, damage=error)
+
+
 def hidden_name(uid: str) -> SessionId:
     """Where the pinned lines of a deleted session are: a name that no session can have."""
     return SessionId(f"~{uid}")
@@ -237,7 +266,8 @@ class Driver(Protocol):
     def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
         """Sessions in the order of their ids, beginning after `after`; hidden ones are left out.
 
-        A tip without a head may or may not be wanted: the caller folds it and decides.
+        A tip without a head may or may not be wanted: the caller folds it and decides. A session that is
+        damaged is in the list, with its `damage`.
         """
 
     def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:

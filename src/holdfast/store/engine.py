@@ -13,6 +13,7 @@ from typing import Final, TypeVar, TypeVarTuple
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
+from msgspec import Struct
 
 from ..clock import Instant, boot_id, boot_s, utc_now
 from ..content.packing import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
@@ -29,11 +30,19 @@ from .committer import Channel, Committer
 from .content import Blobs
 from .driver import Driver
 from .presence import Presence
+from .waiters import HomeLoop
 
 log = logging.getLogger("holdfast")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _SIZES: Final = Sizes(inline_bytes=INLINE_BYTES, result_chars=RESULT_CHARS)
+
+
+class HeldHere(Struct, frozen=True):
+    """A resource that this process holds: with which fence, and in which event loop."""
+
+    fence: int
+    home: HomeLoop
 
 
 class Engine:
@@ -63,7 +72,7 @@ class Engine:
         """Of sessions that were left while their last lines could not be written: they are tried again."""
         self.registering = threading.Lock()
         """Held by who puts one there."""
-        self.holds: dict[str, object] = {}
+        self.holds: dict[str, HeldHere] = {}
         """Resources that are held here, or about to be."""
         self.presence = Presence(
             driver, term_s=lease_s, on_posted=self._note_posted, sessions=lambda: list(self.channels)
@@ -76,7 +85,8 @@ class Engine:
         """What the layers above still have to write when all that was handed over is settled."""
         self._threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_store_threads_{id(self)}")
         self._blob_threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_blob_threads_{id(self)}")
-        self._closing = anyio.Lock()
+        self._closing = False
+        self._ended = threading.Event()
         self._closed = False
         self._calling = threading.Condition()
         self._calls = 0
@@ -151,6 +161,22 @@ class Engine:
         thread runs on), `undo` is given what it returned."""
         return await run_or_undo(self.call, function, lambda late: self._counted(undo, late), *args)
 
+    def is_open(self, session: SessionId) -> bool:
+        """Whether the session is open in this process, in an event loop that has not ended."""
+        channel = self.channels.get(session)
+        return channel is not None and not channel.is_abandoned
+
+    def set_aside(self, session: SessionId) -> Channel | None:
+        """What a session that was left here has still to write, if any: also one whose event loop has ended
+        before it was left."""
+        with self.registering:
+            channel = self.channels.get(session)
+            if channel is not None and channel.is_abandoned:
+                channel.closed = Closed(f"session {session!r}: the event loop that it was open in has ended")
+                del self.channels[session]
+                self.left[session] = channel
+            return self.left.get(session)
+
     def _note_posted(self, posted: Mapping[SessionId, int]) -> None:
         for session, number in posted.items():
             channel = self.channels.get(session)
@@ -159,9 +185,16 @@ class Engine:
 
     async def close(self) -> None:
         """Write what is left, say goodbye, let go. Safe to call twice, and at once."""
-        async with self._closing:
-            if not self._closed:
-                await unbroken(self._close)
+        # No lock of an event loop: it may be closed in another one than it was opened in.
+        with self.registering:
+            is_first, self._closing = not self._closing, True
+        if not is_first:
+            await anyio.to_thread.run_sync(self._ended.wait, abandon_on_cancel=True)
+            return
+        try:
+            await unbroken(self._close)
+        finally:
+            self._ended.set()
 
     async def _close(self) -> None:
         try:
@@ -174,7 +207,10 @@ class Engine:
 
     def forget_in_child(self) -> None:
         """A forked child has no right to what its parent opened."""
-        self._closed = True
+        self._closed = self._closing = True
+        # Another thread may have been in the middle of something at the moment of the fork.
+        self.registering, self._ended = threading.Lock(), threading.Event()
+        self._ended.set()
 
     def _let_go(self) -> None:
         self.presence.end(busy=self.is_busy())

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from ..clock import boot_id, boot_s
-from ..errors import Closed, HoldfastError
+from ..errors import Closed, Corrupt, HoldfastError
 from ..ids import HolderId, SessionId, fresh_uid
 from ..limits import BEATS_PER_TERM, LEASE_TERM_S
 from .driver import Beat, Driver
@@ -55,9 +55,18 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 _decode = msgspec.json.Decoder(Record).decode
 
 
-def read_record(beat: Beat) -> Record:
-    """What a heartbeat says."""
-    return _decode(beat.record)
+def read_record(holder: HolderId, beat: Beat) -> Record:
+    """What a heartbeat says, or `Corrupt`."""
+    where = f"heartbeat of holder {holder!r}"
+    try:
+        record = _decode(beat.record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(where, f"it cannot be read ({error})") from error
+    if record.holder != holder:
+        raise Corrupt(where, f"it is that of holder {record.holder!r}")
+    if record.lock is not None and Path(record.lock).name != holder:
+        raise Corrupt(where, f"{record.lock!r} is no lock of this holder")
+    return record
 
 
 class Life(Struct, frozen=True):
@@ -185,7 +194,7 @@ class Presence:
         if beat is None:
             # A holder beats before it takes a lease, and is forgotten only when it has ended.
             return Life(False, ended=True)
-        record = read_record(beat)
+        record = read_record(holder, beat)
         here = record.boot is not None and record.boot == boot_id()
         if here and record.lock is not None and _KernelLock.is_free(record.lock, holder):
             with suppress(HoldfastError):  # Who cannot write can look all the same.
@@ -244,7 +253,7 @@ class _KernelLock:
         """Proof of death. A file that is missing or says something else proves nothing."""
         try:
             handle = os.open(path, os.O_RDONLY)
-        except OSError:
+        except (OSError, ValueError):
             return False
         try:
             # Shared, so that several who look at the same moment do not take each other for the holder.

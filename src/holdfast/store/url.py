@@ -25,6 +25,8 @@ def find_driver(url: Place | None, *, create: bool, schema: str | None = None) -
         url = os.environ.get("HOLDFAST_STORE")
         if not url:
             raise BadUrl("no store: pass a URL such as 'sqlite:agents.db', or set HOLDFAST_STORE")
+    if isinstance(url, str | Path):
+        refuse_unencodable(str(url), "the store's URL")
     is_postgres = hasattr(url, "getconn") or (isinstance(url, str) and url.startswith(_POSTGRES))
     if schema is not None and not is_postgres:
         raise BadUrl(f"schema={schema!r} is for PostgreSQL, and {show_url(url)} is something else")
@@ -43,6 +45,14 @@ def find_driver(url: Place | None, *, create: bool, schema: str | None = None) -
             )
         return lambda: driver
     return _find_by_scheme(url, create)
+
+
+def refuse_unencodable(url: str, what: str) -> None:
+    """Refuse what no file system and no server can be told. Bytes of a name that are no UTF-8 may be."""
+    try:
+        url.encode(errors="strict" if url.startswith(_POSTGRES) else "surrogateescape")
+    except UnicodeEncodeError:
+        raise BadUrl(f"{what} holds half a surrogate pair, which is no text") from None
 
 
 def _find_by_scheme(url: str, create: bool) -> OpenDriver:

@@ -15,6 +15,33 @@ from ..errors import HoldfastError
 log = logging.getLogger("holdfast")
 
 
+class HomeLoop:
+    """The event loop that something was opened in. What was left open there is nobody's once it has ended."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop: Any
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop = current_token().native_token
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no task of it can ever run again."""
+        if isinstance(self._loop, asyncio.AbstractEventLoop):
+            return self._loop.is_closed()
+        try:
+            self._loop.run_sync_soon(_do_nothing)
+        except RuntimeError:  # As trio says it of a run that has finished.
+            return True
+        return False
+
+
+def _do_nothing() -> None: ...
+
+
 class Waiter:
     """Somebody who waits until entry `seq` is durable, in an event loop of asyncio's or of trio's."""
 

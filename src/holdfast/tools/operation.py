@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..effects import call_name
 from ..entries import CallRef
+from ..errors import Corrupt
 from ..ids import RunId
 from ..session.run import current_run
 from ..session.session import Session
@@ -27,6 +28,10 @@ def operation_of(session: Session, ready: Ready, call: CallRef) -> tuple[str, st
 def _find_drive(session: Session) -> str:
     """The run around us. One that goes on where a crash ended another is the same drive of the loop."""
     runs, run = session.state.facts.runs, current_run(session.id) or ""
+    seen = {run}
     while run in runs and (before := runs[run].continues) is not None:
+        if before in seen:
+            raise Corrupt(f"session {session.id!r}", f"run {run!r} continues one that continues it")
+        seen.add(before)
         run = RunId(before)
     return run

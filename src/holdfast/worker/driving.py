@@ -10,7 +10,7 @@ from ..agent.agent import Agent
 from ..agent.loop import HANDED_OVER
 from ..agent.outcome import Outcome
 from ..entries import RunFailed, SessionPostponed
-from ..errors import Fenced, HoldfastError, NotFound, StoreFailed
+from ..errors import Corrupt, Fenced, HoldfastError, NotFound, StoreFailed
 from ..head import Head
 from ..ids import SessionId
 from ..reprs import describe_error
@@ -24,7 +24,11 @@ from .job import Job, WorkEvent, give_up
 async def find_root(store: Store, head: Head) -> SessionId:
     """The session to drive: a delegate is driven by the one that it works for, and so on up to the root."""
     session, parent = head.session, head.parent
+    seen = {session}
     while parent is not None:
+        if parent in seen:
+            raise Corrupt(f"session {head.session!r}", f"it works for {parent!r}, which works for it")
+        seen.add(parent)
         try:
             above = (await store.load(parent)).facts
         except NotFound:

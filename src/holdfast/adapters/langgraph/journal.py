@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import MsgspecError, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ...codec import GENESIS, Chain, Sealed, open_line, parse
@@ -31,7 +31,7 @@ from ...session.lease import append_to
 from ...store.committer import Channel
 from ...store.driver import Done, HeadFilter
 from ...store.engine import Engine
-from ...store.journal import Journal
+from ...store.journal import NONSENSE, Journal
 from .naming import Place, fit_labels, thread_prefix
 from .thread import KEPT, NAMED, PREFIX, Draft, Thread, notes_failure
 
@@ -84,12 +84,13 @@ class Desk:
         for data in lines:
             line = chain.check(data)
             entry = open_line(line, where)
-            self.state.apply(entry, line.sum)
             try:
+                self.state.apply(entry, line.sum)
                 self.thread.apply(entry)
                 self._note_stranger(entry, me)
-            except (LookupError, TypeError, ValueError, MsgspecError) as error:
-                raise Corrupt(where, f"{entry.kind} makes no sense: {error}", seq=entry.seq) from error
+            except NONSENSE as error:
+                why = f"it makes no sense after what came before it ({error!r})"
+                raise Corrupt(where, why, seq=line.seq) from error
         head = self.state.facts.head
         self.channel = Channel(self.place.session, head.sum or None)
         self.channel.head, self.channel.durable_seq = (replace(head) if head.seq else None), head.seq
@@ -142,7 +143,7 @@ class Desks:
     def _load(self, place: Place) -> Desk:
         desk = Desk(place, self._make_thread())
         try:
-            desk.read(Journal(self.engine.driver, place.session).lines(), self.me)
+            desk.read(Journal(self.engine.driver, place.session).acknowledged(), self.me)
         except NotFound:
             return desk
         if desk.state.facts.unknown is not None:
@@ -173,7 +174,10 @@ class Desks:
             # Either our own line came in between, or this is another session by the same name.
             desk.ended = desk.ended or desk.channel.durable_seq == desk.seq
             return False
-        lines = list(Journal(self.engine.driver, desk.place.session).lines(seq))
+        try:
+            lines = list(Journal(self.engine.driver, desk.place.session).acknowledged(seq))
+        except NotFound:
+            return False  # Deleted just now.
         with desk.lock:
             if desk.ended or desk.seq != seq or desk.channel.durable_seq != seq:
                 return False

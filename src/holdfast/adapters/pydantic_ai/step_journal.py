@@ -31,7 +31,7 @@ from ...session.lease import append_to
 from ...store.committer import Channel
 from ...store.driver import Append, ClaimChange, Done
 from ...store.engine import Engine
-from ...store.journal import Journal
+from ...store.journal import NONSENSE, Journal
 from ...unbroken import unbroken
 from .step_fold import CONFIG, EVENTS, Steps, name_run
 from .step_history import Histories
@@ -120,11 +120,15 @@ class Desk:
     def _read(self, journal: Journal) -> None:
         facts = self.state.facts
         chain = Chain(journal.where, facts.head.seq, facts.head.sum or GENESIS)
-        for data in journal.lines(facts.head.seq):
+        for data in journal.acknowledged(facts.head.seq):
             line = chain.check(data)
             entry = open_line(line, journal.where)
-            self.state.apply(entry, line.sum)
-            self.steps.apply(entry)
+            try:
+                self.state.apply(entry, line.sum)
+                self.steps.apply(entry)
+            except NONSENSE as error:
+                why = f"it makes no sense after what came before it ({error!r})"
+                raise Corrupt(journal.where, why, seq=line.seq) from error
         facts = self.state.facts
         if facts.unknown is not None:
             raise ReadOnly(self.session, *facts.unknown)

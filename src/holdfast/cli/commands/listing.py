@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -70,27 +70,43 @@ async def _list(
     limit: int | None,
     common: Common,
 ) -> None:
+    from ...errors import Corrupt
     from ..console import print_json, say, stdout
     from ..labels import parse_labels
     from ..shapes import shape_head
     from ..words import count
 
+    damaged: dict[str, str] = {}
     heads = [
         head
         async for head in store.sessions(
-            status=status, parent=parent, label=parse_labels(label), interrupted=interrupted or None
+            status=status,
+            parent=parent,
+            label=parse_labels(label),
+            interrupted=interrupted or None,
+            on_damaged=lambda session, error: damaged.update({session: str(error)}),
         )
     ]
     heads.sort(key=lambda head: head.updated_at, reverse=True)
     most = (None if common.json else _SHOWN) if limit is None else limit or None
-    shown = [(head, await store.is_held(head)) for head in heads[:most]]
+    shown: list[tuple[Head, bool]] = []
+    for head in heads[:most]:
+        try:
+            shown.append((head, await store.is_held(head)))
+        except Corrupt as error:  # The heartbeat of its holder.
+            damaged[head.session] = str(error)
     if common.json:
-        print_json({"sessions": [shape_head(*one) for one in shown], "total": len(heads)})
+        found: dict[str, Any] = {"sessions": [shape_head(*one) for one in shown], "total": len(heads)}
+        if damaged:
+            found["damaged"] = [{"session": name, "error": why} for name, why in sorted(damaged.items())]
+        print_json(found)
         return
     _print(stdout(), shown)
-    if len(heads) > len(shown):
-        say(f"… and {count(len(heads) - len(shown), 'more session')}: --limit 0 shows all")
-    elif not heads:
+    for name, why in sorted(damaged.items()):
+        say(f"{name} is damaged: {why}")
+    if len(heads) > len(heads[:most]):
+        say(f"… and {count(len(heads) - len(heads[:most]), 'more session')}: --limit 0 shows all")
+    elif not heads and not damaged:
         say("no such session" if status or label or parent or interrupted else "no sessions yet")
 
 

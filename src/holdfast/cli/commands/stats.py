@@ -31,7 +31,8 @@ def stats(
 
 
 async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> None:
-    from ..console import print_json
+    from ...errors import Corrupt
+    from ..console import print_json, say
     from ..opening import get_head
     from ..shapes import standing
     from ..tally import Tally
@@ -40,12 +41,19 @@ async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> Non
     chosen = [await get_head(store, session) for session in dict.fromkeys(sessions)]
     heads = chosen or [head async for head in store.sessions()]
     for head in heads:
-        held = await store.is_held(head)
+        try:
+            held = await store.is_held(head)
+            state = await store.load(head.session)
+            entries = [entry async for entry in store.tail(head.session, follow=False)]
+            runs = [run async for run in store.runs(session=head.session)]
+        except Corrupt as error:
+            if chosen:
+                raise
+            say(f"{head.session} is left out: {error}")  # One damaged session must not hide the others.
+            continue
         tally.sessions[standing(head, held)] += 1
-        state = await store.load(head.session)
-        entries = [entry async for entry in store.tail(head.session, follow=False)]
         tally.add(entries, state.facts.effects.rows, held=held)
-        async for run in store.runs(session=head.session):
+        for run in runs:
             tally.runs[run.status] += 1
     if common.json:
         print_json(tally.shape())

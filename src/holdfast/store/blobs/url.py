@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from ...errors import BadInput, BadUrl
 from ...redact import has_credentials, show_scheme, show_url, suggest
 from ..driver import Driver
+from ..url import refuse_unencodable
 from .driver import DriverHome
 from .home import BlobHome
 from .keys import KeyFunction
@@ -66,6 +67,7 @@ def open_home(
 def _find_opener(
     url: str, key: KeyFunction | None, create: bool, options: ObjectOptions
 ) -> Callable[[], BlobHome]:
+    refuse_unencodable(url, "the URL of the home of blobs")
     scheme, colon, rest = url.partition(":")
     if not colon:
         meant = f"did you mean {suggest('dir', url)} or {suggest('s3', f'//{url}')}?"

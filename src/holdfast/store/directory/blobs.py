@@ -14,7 +14,7 @@ from ...clock import utc_now
 from ...limits import BLOB_PART_BYTES
 from ..driver import BlobRow, FoundBlob
 from .files import find_bytes, list_names, make_directory, move, put, sync_directory, translated, written
-from .layout import plain_name
+from .layout import place as place_in
 from .locks import Held
 
 _INFO = ".info"
@@ -165,7 +165,7 @@ class Blobs:
         return info is not None and self._places.find(place.digest, info) == place
 
     def _description(self, digest: str) -> Path:
-        return self._path / plain_name(digest)[:2] / f"{digest}{_INFO}"
+        return place_in(self._path / digest[:2], digest, _INFO)
 
 
 def _note_put(description: Path) -> None:

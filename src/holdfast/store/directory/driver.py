@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -39,7 +40,7 @@ from .files import clear_leftovers, find_bytes, list_names, put, sync_data, sync
 from .folder import Identity, SessionFolder
 from .forks import Forks
 from .journal import Extent
-from .layout import open_root, plain_name
+from .layout import open_root, place, read_id
 from .locks import Held
 
 _log = logging.getLogger("holdfast")
@@ -50,12 +51,25 @@ _R = TypeVar("_R")
 _FOLDERS_MAX = 10_000
 
 
+_MOVED = (
+    "{path} is gone: it was removed or renamed while the store was open. Nothing is written before it is "
+    "back; then it is safe to try again."
+)
+
+
+def _sign(path: Path) -> tuple[int, int, int]:
+    """What tells a file from another one in its place."""
+    state = os.stat(path)
+    return state.st_dev, state.st_ino, state.st_mtime_ns
+
+
 def _translated(
     method: Callable[Concatenate[DirectoryDriver, _P], _R],
 ) -> Callable[Concatenate[DirectoryDriver, _P], _R]:
     @functools.wraps(method)
     def call(self: DirectoryDriver, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         with translated(self.root):
+            self._check_root()
             return method(self, *args, **kwargs)
 
     return call
@@ -68,9 +82,11 @@ class DirectoryDriver:
     """
 
     def __init__(self, root: Path, *, create: bool = True) -> None:
-        self.root = root
+        # However the process changes its own directory.
+        self.root = root = root.absolute()
         with translated(root):
             self._layout, self._id = open_root(root, create=create)
+            self._root_seen = _sign(self._layout.store_file)
         self._claims = Claims(self._layout.claims, self._layout.scratch)
         self._blobs = Blobs(
             self._layout.blobs, self._layout.scratch, self._layout.lock, ByDigest(self._layout.blobs)
@@ -97,7 +113,9 @@ class DirectoryDriver:
         wait_s = None if wait else 0.0
         alone = self._alone() if item.claims or item.pin else nullcontext()
         with alone, folder.made(wait_s=wait_s) if item.after is None else folder.held(wait_s=wait_s) as there:
-            extent = folder.journal.find_extent(locked=True) if there else None
+            extent = self._find_end(folder, item) if there else None
+            if not there and folder.journal.was_seen and not self._forks.was_deleted(item.head.uid):
+                raise StoreFailed(_MOVED.format(path=folder.path))
             if (extent.sum if extent else None) != item.after:
                 return Conflict(extent.sum if extent else None)
             refusal = self._claims.find_refusal(item.claims)
@@ -110,6 +128,14 @@ class DirectoryDriver:
             self._append(folder, item, extent)
             return Done(folder.inbox.posted())
 
+    def _find_end(self, folder: SessionFolder, item: Append) -> Extent | None:
+        try:
+            return folder.journal.find_extent(locked=True)
+        except Corrupt as error:
+            if item.after is not None and not folder.journal.path.exists():
+                raise StoreFailed(_MOVED.format(path=folder.journal.path)) from error
+            raise
+
     def _begin(self, folder: SessionFolder, item: Append) -> None:
         if item.pin:
             self._forks.pin(item.pin, item.session, item.head.uid)
@@ -117,7 +143,6 @@ class DirectoryDriver:
 
     def _append(self, folder: SessionFolder, item: Append, after: Extent | None) -> None:
         head = item.head
-        assert head.seq == item.first_seq + len(item.lines) - 1
         if item.claims:
             self._claims.announce(item.claims, Proof(item.session, head.seq, head.sum))
         with translated(folder.journal.path):
@@ -166,7 +191,7 @@ class DirectoryDriver:
             if after is not None and session <= after:
                 continue
             tip = self._find_listed(session)
-            if tip and (tip.head is None or wanted.matches(tip.head)):
+            if tip and (tip.damage is not None or tip.head is None or wanted.matches(tip.head)):
                 tips.append(tip)
         return tips
 
@@ -174,7 +199,9 @@ class DirectoryDriver:
     def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
         found: list[tuple[float, Tip]] = []
         for tip in filter(None, map(self._find_listed, self._sessions())):
-            if tip.head is None:
+            if tip.damage is not None:
+                _log.warning("session %s is left out: %s", tip.session, tip.damage)
+            elif tip.head is None:
                 found.append((0.0, tip))
             elif (since := wanted.since(tip.head, self._folder(tip.session).find_waiting(tip))) is not None:
                 found.append((since.timestamp(), tip))
@@ -182,15 +209,11 @@ class DirectoryDriver:
         return [tip for _, tip in sorted(found, key=lambda one: one[0])[:limit]]
 
     def _find_listed(self, session: SessionId) -> Tip | None:
-        """The tip for a list. A damaged session belongs into it too: reading it will say what is wrong."""
+        """The tip for a list. A damaged session belongs into it too, with what is wrong."""
         try:
             return self.find_tip(session)
         except Corrupt as error:
-            _log.error("%s", error)
-            folder = self._folder(session)
-            head = folder.find_head()
-            seq, sum = (head.seq, head.sum) if head else (0, "")
-            return Tip(session=session, seq=seq, sum=sum, posted=folder.inbox.posted(), head=head)
+            return Tip(session=session, seq=0, sum="", posted=0, head=None, damage=error)
 
     @_translated
     def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
@@ -312,6 +335,8 @@ class DirectoryDriver:
         return self._claims.find(key)
 
     def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+        with translated(self.root):
+            self._check_root()
         self._blobs.put(digest, parts, info)
 
     @_translated
@@ -335,6 +360,21 @@ class DirectoryDriver:
         """Nothing stays open between two calls; what was remembered is let go of."""
         with self._folders_lock:
             self._folders.clear()
+
+    def _check_root(self) -> None:
+        """Refuse a directory that is no longer this store: what is written there would not be found."""
+        path = self._layout.store_file
+        try:
+            seen = _sign(path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreFailed(_MOVED.format(path=self.root)) from error
+        if seen != self._root_seen:
+            if (id := read_id(path)) != self._id:
+                raise StoreFailed(
+                    f"{self.root}: another store (with the id {id}) has taken the place of the one that was "
+                    f"opened there ({self._id}). Put that back, or open the store anew."
+                )
+            self._root_seen = seen
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -375,13 +415,14 @@ class DirectoryDriver:
         return sorted(SessionId(name) for name in list_names(self._layout.sessions))
 
     def _holder(self, holder: HolderId) -> Path:
-        return self._layout.holders / f"{plain_name(holder)}.json"
+        return place(self._layout.holders, holder, ".json")
 
     def _folder(self, session: SessionId) -> SessionFolder:
         with self._folders_lock:
             folder = self._folders.pop(session, None)
             if folder is None:
-                folder = SessionFolder(self._layout.folder(session), self._layout.scratch)
+                path = self._layout.folder(session)
+                folder = SessionFolder(path, self._layout.scratch, whole=not session.startswith("~"))
             self._folders[session] = folder
             if len(self._folders) > _FOLDERS_MAX:
                 self._folders.popitem(last=False)

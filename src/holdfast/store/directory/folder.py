@@ -17,7 +17,7 @@ from ...head import Head
 from ..driver import Pin, Tip
 from .files import discard, find_bytes, list_names, put, sync_directory, touch, write_all
 from .inbox import Inbox
-from .journal import Journal
+from .journal import Journal, Least
 from .locks import Held
 
 _log = logging.getLogger("holdfast")
@@ -44,10 +44,12 @@ _decode_head = msgspec.json.Decoder(Head).decode
 class SessionFolder:
     """The directory of one session, which may or may not exist."""
 
-    def __init__(self, path: Path, scratch: Path) -> None:
+    def __init__(self, path: Path, scratch: Path, *, whole: bool = False) -> None:
+        """`whole`: a session as it was left, not what is kept of one that was deleted."""
         self.path, self._scratch = path, scratch
         self.lock = path / "lock"
-        self.journal = Journal(path / "journal.jsonl", self.lock, self._find_first_seq)
+        find_least = self._find_least if whole else None
+        self.journal = Journal(path / "journal.jsonl", self.lock, self._find_first_seq, find_least)
         self.inbox = Inbox(path / "inbox")
         self._identity = path / "session.json"
         self._head = path / "head.json"
@@ -55,7 +57,7 @@ class SessionFolder:
 
     def held(self, *, wait_s: float | None = None) -> Held:
         """Hold the session's lock, for a block. False if there is no such directory."""
-        return Held(self.lock, wait_s=wait_s)
+        return Held(self.lock, wait_s=wait_s, of=self.journal.path)
 
     @contextmanager
     def made(self, *, wait_s: float | None = None) -> Iterator[bool]:
@@ -72,7 +74,8 @@ class SessionFolder:
             os.mkdir(self.path)
         # Missing again if somebody deletes the session right now: then the next round makes it.
         with suppress(FileNotFoundError):
-            touch(self.lock)
+            if not self.journal.path.exists():
+                touch(self.lock)
 
     def begin(self, identity: Identity) -> None:
         """Prepare for the first commit, which must not become durable before this is. Needs the lock."""
@@ -87,7 +90,7 @@ class SessionFolder:
             return None
         try:
             return _decode_identity(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Corrupt(str(self._identity), f"not the identity of a session ({error})") from error
 
     def get_identity(self) -> Identity:
@@ -101,6 +104,20 @@ class SessionFolder:
         identity = self.find_identity()
         return identity.first_seq if identity else None
 
+    def _find_least(self) -> Least | None:
+        """What the journal must hold at least: a head is written when its entry is durable, never before."""
+        identity, head = self.find_identity(), self.find_head()
+        if identity is None:
+            return None
+        if head is None:
+            return Least(identity.uid, 0, "")
+        if (head.session, head.uid) != (self.path.name, identity.uid):
+            raise Corrupt(
+                str(self._head),
+                f"it is that of session {head.session!r} (uid {head.uid}); the folder is of another one",
+            )
+        return Least(identity.uid, head.seq, head.sum)
+
     def find_head(self) -> Head | None:
         """The cached head, if it is whole. It may be that of an earlier entry."""
         try:
@@ -108,7 +125,7 @@ class SessionFolder:
             if found.digest != _digest(found.head):
                 return None
             return _decode_head(found.head)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def write_head(self, head: Head) -> None:

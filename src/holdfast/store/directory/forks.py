@@ -17,7 +17,10 @@ from ...ids import SessionId, fresh_uid
 from ..driver import Pin
 from .files import discard, find_bytes, list_names, make_directory, move, put
 from .folder import Identity, SessionFolder
-from .layout import Layout, plain_name
+from .layout import Layout, place
+
+_DELETED_MAX = 1000
+"""Deletions that are remembered. A writer asks when its session's folder is gone."""
 
 
 class _PinFile(msgspec.Struct):
@@ -43,7 +46,7 @@ class Forks:
         folder = self._pins(pin.uid)
         make_directory(folder)
         data = msgspec.json.encode(_PinFile(fork, pin.seq)) + b"\n"
-        put(folder / plain_name(uid), [data], self._layout.scratch)
+        put(place(folder, uid), [data], self._layout.scratch)
 
     def find_last_pinned(self, uid: str) -> int | None:
         """The last entry that a fork of this session needs, or None if there is no fork. Drops stale pins."""
@@ -61,12 +64,23 @@ class Forks:
 
     def remove(self, folder: SessionFolder, identity: Identity) -> None:
         """Delete a session whose lock is held: it is gone when this returns, even after a power cut."""
-        if self.find_last_pinned(identity.uid) is None:
+        last_pinned = self.find_last_pinned(identity.uid)
+        self._note_deleted(identity.uid)
+        if last_pinned is None:
             self._throw_away(folder)
         else:
             hidden = self._hidden(identity.uid)
             move(folder.path, hidden.path)
             self._trim(hidden, identity.uid)
+
+    def was_deleted(self, uid: str) -> bool:
+        """Whether a session whose folder is gone was deleted, and not moved by something else."""
+        return uid.encode() in (find_bytes(self._layout.deleted) or b"").split()
+
+    def _note_deleted(self, uid: str) -> None:
+        """Write down that it was deleted, for writers that have not noticed yet. Durable."""
+        deleted = [*(find_bytes(self._layout.deleted) or b"").split()[1 - _DELETED_MAX :], uid.encode()]
+        put(self._layout.deleted, [b"".join(b"%b\n" % one for one in deleted)], self._layout.scratch)
 
     def needs_tidying(self) -> bool:
         """Whether somebody was interrupted while deleting. Needs no lock."""
@@ -109,7 +123,7 @@ class Forks:
         discard(trash.path)
 
     def _unpin(self, origin: str, fork: str) -> None:
-        (self._pins(origin) / plain_name(fork)).unlink(missing_ok=True)
+        place(self._pins(origin), fork).unlink(missing_ok=True)
         hidden = self._hidden(origin)
         if hidden.path.exists():
             self._trim(hidden, origin)
@@ -121,7 +135,7 @@ class Forks:
             raise Corrupt(str(path), f"not a pin ({error})") from error
 
     def _pins(self, uid: str) -> Path:
-        return self._layout.pins / plain_name(uid)
+        return place(self._layout.pins, uid)
 
     def _hidden(self, uid: str) -> SessionFolder:
-        return SessionFolder(self._layout.hidden / plain_name(uid), self._layout.scratch)
+        return SessionFolder(place(self._layout.hidden, uid), self._layout.scratch)

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, NoReturn
 
-from ...errors import Corrupt
+import msgspec
+
+from ...errors import Corrupt, StoreFailed
 from .files import put, sync_data, sync_directory, translated, write_all
 from .lines import (
     UNREADABLE,
@@ -56,6 +58,14 @@ class Extent(NamedTuple):
     """The last bytes before `end`."""
 
 
+class Least(NamedTuple):
+    """What is known of a journal from elsewhere: whose it is, and an entry that it must have (0: none)."""
+
+    uid: str
+    seq: int
+    sum: str
+
+
 class _Known:
     """What is remembered of one file. All of it can be found again."""
 
@@ -80,9 +90,22 @@ class View(NamedTuple):
 class Journal:
     """The journal of one session. Used by several threads at once."""
 
-    def __init__(self, path: Path, lock: Path, find_first_seq: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lock: Path,
+        find_first_seq: Callable[[], int | None],
+        find_least: Callable[[], Least | None] | None = None,
+    ) -> None:
+        """`find_least` is asked under the lock, where the journal is to be compared with what it says."""
         self.path, self._lock, self._find_first_seq = path, lock, find_first_seq
+        self._find_least = find_least
         self._known = _Known(0)
+
+    @property
+    def was_seen(self) -> bool:
+        """Whether it had a commit when it was last looked at here."""
+        return self._known.extent.seq > 0
 
     def find_extent(self, *, locked: bool) -> Extent | None:
         """Where the last whole commit ends, or None if there is none. `locked`: the caller has the lock."""
@@ -92,6 +115,7 @@ class Journal:
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
+            self._check_absent()
             return None
         try:
             extent = self._catch_up(fd).extent
@@ -112,6 +136,8 @@ class Journal:
                     # Opened anew: an erasure may have put another file in its place while we waited.
                     file = self._open(opened)
                     known = self._catch_up(file.fileno()) if file else known
+            if file is None:
+                self._check_absent()
             yield View(file, known.extent, known) if file and known.extent.seq else None
 
     def read(self, after: int, limit: int) -> Sequence[bytes]:
@@ -176,6 +202,7 @@ class Journal:
             try:
                 write_all(fd, data)
                 sync_data(fd)
+                self._check_place(fd)
             except BaseException:
                 self._take_back(fd, extent.end)
                 raise
@@ -185,13 +212,24 @@ class Journal:
         finally:
             os.close(fd)
 
+    def _check_place(self, fd: int) -> None:
+        """Refuse to acknowledge what nobody will find: the file was moved or removed since it was opened."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.stat(self.path), os.fstat(fd)):
+                return
+        raise StoreFailed(
+            f"{self.path}: the file was removed, renamed or replaced while a commit was written to it. Put "
+            "it back; then it is safe to try again."
+        )
+
     def rewrite(self, lines: Mapping[int, bytes], scratch: Path, *, last: int | None = None) -> None:
         """Put other lines in the place of these, and leave out what comes after `last`.
 
         Durable, all or nothing. Needs the lock.
         """
         with self.view(locked=True) as view:
-            assert view is not None
+            if view is None:
+                raise Corrupt(str(self.path), "it is missing")
             put(self.path, self._rewritten(view, lines, last), scratch)
         self._known = _Known(0)
 
@@ -234,8 +272,37 @@ class Journal:
                 known.remember(known.extent.seq + 1, known.extent.end)
             seen = _read_range(fd, start, last.end)
             known.extent = Extent(state.st_ino, last.end, last.seq, last.sum, seen)
+        self._compare(fd, known.extent)
         self._known = known
         return known
+
+    def _compare(self, fd: int, extent: Extent) -> None:
+        """Refuse a journal that is not this session's, or lacks something that was acknowledged.
+
+        What a crash tears was never acknowledged, so it is cut; everything else that is missing is damage.
+        """
+        least = self._find_least() if self._find_least else None
+        if least is None:
+            return
+        if extent.seq < least.seq:
+            self._refuse(
+                f"it ends with entry {extent.seq}, but {least.seq} were acknowledged: what comes last is "
+                "missing or damaged"
+            )
+        if extent.seq == least.seq and extent.seq and extent.sum != least.sum:
+            self._refuse(f"entry {extent.seq} is not the one that was acknowledged under this number")
+        is_new = extent.seq and extent.inode != self._known.extent.inode
+        if is_new and _find_uid(fd) != least.uid:
+            self._refuse("it is the journal of another session")
+
+    def _check_absent(self) -> None:
+        """Refuse a session whose journal alone is missing."""
+        least = self._find_least() if self._find_least else None
+        if least is not None and least.seq:
+            self._refuse(f"it is missing, but {least.seq} entries were acknowledged")
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise Corrupt(str(self.path), why)
 
     def _find_last(self, fd: int, extent: Extent, size: int) -> StoredLine | None:
         """The line that ends the last whole commit behind the known ones, if there is one.
@@ -302,6 +369,28 @@ class Journal:
         for start in range(0, damage.offset, _BUFFER_BYTES):
             number += _read_range(fd, start, min(start + _BUFFER_BYTES, damage.offset)).count(b"\n")
         return Corrupt(str(self.path), damage.why, line=number)
+
+
+class _Opening(msgspec.Struct):
+    """The line that a journal begins with."""
+
+    class Body(msgspec.Struct):
+        uid: str
+
+    body: Body
+
+
+_decode_opening = msgspec.json.Decoder(_Opening).decode
+
+
+def _find_uid(fd: int) -> str | None:
+    """Whose journal the file is, by its first line."""
+    data, size = b"", _TAIL_BYTES
+    while b"\n" not in data and len(data) < size:
+        data, size = _read_range(fd, 0, size), 4 * size
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode_opening(data.partition(b"\n")[0]).body.uid
+    return None
 
 
 def _is_all_known(fd: int, extent: Extent) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,9 @@ from .locks import Held
 FORMAT = 1
 
 _STORE_FILE = "holdfast.json"
+_NAME_BYTES_MAX = 255
+"""The limit of file systems."""
+
 # Made before the store's file is: a crash in between must not leave a directory that is refused.
 _MADE_FIRST = {"lock", "tmp"}
 
@@ -41,19 +45,27 @@ class Layout:
         self.blobs = root / "blobs"
         self.scratch = root / "tmp"
         self.trash = root / "trash"
+        self.deleted = root / "deleted"
 
     def folder(self, session: SessionId) -> Path:
         """The directory of the session, or of a hidden one's lines."""
         if session.startswith("~"):
-            return self.hidden / plain_name(session[1:])
-        return self.sessions / plain_name(session)
+            return place(self.hidden, session[1:])
+        return place(self.sessions, session)
 
 
-def plain_name(name: str) -> str:
-    """The name, which was checked long before: it must never lead out of its directory."""
-    assert name not in ("", ".", ".."), name
-    assert "/" not in name, name
-    return name
+def place(folder: Path, name: str, suffix: str = "") -> Path:
+    """The file or directory of this name in the folder.
+
+    Names that callers give were checked before. One that would lead out of the folder is from stored data.
+    """
+    try:
+        size = len(os.fsencode(name)) + len(suffix)
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= _NAME_BYTES_MAX or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise Corrupt(str(folder), f"something refers to {name[:_NAME_BYTES_MAX]!r} in it, which is no name")
+    return folder / f"{name}{suffix}"
 
 
 def open_root(root: Path, *, create: bool) -> tuple[Layout, str]:
@@ -64,7 +76,7 @@ def open_root(root: Path, *, create: bool) -> tuple[Layout, str]:
         if not create:
             raise NotFound(f"there is no store at {root}")
         _make(layout)
-    found = _read_store_file(layout.store_file)
+    id = read_id(layout.store_file)
     if not layout.lock.exists():
         touch(layout.lock)
     if _ignores_case(layout):
@@ -73,7 +85,7 @@ def open_root(root: Path, *, create: bool) -> tuple[Layout, str]:
         make_directory(folder)
     for folder in (layout.scratch, layout.trash):
         make_directory(folder)
-    return layout, found.id
+    return layout, id
 
 
 _CASE = (
@@ -116,7 +128,8 @@ def _encode(found: _StoreFile) -> bytes:
     return msgspec.json.encode(found) + b"\n"
 
 
-def _read_store_file(path: Path) -> _StoreFile:
+def read_id(path: Path) -> str:
+    """The id of the store that this file begins."""
     try:
         found = _decode(path.read_bytes())
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -125,4 +138,4 @@ def _read_store_file(path: Path) -> _StoreFile:
         raise NewerFormat(
             f"{path}: the store has format {found.format}; this holdfast reads {FORMAT}. Upgrade holdfast."
         )
-    return found
+    return found.id

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from ...clock import boot_s
-from ...errors import StoreBusy
+from ...errors import Corrupt, StoreBusy
 from ...limits import BUSY_S
 
 # A commit takes about a millisecond: look again often at first, seldom when somebody is slow.
@@ -30,14 +30,25 @@ _opening = threading.RLock()
 class Held:
     """Hold the lock on the file, for a block. False, and nothing is held, if there is no such file.
 
-    `StoreBusy` after `wait_s`, by default the time after which somebody must be stuck.
+    `StoreBusy` after `wait_s`, by default the time after which somebody must be stuck. `Corrupt` if the lock
+    is missing and the file that it is for (`of`) is not.
     """
 
-    def __init__(self, path: Path, *, shared: bool = False, wait_s: float | None = None) -> None:
+    def __init__(
+        self, path: Path, *, shared: bool = False, wait_s: float | None = None, of: Path | None = None
+    ) -> None:
         self._path, self._shared, self._wait_s = path, shared, BUSY_S if wait_s is None else wait_s
+        self._of = of
 
     def __enter__(self) -> bool:
         self._fd = _acquire(self._path, self._shared, self._wait_s)
+        if self._fd is None and self._of is not None and self._of.exists():
+            # Not made anew here: another process may hold the one that was removed.
+            raise Corrupt(
+                str(self._path),
+                f"the lock of {self._of.name} is missing. Once no process has the store open, make an empty "
+                "file there",
+            )
         return self._fd is not None
 
     def __exit__(self, *_: object) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from ...clock import boot_s
 from ...errors import NotFound, StoreBusy
 from ...head import Head
@@ -26,6 +24,8 @@ from ..driver import (
     RunCursor,
     RunLines,
     Tip,
+    read_listed_tip,
+    read_tip,
 )
 from . import address, claims, removal
 from .arrays import Texts
@@ -41,7 +41,6 @@ from .statements import Statements
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
-_decode_head = msgspec.json.Decoder(Head).decode
 
 _RUNS: Final = """
     SELECT
@@ -114,6 +113,7 @@ class PostgresDriver:
             source = PoolConnections(where)
             conninfo = source.conninfo
             self._db = Connections(source, address.check_schema(schema or address.SCHEMA))
+        self._where = f"schema {self._db.schema!r}"
         self._sql = Statements(self._db.schema)
         self._append = Call(APPEND.replace("$schema", self._sql.schema))
         self._blobs = Blobs(self._db, self._sql)
@@ -151,7 +151,7 @@ class PostgresDriver:
 
     def find_tip(self, session: SessionId) -> Tip | None:
         rows = self._look(f"{TIP} WHERE session = %s", [session])
-        return _tip(rows[0]) if rows else None
+        return read_tip(rows[0], self._where) if rows else None
 
     def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
         where = ["session NOT LIKE '~%%'", "session > %(after)s"]
@@ -171,11 +171,11 @@ class PostgresDriver:
             where.append("labels @> %(labels)s AND labels <> '{}'")
             values["labels"] = Texts(encode_labels(wanted.labels))
         query = f"{TIP} WHERE {' AND '.join(where)} ORDER BY session LIMIT %(limit)s"
-        return [_tip(row) for row in self._look(query, values)]
+        return [read_listed_tip(row, self._where) for row in self._look(query, values)]
 
     def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
         return [
-            _tip(row)
+            read_listed_tip(row, self._where)
             for row in self._db.again(lambda connection: find_due(self._sql, connection, wanted, limit))
         ]
 
@@ -274,8 +274,3 @@ class PostgresDriver:
     def _look(self, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """One statement that may be repeated without harm."""
         return self._db.again(lambda connection: self._sql.rows(connection, statement, values))
-
-
-def _tip(row: tuple[Any, ...]) -> Tip:
-    session, seq, sum, posted, head = row
-    return Tip(session=SessionId(session), seq=seq, sum=sum, posted=posted, head=_decode_head(head))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ...clock import utc_now
+from ...errors import Corrupt
 from ..blobs.uploads import UploadedBlobs
 from ..driver import BlobRow, FoundBlob, swept_away
 from .connections import Connections, repeated
@@ -66,6 +67,8 @@ class Blobs(UploadedBlobs):
         with self._db.reading() as db:
             query = "SELECT CAST(info AS BLOB), upload, size FROM blobs WHERE digest = ?"
             row: Any = db.execute(query, (digest,)).fetchone()
+        if row and not isinstance(row[2], int):
+            raise self._corrupt(digest, "its size is no number")
         return FoundBlob(row[0], self._parts(row[1]), row[2]) if row else None
 
     @repeated
@@ -73,7 +76,12 @@ class Blobs(UploadedBlobs):
         query = "SELECT data FROM blob_parts WHERE upload = ? AND part = ?"
         with self._db.reading() as db:
             row: Any = db.execute(query, (upload, number)).fetchone()
+        if row and not isinstance(row[0], bytes):
+            raise self._corrupt(upload, f"part {number} holds no bytes")
         return row[0] if row else None
+
+    def _corrupt(self, blob: str, why: str) -> Corrupt:
+        return Corrupt(f"{self._db.path}, blob {blob}", why)
 
     @repeated
     def list_rows(self, after: str | None, limit: int) -> Sequence[BlobRow]:
@@ -84,7 +92,16 @@ class Blobs(UploadedBlobs):
         """
         with self._db.reading() as db:
             rows: Any = db.execute(query, (after or "", limit)).fetchall()
-        return [BlobRow(digest, size, datetime.fromisoformat(at), info) for digest, size, at, info in rows]
+        return [self._row(*row) for row in rows]
+
+    def _row(self, digest: str, size: int, at: str, info: bytes) -> BlobRow:
+        try:
+            put_at = datetime.fromisoformat(at)
+            if put_at.tzinfo is None or not isinstance(size, int):
+                raise ValueError("a time without a zone, or a size that is no number")
+        except (TypeError, ValueError) as error:
+            raise self._corrupt(digest, f"its row makes no sense ({error})") from error
+        return BlobRow(digest, size, put_at, info)
 
     @repeated
     def _unmake(self, digest: str, put_before: datetime) -> str | None:

@@ -111,14 +111,19 @@ def _list_posted(db: apsw.Connection, batch: Sequence[Append]) -> dict[str, int]
     """The newest inbox number of each session that ever had one, in one row."""
     if len(batch) == 1:
         tip = find_tip(db, batch[0].session)
-        return {} if tip is None else {batch[0].session: tip[1]}
+        return {} if tip is None else {batch[0].session: _number(tip[1])}
     query = """
         SELECT json_group_object(session, posted) FROM sessions
         WHERE session IN (SELECT value FROM json_each(?)) AND posted > 0
     """
     sessions = _encode([item.session for item in batch]).decode()
-    posted: dict[str, int] = json.loads(str(db.execute(query, (sessions,)).get))
-    return posted
+    posted: dict[str, Any] = json.loads(str(db.execute(query, (sessions,)).get))
+    return {session: _number(number) for session, number in posted.items()}
+
+
+def _number(posted: Any) -> int:
+    """As a hint: a cell with something else in it is told when the session is read."""
+    return posted if type(posted) is int else 0
 
 
 def find_tip(db: apsw.Connection, session: SessionId) -> tuple[str, int] | None:
@@ -154,7 +159,7 @@ def _list_tips(db: apsw.Connection, batch: Sequence[Append]) -> dict[str, tuple[
     """
     sessions = _encode([item.session for item in batch]).decode()
     rows = json.loads(str(db.execute(query, (sessions,)).get))
-    return {session: (sum, posted) for session, sum, posted in rows}
+    return {session: (sum, _number(posted)) for session, sum, posted in rows}
 
 
 def _decide(db: apsw.Connection, item: Append, tip: tuple[str, int] | None) -> Outcome:

@@ -11,7 +11,7 @@ import apsw
 import msgspec
 
 from ...clock import utc_now
-from ...errors import NotFound
+from ...errors import Corrupt, NotFound
 from ...head import Head
 from ...ids import HolderId, SessionId
 from ...opening import Lines
@@ -31,16 +31,17 @@ from ..driver import (
     RunLines,
     Tip,
     hidden_name,
+    read_listed_tip,
+    read_tip,
 )
 from .blobs import Blobs
 from .commit import change_claim, commit, find_claim, find_refused, find_tip, move
 from .connections import Connections, LogLost, repeated
-from .due import find_due, find_holders, stamp
+from .due import HEAD, find_due, find_holders, stamp
 from .hints import Hints
 from .statements import RUNS
 
 _encode = msgspec.json.Encoder().encode
-_decode_head = msgspec.json.Decoder(Head).decode
 _LINES = "FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
 
 
@@ -79,6 +80,8 @@ class SqliteDriver:
             except apsw.TooBigError:  # All together they are more than SQLite takes as one value.
                 rows = db.execute(f"SELECT CAST(line AS BLOB) {_LINES}", (session, after, limit))
                 return [line for (line,) in rows]
+        if not isinstance(joined, bytes) and count:
+            raise Corrupt(f"{self._db.path}, session {session!r}", f"what follows entry {after} is no text")
         return Lines(joined, count) if count else []
 
     @repeated
@@ -87,7 +90,7 @@ class SqliteDriver:
             row = db.execute(
                 "SELECT session, seq, sum, posted, head FROM sessions WHERE session = ?", (session,)
             ).fetchone()
-        return _tip(row) if row else None
+        return read_tip(row, str(self._db.path)) if row else None
 
     @repeated
     def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
@@ -106,19 +109,21 @@ class SqliteDriver:
         if wanted.in_doubt is not None:
             where.append("in_doubt > 0" if wanted.in_doubt else "in_doubt = 0")
         for label in wanted.labels.items():
-            where.append("EXISTS (SELECT 1 FROM json_each(head, '$.labels') WHERE key = ? AND value = ?)")
+            where.append(f"EXISTS (SELECT 1 FROM json_each({HEAD}, '$.labels') WHERE key = ? AND value = ?)")
             bindings.extend(label)
         query = f"""
             SELECT session, seq, sum, posted, head FROM sessions
             WHERE {" AND ".join(where)} ORDER BY session LIMIT ?
         """
         with self._db.reading() as db:
-            return [_tip(row) for row in db.execute(query, (*bindings, limit)).fetchall()]
+            rows: list[Any] = db.execute(query, (*bindings, limit)).fetchall()
+        return [read_listed_tip(row, str(self._db.path)) for row in rows]
 
     @repeated
     def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
         with self._db.reading() as db:
-            return [_tip(row) for row in find_due(db, wanted, limit)]
+            rows = find_due(db, wanted, limit)
+        return [read_listed_tip(row, str(self._db.path)) for row in rows]
 
     @repeated
     def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
@@ -205,6 +210,8 @@ class SqliteDriver:
         """
         with self._db.reading() as db:
             rows: list[Any] = db.execute(query, (session, after, limit)).fetchall()
+        if not all(type(number) is int for number, _ in rows):
+            raise Corrupt(f"{self._db.path}, session {session!r}", "an item of its inbox has no number")
         return [InboxRow(*row) for row in rows]
 
     @repeated
@@ -227,7 +234,9 @@ class SqliteDriver:
     def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
         with self._db.reading() as db:
             rows = find_holders(db)
-        return [(HolderId(name), None if record is None else Beat(record, None)) for name, record in rows]
+        return [
+            (HolderId(str(name)), None if record is None else Beat(record, None)) for name, record in rows
+        ]
 
     def wait_for_work(self, timeout_s: float) -> None:
         self._hints.wait(timeout_s)
@@ -247,7 +256,10 @@ class SqliteDriver:
     @repeated
     def find_claim(self, key: str) -> str | None:
         with self._db.reading() as db:
-            return find_claim(db, key)
+            record = find_claim(db, key)
+        if record is not None and not isinstance(record, str):
+            raise Corrupt(f"{self._db.path}, claim {key!r}", "its record is no text")
+        return record
 
     # -- blobs --------------------------------------------------------------------------------------
 
@@ -268,11 +280,6 @@ class SqliteDriver:
 
     def close(self) -> None:
         self._db.close()
-
-
-def _tip(row: tuple[Any, ...]) -> Tip:
-    session, seq, sum, posted, head = row
-    return Tip(session=SessionId(session), seq=seq, sum=sum, posted=posted, head=_decode_head(head))
 
 
 def _last_pinned(db: apsw.Connection, uid: str) -> int | None:

@@ -9,6 +9,9 @@ import apsw
 
 from ..driver import DueFilter
 
+HEAD: Final = "iif(json_valid(head), head, '{}')"
+"""Of a damaged head nothing can be asked; SQLite would refuse the whole query."""
+
 _SINCE: Final = "min(coalesce(due, posted_at), coalesce(posted_at, due))"
 """Word for word as in the index `sessions_due`, or it would not be used."""
 
@@ -46,11 +49,11 @@ def find_due(db: apsw.Connection, wanted: DueFilter, limit: int) -> list[Any]:
     bindings: dict[str, Any] = {"holder": wanted.holder, "until": stamp(wanted.until), "limit": limit}
     if wanted.agents is not None:
         names = [f"agent{number}" for number in range(len(wanted.agents))]
-        where.append(f"head ->> '$.agent' IN ({', '.join(f':{name}' for name in names)})")
+        where.append(f"{HEAD} ->> '$.agent' IN ({', '.join(f':{name}' for name in names)})")
         bindings |= zip(names, wanted.agents, strict=True)
     for number, (label, value) in enumerate(wanted.labels.items()):
         where.append(
-            f"EXISTS (SELECT 1 FROM json_each(head, '$.labels') "
+            f"EXISTS (SELECT 1 FROM json_each({HEAD}, '$.labels') "
             f"WHERE key = :label{number} AND value = :value{number})"
         )
         bindings |= {f"label{number}": label, f"value{number}": value}
