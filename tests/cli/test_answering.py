@@ -43,10 +43,16 @@ def test_what_waits_is_listed_with_the_command_that_answers_it(shop: Path) -> No
     assert [(one["kind"], one["session"], one["call"], one["tool"]) for one in listed] == [
         ("in_doubt", "doubtful", "c-charge", "charge"),
         ("approval", "asking", "c-refund", "refund"),
+        ("in_doubt", "deleted", "c-announce", "announce"),
     ]
     assert listed[1]["args"] == {"order": "42", "cents": 9900}
     shown = call(shop, "pending").out
-    for command in (listed[0]["commands"]["landed"], listed[1]["commands"]["refuse"]):
+    commands = (
+        listed[0]["commands"]["landed"],
+        listed[1]["commands"]["refuse"],
+        listed[2]["commands"]["landed"],
+    )
+    for command in commands:
         assert f"  {command}\n" in shown
         assert call(shop, command.removeprefix("holdfast ")).code == 0
     left = call(shop, "pending")
@@ -164,7 +170,12 @@ def test_an_operation_of_a_deleted_session_is_resolved_by_its_name(shop: Path) -
     assert "is blocked" not in asked.out
     told = call(shop, "export first --form jsonl").out
     (command,) = set(re.findall(r"holdfast (resolve-operation \w+ landed)", told))
+    (listed,) = call(shop, "pending deleted --json").json["pending"]
+    assert (listed["kind"], listed["tool"], listed["entry"] > 0) == ("in_doubt", "announce", True)
+    assert listed["commands"]["landed"].startswith(f"holdfast {command} --result")
+    assert f"holdfast {command}" in call(shop, "pending").out
     assert call(shop, f"{command} --result seen").err.startswith("landed: on record for operation")
+    assert call(shop, "pending deleted").code == 3
     late = call(shop, command)
     assert (late.code, late.err.split(":")[1]) == (1, " too late")
     assert call(shop, "run clerk.py 'Announce it' --session second").code == 0

@@ -27,6 +27,8 @@ DELETING = (
     None,
     Point("before claim", 1),
     Point("after claim", 1),
+    Point("before claim", 2),
+    Point("after claim", 2),
     Point("before delete", 1),
     Point("after delete", 1),
 )

@@ -292,6 +292,26 @@ async def test_a_deleted_session_does_not_free_what_it_may_have_done(store_url: 
     assert world.done == ["ann"]
 
 
+@pytest.mark.parametrize("verdict", ["landed", "not_landed"])
+async def test_what_a_deleted_session_left_in_doubt_is_listed_until_somebody_says_what_became_of_it(
+    verdict: Any, store_url: Url, world: World
+) -> None:
+    """With what a person needs: the tool, the key, and the operation to resolve."""
+    operation = await leave_in_doubt(welcoming(world, ValueError("reset")), store_url)
+    async with holdfast.open_store(store_url) as store:
+        (doubt,) = [one async for one in store.in_doubt()]
+        assert (doubt.session, doubt.operation) == ("one", operation)
+        assert (doubt.effect.tool, doubt.effect.call.id, doubt.effect.status) == ("welcome", "c1", "in_doubt")
+        assert (doubt.effect.key, doubt.effect.args) == (world.keys[0], None)
+        assert await store.resolve_operation(operation, verdict, by="ann") == "settled"
+        assert [one async for one in store.in_doubt()] == []
+        # Another session of its name has nothing to do with it.
+        async with store.session("one"):
+            pass
+        await store.delete("one")
+        assert [one async for one in store.in_doubt()] == []
+
+
 async def test_a_person_can_say_that_it_landed_after_its_session_is_gone(
     store_url: Url, world: World
 ) -> None:
