@@ -6,8 +6,9 @@ and closes the file then takes itself for the last user, folds the log into the 
 written to the deleted log is lost. So:
 
 - Where the system has locks that belong to an open file (Linux), those guard file and log.
-- Before and after every read and write, `stat` says whether the files at the paths are those that are open.
-  Nothing is acknowledged, and no result given, unless they are. (Looking before alone would leave a gap.)
+- After every read and write, `stat` says whether the files at the paths are those that are open. Nothing is
+  acknowledged, and no result given, unless they are. A look before it would leave a gap; there is one before
+  writes all the same, since it is better to have written nothing.
 - Connections to files that are not at their paths any more are closed without folding the log. Then new ones
   are opened, and the caller tries again.
 """
@@ -127,6 +128,8 @@ class Connections:
         """Readers in use, of this generation and of earlier ones."""
         self._files = _Files(None, None, None)
         """What the connections of this generation have open."""
+        self._is_lost = False
+        """Whether that was seen not to be at its paths any more."""
         self._guarded: set[int] = set()
         self._wait = False
         if not create and not path.exists():
@@ -168,7 +171,7 @@ class Connections:
                     )
                 time.sleep(0.01)
             with self._lock:
-                self._writer, self._files = writer, self._look(frozen)
+                self._writer, self._files, self._is_lost = writer, self._look(frozen), False
             if not frozen:
                 self._guard()
         self._set_wait(True)
@@ -316,12 +319,25 @@ class Connections:
 
     def _is_current(self) -> bool:
         """Whether the files at the paths are those that the connections have open."""
-        files = self._files
+        return self._has(self._files)
+
+    def _has(self, files: _Files) -> bool:
+        """Whether these are the files at the paths. Asked for every call."""
+        if not files.frozen:
+            try:
+                for name, file in zip(self._names, files, strict=False):
+                    at = os.stat(name)
+                    if (at.st_dev, at.st_ino) != file:
+                        return False
+                return True
+            except (FileNotFoundError, NotADirectoryError):
+                pass  # Which may be as it was.
         return self._look(files.frozen) == files
 
     def _check_before(self, *, wait: bool) -> None:
         """With the writer's lock: make sure that there are connections to what is at the paths."""
         if self._writer is not None and self._is_current():
+            self._is_lost = False
             return
         found = self._look().db
         if found is None:
@@ -346,8 +362,9 @@ class Connections:
 
     def _check_after(self, files: _Files, cause: BaseException | None = None) -> None:
         """Refuse what was done with files that are not at their paths any more."""
-        if self._look(files.frozen) == files:
+        if self._has(files):
             return
+        self._is_lost = True
         if files.frozen:
             raise LogLost(f"{self.path} was written while it was read; read it again") from cause
         raise LogLost(
@@ -412,7 +429,7 @@ class Connections:
     def _take(self) -> tuple[apsw.Connection | None, _Files, int]:
         while True:
             self._refuse_closed()
-            if self._writer is None or not self._is_current():
+            if self._writer is None or self._is_lost:
                 with self._writer_lock:
                     self._refuse_closed()
                     self._check_before(wait=True)
@@ -483,7 +500,8 @@ class Connections:
 
     def _prepare_to_write(self, wait: bool) -> apsw.Connection:
         self._refuse_closed()
-        self._check_before(wait=wait)
+        if self._writer is None or self._is_lost or not self._has(self._files):
+            self._check_before(wait=wait)
         writer = self._writer
         assert writer is not None
         if self._files.frozen:
@@ -574,7 +592,7 @@ class Connections:
     def _let_go(self, db: apsw.Connection, files: _Files) -> None:
         """Close a connection. The last one out folds the log into the file, if it is still the file's."""
         with suppress(apsw.Error, OSError):
-            if not files.frozen and self._look() == files:
+            if not files.frozen and self._has(files):
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             db.close()
 
