@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -150,7 +151,7 @@ class Connections:
 
     def _open_all(self, *, create: bool = False) -> None:
         """Open the writer, and note which files it has open."""
-        with _opening:
+        with _opening[self._path]:
             for left in reversed(range(_OPENING_TRIES)):
                 self._release_others()
                 try:
@@ -690,7 +691,8 @@ def _set_lock(number: int, kind: int, where: tuple[int, int]) -> None:
     fcntl.fcntl(number, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, *where, 0))
 
 
-_opening = threading.Lock()
+_opening: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+"""By path: one store of a process at a time, or they could not see which of them keeps a deleted log open."""
 _all_connections: weakref.WeakSet[Connections] = weakref.WeakSet()
 _open_connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 _inherited: set[int] = set()
@@ -704,8 +706,7 @@ def _end_in_child() -> None:
     If another thread was using a connection at the fork, a mutex may be held for ever: then all of them stay
     open, and are never closed.
     """
-    global _opening
-    _opening = threading.Lock()
+    _opening.clear()
     for db in list(_open_connections):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
     inherited = list(_all_connections)
