@@ -69,6 +69,9 @@ _INDEX_IN_USE: Final = (128, 1)
 _OPEN_FILES: Final = {"linux": "/proc/self/fd", "darwin": "/dev/fd"}.get(sys.platform)
 """Where a process finds the numbers of its open files."""
 
+_HAS_FILE_LOCKS: Final = sys.platform == "linux" and sys.maxsize > 2**32
+"""Whether there are locks that belong to an open file, in the form that `_set_lock` knows."""
+
 
 class LogLost(StoreFailed):
     """The files were replaced while they were in use: what was written may or may not be there."""
@@ -377,7 +380,7 @@ class Connections:
     def _guard(self) -> None:
         """Lock the files once more, so that no other program takes itself for the last user: with locks that
         another library in this process cannot drop."""
-        if not hasattr(fcntl, "F_OFD_SETLK") or _OPEN_FILES is None:
+        if not _HAS_FILE_LOCKS:
             return
         for identity, where in ((self._files.db, _IN_USE), (self._files.shared, _INDEX_IN_USE)):
             for number in set(_find_open(identity)) - _inherited:
