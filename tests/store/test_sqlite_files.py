@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -252,7 +253,7 @@ def test_a_mode_that_another_program_sets_while_the_store_is_open_is_set_back(
     assert _mode(path) == "wal"
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="such locks are Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="such locks are Linux's")
 def test_another_library_of_the_process_cannot_change_the_mode_nor_delete_the_log(
     driver: SqliteDriver, author: Author, path: Path
 ) -> None:

@@ -6,8 +6,9 @@ and closes the file then takes itself for the last user, folds the log into the 
 written to the deleted log is lost. So:
 
 - Where the system has locks that belong to an open file (Linux), those guard file and log.
-- Before and after every read and write, `stat` says whether the files at the paths are those that are open.
-  Nothing is acknowledged, and no result given, unless they are. (Looking before alone would leave a gap.)
+- After every read and write, `stat` says whether the files at the paths are those that are open. Nothing is
+  acknowledged, and no result given, unless they are. A look before it would leave a gap; there is one before
+  writes all the same, since it is better to have written nothing.
 - Connections to files that are not at their paths any more are closed without folding the log. Then new ones
   are opened, and the caller tries again.
 """
@@ -24,6 +25,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -66,6 +68,9 @@ _INDEX_IN_USE: Final = (128, 1)
 
 _OPEN_FILES: Final = {"linux": "/proc/self/fd", "darwin": "/dev/fd"}.get(sys.platform)
 """Where a process finds the numbers of its open files."""
+
+_HAS_FILE_LOCKS: Final = sys.platform == "linux" and sys.maxsize > 2**32
+"""Whether there are locks that belong to an open file, in the form that `_set_lock` knows."""
 
 
 class LogLost(StoreFailed):
@@ -127,6 +132,8 @@ class Connections:
         """Readers in use, of this generation and of earlier ones."""
         self._files = _Files(None, None, None)
         """What the connections of this generation have open."""
+        self._is_lost = False
+        """Whether that was seen not to be at its paths any more."""
         self._guarded: set[int] = set()
         self._wait = False
         if not create and not path.exists():
@@ -147,7 +154,7 @@ class Connections:
 
     def _open_all(self, *, create: bool = False) -> None:
         """Open the writer, and note which files it has open."""
-        with _opening:
+        with _opening[self._path]:
             for left in reversed(range(_OPENING_TRIES)):
                 self._release_others()
                 try:
@@ -168,7 +175,7 @@ class Connections:
                     )
                 time.sleep(0.01)
             with self._lock:
-                self._writer, self._files = writer, self._look(frozen)
+                self._writer, self._files, self._is_lost = writer, self._look(frozen), False
             if not frozen:
                 self._guard()
         self._set_wait(True)
@@ -316,12 +323,25 @@ class Connections:
 
     def _is_current(self) -> bool:
         """Whether the files at the paths are those that the connections have open."""
-        files = self._files
+        return self._has(self._files)
+
+    def _has(self, files: _Files) -> bool:
+        """Whether these are the files at the paths. Asked for every call."""
+        if not files.frozen:
+            try:
+                for name, file in zip(self._names, files, strict=False):
+                    at = os.stat(name)
+                    if (at.st_dev, at.st_ino) != file:
+                        return False
+                return True
+            except (FileNotFoundError, NotADirectoryError):
+                pass  # Which may be as it was.
         return self._look(files.frozen) == files
 
     def _check_before(self, *, wait: bool) -> None:
         """With the writer's lock: make sure that there are connections to what is at the paths."""
         if self._writer is not None and self._is_current():
+            self._is_lost = False
             return
         found = self._look().db
         if found is None:
@@ -346,8 +366,9 @@ class Connections:
 
     def _check_after(self, files: _Files, cause: BaseException | None = None) -> None:
         """Refuse what was done with files that are not at their paths any more."""
-        if self._look(files.frozen) == files:
+        if self._has(files):
             return
+        self._is_lost = True
         if files.frozen:
             raise LogLost(f"{self.path} was written while it was read; read it again") from cause
         raise LogLost(
@@ -359,7 +380,7 @@ class Connections:
     def _guard(self) -> None:
         """Lock the files once more, so that no other program takes itself for the last user: with locks that
         another library in this process cannot drop."""
-        if not hasattr(fcntl, "F_OFD_SETLK") or _OPEN_FILES is None:
+        if not _HAS_FILE_LOCKS:
             return
         for identity, where in ((self._files.db, _IN_USE), (self._files.shared, _INDEX_IN_USE)):
             for number in set(_find_open(identity)) - _inherited:
@@ -412,7 +433,7 @@ class Connections:
     def _take(self) -> tuple[apsw.Connection | None, _Files, int]:
         while True:
             self._refuse_closed()
-            if self._writer is None or not self._is_current():
+            if self._writer is None or self._is_lost:
                 with self._writer_lock:
                     self._refuse_closed()
                     self._check_before(wait=True)
@@ -483,7 +504,8 @@ class Connections:
 
     def _prepare_to_write(self, wait: bool) -> apsw.Connection:
         self._refuse_closed()
-        self._check_before(wait=wait)
+        if self._writer is None or self._is_lost or not self._has(self._files):
+            self._check_before(wait=wait)
         writer = self._writer
         assert writer is not None
         if self._files.frozen:
@@ -574,7 +596,7 @@ class Connections:
     def _let_go(self, db: apsw.Connection, files: _Files) -> None:
         """Close a connection. The last one out folds the log into the file, if it is still the file's."""
         with suppress(apsw.Error, OSError):
-            if not files.frozen and self._look() == files:
+            if not files.frozen and self._has(files):
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             db.close()
 
@@ -672,7 +694,8 @@ def _set_lock(number: int, kind: int, where: tuple[int, int]) -> None:
     fcntl.fcntl(number, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, *where, 0))
 
 
-_opening = threading.Lock()
+_opening: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+"""By path: one store of a process at a time, or they could not see which of them keeps a deleted log open."""
 _all_connections: weakref.WeakSet[Connections] = weakref.WeakSet()
 _open_connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 _inherited: set[int] = set()
@@ -686,8 +709,7 @@ def _end_in_child() -> None:
     If another thread was using a connection at the fork, a mutex may be held for ever: then all of them stay
     open, and are never closed.
     """
-    global _opening
-    _opening = threading.Lock()
+    _opening.clear()
     for db in list(_open_connections):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
     inherited = list(_all_connections)
