@@ -22,7 +22,7 @@ PACKAGE = ROOT / "src" / "holdfast"
 
 # A module imports from its own line and the lines above it. A new module takes its place here.
 LAYERS = (
-    ("errors", "ids", "clock", "limits", "telemetry", "unbroken"),
+    ("errors", "ids", "clock", "limits", "reprs", "telemetry", "unbroken"),
     ("entries", "messages", "values", "plan", "budget", "content"),
     ("codec", "opening"),
     ("head", "spans", "validity", "transcript", "effects", "due", "facts", "fold", "diff", "items"),
