@@ -93,7 +93,7 @@ class Letter(BaseModel):
 
 async def test_an_unknown_name_in_the_output_goes_back_to_the_model_at_every_depth() -> None:
     """Whether it is given with the tool or as text; dropped, it would leave a default in its place."""
-    whole = {"order": "o-42", "cents": 5}
+    whole: dict[str, Any] = {"order": "o-42", "cents": 5}
     agent = make(
         [
             call("final_result", to={**whole, "cnets": 6}),
