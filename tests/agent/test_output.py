@@ -84,6 +84,31 @@ async def test_text_is_taken_if_it_is_what_was_asked_for() -> None:
         assert (await agent.run("Go", store=store)).output == Point(4)
 
 
+class Letter(BaseModel):
+    """With a model in it."""
+
+    to: Refund
+    copy_to: Point | None = None
+
+
+async def test_an_unknown_name_in_the_output_goes_back_to_the_model_at_every_depth() -> None:
+    """Whether it is given with the tool or as text; dropped, it would leave a default in its place."""
+    whole: dict[str, Any] = {"order": "o-42", "cents": 5}
+    agent = make(
+        [
+            call("final_result", to={**whole, "cnets": 6}),
+            '{"to": {"order": "o-42", "cents": 5}, "copy_too": {"x": 1}}',
+            call("final_result", to=whole, copy_to={"x": 1}),
+        ],
+        output_type=Letter,
+    )
+    async with fresh_store() as store:
+        outcome = await agent.run("Go", session="s", store=store)
+        assert outcome.output == Letter(to=Refund(**whole), copy_to=Point(1))
+        said = await texts(store, "s")
+        assert "args.to.cnets: unknown argument; did you mean 'cents'?" in said[2]
+
+
 async def test_a_model_that_only_talks_is_reminded_and_then_given_up() -> None:
     agent = make(lambda prompt: "Well …", output_type=Point)
     async with fresh_store() as store:

@@ -12,10 +12,13 @@ from langchain_core.tools import tool as langchain_tool
 from langgraph.graph import END, START, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
 from holdfast.adapters.langgraph.ledger import Question
+from holdfast.adapters.langgraph.results import pack_result
+from holdfast.adapters.langgraph.serde import CheckedSerializer
 
 from .graphs import Talk, thread
 
@@ -98,6 +101,50 @@ async def test_tools_of_a_graph_go_through_the_ledger(store: holdfast.Store) -> 
     assert sorted(row.tool for row in ledger.rows.values()) == ["count", "look", "pay"]
     [paid] = [row for row in ledger.rows.values() if row.tool == "pay"]
     assert done == [f"a 100 {paid.key[:6]}"]
+
+
+class Address(BaseModel):
+    """An argument of several parts."""
+
+    name: str = "nobody"
+    street: str | None = None
+
+
+async def test_an_unknown_name_is_refused_at_every_depth(store: holdfast.Store) -> None:
+    """LangChain would drop it, and the tool would be entered with a default."""
+
+    @langchain_tool
+    def ship(to: Address, also: list[Address] | None = None) -> str:
+        """Ship it."""
+        done.append(to.name)
+        return f"shipped to {to.name}"
+
+    tools = durable_tools([effects(ship, **MUTATES)], store=store)
+    script = [
+        calls(("ship", {"to": {"nmae": "ann"}}), ("ship", {"to": {}, "also": [{"stret": "x"}]})),
+        calls(("ship", {"to": {"name": "ann"}})),
+        AIMessage("ok"),
+    ]
+    state = await clerk(HoldfastSaver(store), tools, script).ainvoke(GO, thread())
+    assert results(state) == [
+        "ship: invalid arguments. args.to.nmae: unknown argument; did you mean 'name'?",
+        "ship: invalid arguments. args.also[0].stret: unknown argument; did you mean 'street'?",
+        "shipped to ann",
+    ]
+    assert done == ["ann"]
+
+
+def test_a_result_that_cannot_be_packed_is_described() -> None:
+    """The tool has done what it does; what it gave is described."""
+
+    class Odd:
+        def __repr__(self) -> str:
+            raise SystemExit
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            raise SystemExit
+
+    assert pack_result(Odd(), CheckedSerializer(())) is not None
 
 
 def test_they_work_without_an_event_loop(url: str) -> None:

@@ -137,7 +137,7 @@ async def test_a_long_id_is_a_digest_and_its_original_a_label(spoken: str) -> No
             assert head.labels["session"] == one.replace("\x1b", "\\x1b")
             (run,) = [run async for run in store.runs(session=session)]
             assert run.run == session
-            assert run.config["pydantic_ai"]["run_id"] == one
+            assert run.config["pydantic_ai"]["original_run_id"] == one
         assert len([head async for head in store.sessions()]) == 2
         found = await continue_run(store, session=spoken)
         assert (found.session, len(found.messages)) == (spoken, 2)

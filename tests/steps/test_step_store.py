@@ -64,6 +64,18 @@ async def test_a_long_conversation_keeps_its_original_as_a_label(long: str) -> N
         assert {one.run_id for one in await steps.list_runs()} == {"r1", "r2", f"r{long}"}
 
 
+async def test_runs_of_others_in_the_same_store_are_not_listed() -> None:
+    """`Durable` keeps its own facts of a run in the same place."""
+    async with holdfast.open_store("memory:") as store:
+        async with store.session("s") as session:
+            for config in ({"pydantic_ai": {"since": 2, "opening": "x", "drive": None}}, {"other": 1}, None):
+                async with session.run(config=config):
+                    pass
+        steps = HoldfastStepStore(store)
+        await steps.register_run(run("r1"))
+        assert [one.run_id for one in await steps.list_runs()] == ["r1"]
+
+
 async def test_a_run_is_given_back_as_it_was_registered(store_url: Url) -> None:
     """Every field, in this process and in the next."""
     record = run(

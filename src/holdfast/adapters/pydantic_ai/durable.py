@@ -188,7 +188,7 @@ class DurableRun(AbstractCapability[Any]):
                 begun = await begin(session, ctx.prompt, list(ctx.messages), once=once)
                 run_id, config = durable._run_ids.choose(ctx.run_id, session, begun), begun.config
                 if run_id is not None and run_id != ctx.run_id:
-                    config["pydantic_ai"]["run_id"] = as_json(ctx.run_id)
+                    config["pydantic_ai"]["original_run_id"] = as_json(ctx.run_id)
                 run = session.run(agent=agent, run_id=run_id, model=ctx.model.model_name, config=config)
                 async with run:
                     tools = Tools(

@@ -91,6 +91,7 @@ class HoldfastStepStore:
             record = run.config.get(CONFIG) if isinstance(run.config, dict) else None
             if (
                 record is not None
+                and "run_id" in record  # Else it is a run of `Durable`.
                 and parent_run_id in (None, record.get("parent_run_id"))
                 and conversation_id in (None, record.get("conversation_id"))
             ):
