@@ -181,6 +181,19 @@ async def test_what_one_gave_up_is_given_up_by_the_others(store_url: Url, world:
     assert world.done == []
 
 
+async def test_what_one_gave_up_is_run_by_another_where_a_person_says_so(
+    store_url: Url, world: World
+) -> None:
+    """Giving up says nothing about whether it happened."""
+    registry = Service(world, answer=Unsure).registry()
+    await fork_in_doubt(registry, store_url, "f")
+    async with holdfast.open_store(store_url) as store:
+        assert await store.resolve("s", "call_0", "gave_up", by="ann") == "settled"
+        assert await store.resolve("f", "call_0", "not_landed", by="bob") == "settled"
+        assert (await go_on(registry, store, "f")).value == "paid"
+    assert world.done == ["pay"]
+
+
 async def test_a_fork_of_a_call_that_runs_leaves_it_to_the_session_that_runs_it(
     store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

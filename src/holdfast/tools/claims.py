@@ -259,7 +259,7 @@ class Settlements:
         busy = Busy(f"session {owner!r}, which shares this call, is at it", passing=True)
         try:
             theirs, held = await self._engine.call(_find_theirs, self._engine, owner, uid, row)
-            if isinstance(theirs, Known) and theirs.verdict != "not_landed":
+            if isinstance(theirs, Known) and theirs.verdict == "landed":
                 return theirs
             if claim.idle and not _may_go_on(theirs):
                 return await self._take_over(row, claim, record, theirs, run)
@@ -280,8 +280,9 @@ class Settlements:
         if isinstance(theirs, Busy):
             return theirs
         if isinstance(theirs, Known):
-            if not run or theirs.void or theirs.verdict != "not_landed":
+            if not run or theirs.void or theirs.verdict == "landed":
                 return theirs
+            # Here it is known that it may be run; that another session gave it up says nothing.
             return await self._swap(row, claim, record, claim.behind)
         return await self._swap(row, claim, record, (*claim.behind, *Behind.list_of(theirs)))
 
