@@ -36,7 +36,9 @@ def test_a_tool_that_ends_the_process_does_so_once_it_is_on_record(sync: bool) -
         began.set()
         return "acted"
 
-    calls = [{"name": name, "args": {}, "id": f"c-{name}", "type": "tool_call"} for name in ("leave", "act")]
+    calls: list[Any] = [
+        {"name": name, "args": {}, "id": f"c-{name}", "type": "tool_call"} for name in ("leave", "act")
+    ]
 
     def build(store: Any) -> Any:
         declared = [effects(one, side_effects={"mutate"}) for one in (leave, act)]

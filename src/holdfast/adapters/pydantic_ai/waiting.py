@@ -28,7 +28,8 @@ class RunExits(BaseException):
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"a tool asked the process to end: {type(error).__name__}")
-        self.error: BaseException = error.error if isinstance(error, RunExits) else error
+        found = error.error if isinstance(error, RunExits) else error
+        self.error: BaseException = found
 
 
 _WORDS = {"approval": "needs approval", "in_doubt": "nobody knows whether it happened"}
