@@ -19,6 +19,8 @@ def author_at(tip: Tip) -> Author:
     """Somebody who found the journal like this."""
     author = Author(A)
     author.seq, author.sum, author.lines = tip.seq, tip.sum, [b"of others"]
+    assert tip.head is not None
+    author.uid = author.head.uid = tip.head.uid
     return author
 
 
