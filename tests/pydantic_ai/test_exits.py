@@ -32,7 +32,8 @@ def test_a_tool_that_ends_the_process_does_so_once_it_is_on_record(sync: bool, a
     """Its neighbours get their grace, the session is let go, and the same run goes on afterwards."""
     calls = [call("leave", "c0"), *([] if alone else [call("act", "c1")])]
     script, url = Script(calls, "done"), MemoryDriver()
-    left, done = [], []
+    left: list[str] = []
+    done: list[str] = []
 
     def agent() -> Agent[Any, Any]:
         made, loop = script.agent(), asyncio.get_running_loop()
@@ -94,7 +95,8 @@ def test_an_effect_that_ends_the_process_is_in_doubt() -> None:
 
 def test_a_tool_of_an_inner_agent_ends_the_process_and_both_go_on() -> None:
     """Both sessions know of it, and the inner agent's work is found again."""
-    url, left = MemoryDriver(), []
+    url = MemoryDriver()
+    left: list[str] = []
     outer, inner = Script([call("ask")], "done"), Script([call("leave")], "inner")
 
     async def main() -> Any:

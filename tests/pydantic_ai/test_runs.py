@@ -280,7 +280,8 @@ async def test_a_retry_asked_for_by_a_tool_is_not_in_doubt() -> None:
 async def test_a_retry_that_a_tool_asks_for_is_no_loop(metadata: dict[str, Any] | None) -> None:
     """The same call with the same arguments, as often as the agent allows, and over a crash as well."""
     script = Script(*([call("fetch", n=1)] for _ in range(4)), "done")
-    url, log, dies = MemoryDriver(), [], True
+    url, dies = MemoryDriver(), True
+    log: list[int] = []
 
     async def drive(store: holdfast.Store) -> Any:
         agent = script.agent()
