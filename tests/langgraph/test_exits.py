@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.tools import tool as langchain_tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.types import RetryPolicy
 
 import holdfast
 from holdfast import blocking
@@ -69,3 +70,31 @@ def test_a_tool_that_ends_the_process_does_so_once_it_is_on_record(sync: bool) -
             assert {row.tool: row.status for row in rows} == {"leave": "in_doubt", "act": "completed"}
 
     asyncio.run(check())
+
+
+async def test_a_node_that_is_run_again_makes_the_same_call() -> None:
+    """LangGraph limits how often: it is no loop."""
+    tried: list[int] = []
+
+    @langchain_tool
+    async def fetch() -> str:
+        """Fetch it."""
+        tried.append(len(tried))
+        if len(tried) < 4:
+            raise ConnectionError("not yet")
+        return "there"
+
+    async with holdfast.open_store("memory:") as store:
+        (durable,) = durable_tools([effects(fetch, side_effects={"read"})], store=store)
+
+        async def node(state: MessagesState) -> Any:
+            return {"messages": [AIMessage(await durable.ainvoke({}))]}
+
+        graph = StateGraph(MessagesState)
+        policy = RetryPolicy(max_attempts=6, initial_interval=0.001, retry_on=Exception)
+        graph.add_node("fetch", node, retry_policy=policy)
+        graph.add_edge(START, "fetch")
+        config: Any = {"configurable": {"thread_id": "t"}}
+        result = await graph.compile().ainvoke({"messages": []}, config)
+    assert result["messages"][-1].content == "there"
+    assert len(tried) == 4

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from opentelemetry import metrics, trace
 
 from holdfast import telemetry
+from holdfast.telemetry import spans
 from tests.agent.stage import call, fresh_store, make
 from tests.telemetry.listening import Listener, listen, nobody_listens
 
@@ -147,3 +149,13 @@ def test_the_names_are_those_of_the_conventions() -> None:
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith("gen_ai.")}
     # The conventions have these since they moved to a repository of their own, the package not yet.
     assert ours - known <= {names.RUN_DURATION, names.CALL_DURATION}
+
+
+def test_reporting_begins_without_reading_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run begins on the event loop; the release is known by then."""
+
+    def fail(name: str) -> str:
+        raise AssertionError(f"the metadata of {name} was read again")
+
+    monkeypatch.setattr(spans, "version", fail)
+    spans.Telemetry()
