@@ -74,10 +74,10 @@ def _heads(engine: Engine, wanted: DueFilter, limit: int) -> list[Head]:
 
 def _list_addressed(engine: Engine, wanted: DueFilter) -> list[Head]:
     """Sessions whose head names none of the agents, but an item of the inbox does: who takes it in knows."""
-    agents = wanted.agents or ()
+    agents, anybody = wanted.agents or (), replace(wanted, agents=None)
     found: list[Head] = []
-    for tip in engine.driver.list_due(replace(wanted, agents=None), PAGE_ROWS):
-        head = tip.head
+    for tip in engine.driver.list_due(anybody, PAGE_ROWS):
+        head = tip.head or _fold(engine, tip, anybody)
         if head is None or head.agent in agents or tip.posted <= head.taken:
             continue
         rows = engine.driver.read_inbox(head.session, head.taken, PAGE_ROWS)
