@@ -97,6 +97,21 @@ async def test_a_message_may_be_for_another_agent_than_the_one_before(store_url:
         assert (await texts(store, "a"))[-1] == "assistant: plan"
 
 
+@pytest.mark.parametrize("before", [None, "planner"])
+async def test_a_message_for_an_agent_is_found_whatever_the_session_was_for(
+    store_url: StoreUrl, before: str | None
+) -> None:
+    """A session that was nobody's, or of an agent that no worker has: what was posted names its agent."""
+    async with open_store(store_url) as store:
+        async with store.session("a") as session, session.run(agent=before):
+            await session.add("hello")
+        await store.submit("a", "are you there?", agent="clerk")
+        assert await work(store, make(["x"], name="porter")) == []
+        assert await work(store, clerk()) == [("a", "taken"), ("a", "completed")]
+        assert (await texts(store, "a"))[-2:] == ["user: are you there?", "assistant: yes"]
+        assert await work(store, clerk()) == []
+
+
 async def test_a_session_whose_holder_died_is_taken_over(store_url: StoreUrl) -> None:
     """At once, where there is proof; what it had done is not done again."""
     world = World()

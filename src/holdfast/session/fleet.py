@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -41,13 +42,16 @@ def find_due(
 ) -> list[Head]:
     """Sessions for these agents that have something to do and that nobody drives, the oldest first.
 
-    With `orphans`, also those of holders that are gone, and those that this process could not give back.
+    With `orphans`, also those of holders that are gone, those that this process could not give back, and
+    those of other agents, or of none, to which a message for one of these was posted.
     """
     wanted = DueFilter(until=engine.now(), agents=agents, labels=labels)
     found = _heads(engine, wanted, limit)
     if orphans:
+        found += _list_addressed(engine, wanted)
         for holder in _list_gone(engine):
             found += _heads(engine, replace(wanted, holder=holder), limit)
+            found += _list_addressed(engine, replace(wanted, holder=holder))
         # In that order they already are, one holder's each.
         found.sort(key=lambda head: head.due or head.updated_at)
     return found[:limit]
@@ -80,6 +84,35 @@ def _whole(tips: Iterable[Tip]) -> list[Tip]:
         else:
             log.warning("session %s is left out: %s", tip.session, tip.damage)
     return found
+
+
+def _list_addressed(engine: Engine, wanted: DueFilter) -> list[Head]:
+    """Sessions whose head names none of the agents, but an item of the inbox does: who takes it in knows."""
+    agents, anybody = wanted.agents or (), replace(wanted, agents=None)
+    found: list[Head] = []
+    for tip in engine.driver.list_due(anybody, PAGE_ROWS):
+        head = tip.head or _fold(engine, tip, anybody)
+        if head is None or head.agent in agents or tip.posted <= head.taken:
+            continue
+        rows = engine.driver.read_inbox(head.session, head.taken, PAGE_ROWS)
+        if head.session not in engine.channels and any(_agent_of(row.item) in agents for row in rows):
+            found.append(head)
+    return found
+
+
+def _agent_of(item: bytes) -> str | None:
+    """For whom an item is, if it says so."""
+    try:
+        return _decode_item(item).agent
+    except msgspec.DecodeError:
+        return None  # Whoever opens the session is told what is wrong with it.
+
+
+class _Item(Struct):
+    agent: str | None = None
+
+
+_decode_item = msgspec.json.Decoder(_Item).decode
 
 
 def _fold(engine: Engine, tip: Tip, wanted: DueFilter) -> Head | None:
