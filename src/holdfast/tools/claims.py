@@ -262,7 +262,17 @@ class Settlements:
             if isinstance(theirs, Known) and theirs.verdict == "landed":
                 return theirs
             if claim.idle and not _may_go_on(theirs):
-                return await self._take_over(row, claim, record, theirs, run)
+                taken = await self._take_over(row, claim, record, theirs, run)
+                if not isinstance(taken, Held):
+                    return taken
+                # It may have had the claim between our look and ours, and left no trace: look again.
+                theirs, _ = await self._engine.call(_find_theirs, self._engine, owner, uid, row)
+                if isinstance(theirs, Effect):
+                    return replace(taken, behind=(*claim.behind, *Behind.list_of(theirs)))
+                if isinstance(theirs, Known) and run and not theirs.void and theirs.verdict != "landed":
+                    return taken
+                await self.release(row)
+                return theirs
             if held:
                 return busy
             # Under its lease: from now on it begins nothing.
