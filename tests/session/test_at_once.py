@@ -104,7 +104,12 @@ async def test_a_store_whose_opening_is_cancelled_is_closed(
         assert may_open.wait(60)
         driver, home = make()
         close = driver.close
-        monkeypatch.setattr(driver, "close", lambda: (close(), closed.set()))
+
+        def close_and_tell() -> None:
+            close()
+            closed.set()
+
+        monkeypatch.setattr(driver, "close", close_and_tell)
         return driver, home
 
     monkeypatch.setattr(store, "_open_both", slowly)
