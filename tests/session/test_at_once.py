@@ -118,7 +118,12 @@ async def test_a_store_whose_opening_is_cancelled_is_closed(
         gate.wait()
         driver, home = make()
         close = driver.close
-        monkeypatch.setattr(driver, "close", lambda: (close(), closed.set()))
+
+        def close_and_tell() -> None:
+            close()
+            closed.set()
+
+        monkeypatch.setattr(driver, "close", close_and_tell)
         return driver, home
 
     monkeypatch.setattr(store, "_open_both", slowly)

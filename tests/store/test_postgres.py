@@ -24,7 +24,7 @@ from holdfast.store.postgres import PostgresDriver
 from holdfast.store.postgres.schema import migrations
 from holdfast.testing.conformance.author import Author, read_all, say
 from tests.server import PostgresServer
-from tests.stores import connect, drop, rows, server_url
+from tests.stores import connect, drop, rows, schema_of, server_url
 
 
 @pytest.fixture
@@ -386,12 +386,13 @@ def test_a_commit_waits_for_the_disk_where_the_default_is_not_to(server: Postgre
         driver.close()
 
 
-async def test_strings_may_be_read_as_of_old(server: PostgresServer) -> None:
+async def test_strings_may_be_read_as_of_old(server: PostgresServer, tmp_path: Path) -> None:
     """Where a backslash in a string means something (`standard_conforming_strings = off`), tables and views
     are made all the same, and texts with backslashes are what they were."""
     url = f"{server.url}&options=-cstandard_conforming_strings%3Doff%20-cbackslash_quote%3Doff"
+    schema = schema_of(tmp_path)
     text = "a\\b 'c' \\u0041 \\' \\\\ \0"
-    async with holdfast.open_store(url, schema="of_old") as store:
+    async with holdfast.open_store(url, schema=schema) as store:
         async with store.session("a", labels={"path": "c:\\x"}) as session, session.run(agent=text):
             await session.add(text)
             await session.checkpoint()
@@ -399,16 +400,16 @@ async def test_strings_may_be_read_as_of_old(server: PostgresServer) -> None:
         assert [run.agent async for run in store.runs()] == [text]
         assert [head.session async for head in store.sessions(label={"path": "c:\\x"})] == ["a"]
     with psycopg.connect(url) as connection:
-        shown = connection.execute("SELECT text FROM of_old.messages").fetchone()
+        shown = connection.execute(f"SELECT text FROM {schema}.messages".encode()).fetchone()
     assert shown == (text.replace("\0", "\ufffd"),)
 
 
 @pytest.mark.parametrize("how", ["setting", "rights"])
 async def test_a_role_that_may_only_read_reads_and_is_told_that_it_cannot_write(
-    server: PostgresServer, how: str
+    server: PostgresServer, how: str, tmp_path: Path
 ) -> None:
     """In clear words, and at once: the connection was not lost. The same on a standby."""
-    schema = f"seen_by_{how}"
+    schema = schema_of(tmp_path)
     async with holdfast.open_store(server.url, schema=schema) as store, store.session("a") as session:
         await session.add("hello")
         await session.checkpoint()

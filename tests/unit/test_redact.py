@@ -187,7 +187,7 @@ def test_options_of_an_object_store_are_not_shown() -> None:
         {"options": {**options, "aws_virtual_hosted_style_request": "zqxj4"}, "region": "zz"},
     ):
         try:
-            open_home("s3://bucket/prefix", **given)  # type: ignore[arg-type]
+            open_home("s3://bucket/prefix", **given)
         except BadInput as error:
             if "zqxj4" not in str(error):  # It is no secret.
                 _check(error, str(given))
