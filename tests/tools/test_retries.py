@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from holdfast import NotDone, Registry, Retry, StoreFailed, ToolContext, tool
 from holdfast.entries import ToolFailed, ToolIssued, Verdict
 from holdfast.store.driver import Append, Outcome
 from tests.drivers import in_thread
-from tests.tools.stage import NoWaiting, Url, World, bodies, call, kinds, opened, reply, results
+from tests.tools.stage import NoWaiting, Url, World, bodies, call, kinds, later, opened, reply, results
 
 
 @pytest.fixture
@@ -216,8 +215,7 @@ async def test_an_attempt_in_doubt_stays_so_when_the_next_is_not_begun(
         await session.flush()
         (row,) = session.in_doubt
         assert row.attempt == 2
-        later = store.engine.now() + timedelta(seconds=61)
-        monkeypatch.setattr(store.engine, "now", lambda: later)
+        later(session, 61)
         found = await registry.dispatch("charge", {}, call_id="again", session=session)
         assert found.status == "in_doubt"
     assert world.done == ["charge"]

@@ -488,7 +488,8 @@ class Connections:
             self._writer_lock
         ):  # Not `acquire`: a signal's handler that raises after it would keep it for ever.
             try:
-                writer = self._prepare_to_write(wait)
+                # Not looked at before: a commit into a lost log is noticed after it, and made again.
+                writer = self._prepare_to_write(wait, look=False)
                 if transaction:
                     writer.execute("BEGIN IMMEDIATE")
                 changed = change(writer, what)
@@ -502,9 +503,10 @@ class Connections:
                 self._undo(error, wait)
                 raise
 
-    def _prepare_to_write(self, wait: bool) -> apsw.Connection:
+    def _prepare_to_write(self, wait: bool, *, look: bool = True) -> apsw.Connection:
         self._refuse_closed()
-        if self._writer is None or self._is_lost or not self._has(self._files):
+        files = self._files
+        if self._writer is None or self._is_lost or ((look or files.frozen) and not self._has(files)):
             self._check_before(wait=wait)
         writer = self._writer
         assert writer is not None
