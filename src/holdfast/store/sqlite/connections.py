@@ -488,8 +488,7 @@ class Connections:
             self._writer_lock
         ):  # Not `acquire`: a signal's handler that raises after it would keep it for ever.
             try:
-                # Not looked at before: a commit into a lost log is noticed after it, and made again.
-                writer = self._prepare_to_write(wait, look=False)
+                writer = self._prepare_to_write(wait)
                 if transaction:
                     writer.execute("BEGIN IMMEDIATE")
                 changed = change(writer, what)
@@ -503,10 +502,9 @@ class Connections:
                 self._undo(error, wait)
                 raise
 
-    def _prepare_to_write(self, wait: bool, *, look: bool = True) -> apsw.Connection:
+    def _prepare_to_write(self, wait: bool) -> apsw.Connection:
         self._refuse_closed()
-        files = self._files
-        if self._writer is None or self._is_lost or ((look or files.frozen) and not self._has(files)):
+        if self._writer is None or self._is_lost or not self._has(self._files):
             self._check_before(wait=wait)
         writer = self._writer
         assert writer is not None
