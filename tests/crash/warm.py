@@ -33,7 +33,7 @@ Json: TypeAlias = Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 180.0
-"""Beyond this, something hangs, also on a busy machine. On a quiet one nothing here takes a twentieth of it."""
+"""Beyond this, something hangs, also on a busy machine. On a quiet one, nothing takes a twentieth of it."""
 
 _MESSAGE_BYTES_MAX = 1 << 17
 _SUSPICIOUS_S = 120.0
