@@ -114,7 +114,8 @@ class DirectoryDriver:
         alone = self._alone() if item.claims or item.pin else nullcontext()
         with alone, folder.made(wait_s=wait_s) if item.after is None else folder.held(wait_s=wait_s) as there:
             extent = self._find_end(folder, item) if there else None
-            if not there and folder.journal.was_seen and not self._forks.was_deleted(item.head.uid):
+            fitted = not there and folder.journal.last_sum == item.after
+            if fitted and not self._forks.was_deleted(item.head.uid):
                 raise StoreFailed(_MOVED.format(path=folder.path))
             if (extent.sum if extent else None) != item.after:
                 return Conflict(extent.sum if extent else None)
@@ -268,6 +269,7 @@ class DirectoryDriver:
                 return Conflict(extent.sum if extent else None)
             posted = folder.inbox.posted()
             self._forks.remove(folder, folder.get_identity())
+            folder.journal.forget()
             return Done(posted)
 
     @_translated

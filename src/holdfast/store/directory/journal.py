@@ -103,9 +103,9 @@ class Journal:
         self._known = _Known(0)
 
     @property
-    def was_seen(self) -> bool:
-        """Whether it had a commit when it was last looked at here."""
-        return self._known.extent.seq > 0
+    def last_sum(self) -> str:
+        """The sum that it ended with when it was last looked at here, or nothing."""
+        return self._known.extent.sum
 
     def find_extent(self, *, locked: bool) -> Extent | None:
         """Where the last whole commit ends, or None if there is none. `locked`: the caller has the lock."""
@@ -139,6 +139,10 @@ class Journal:
             if file is None:
                 self._check_absent()
             yield View(file, known.extent, known) if file and known.extent.seq else None
+
+    def forget(self) -> None:
+        """It was deleted: there is nothing that must be there."""
+        self._known = _Known(0)
 
     def read(self, after: int, limit: int) -> Sequence[bytes]:
         """Up to `limit` lines with a `seq` greater than `after`, as they were given to `append`."""

@@ -66,6 +66,18 @@ class RemovalPromises(DriverCase):
         nobody = Author("nobody")
         assert driver.erase(nobody.session, after, erased, nobody.head) == Conflict(None)
 
+    def test_who_writes_to_a_deleted_session_is_told_that_there_is_none(
+        self, driver: Driver, open_driver: OpenDriver
+    ) -> None:
+        """Its old writer, in this process or in another, and one that never fitted."""
+        author, other = _session(driver), open_driver()
+        assert read_all(other, "a") == author.lines
+        old = author.write(say("six"))
+        assert driver.delete(author.session, author.sum) == Done(0)
+        stranger = msgspec.structs.replace(Author("a").opening(), after="no such sum")
+        for item in (old, stranger):
+            assert [commit_one(one, item) for one in (driver, other)] == [Conflict(None)] * 2
+
     def test_erasing_leaves_the_inbox_and_the_runs(self, driver: Driver) -> None:
         """Only lines are replaced."""
         author = Author("a")
