@@ -35,6 +35,7 @@ from .serde import Allowed, CheckedSerializer
 
 _TASKS_MAX = 1024
 _SCRATCHPAD = "__pregel_scratchpad"
+_RUNTIME = "__pregel_runtime"
 
 
 class Declared(NamedTuple):
@@ -295,14 +296,17 @@ class _Call(NamedTuple):
         )
 
 
-_counted: OrderedDict[int, tuple[Any, Counter[str]]] = OrderedDict()
+_counted: OrderedDict[tuple[int, int], tuple[Any, Counter[str]]] = OrderedDict()
 
 
 def _occurrence(name: str, where: Mapping[str, Any]) -> int:
     """How many calls of this tool this attempt at the task has made; every attempt makes the same."""
-    attempt = where.get(_SCRATCHPAD)
-    known, counter = _counted.setdefault(id(attempt), (attempt, Counter()))
-    assert known is attempt
+    task = where.get(_SCRATCHPAD)
+    # Later versions of LangGraph give every attempt a scratchpad of its own, earlier ones only a number.
+    info = getattr(where.get(_RUNTIME), "execution_info", None)
+    attempt = id(task), int(getattr(info, "node_attempt", 1))
+    known, counter = _counted.setdefault(attempt, (task, Counter()))
+    assert known is task
     while len(_counted) > _TASKS_MAX:
         _counted.popitem(last=False)
     counter[name] += 1
