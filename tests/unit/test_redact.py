@@ -102,7 +102,12 @@ def _urls(forms: tuple[str, ...], seed: int, count: int) -> Iterator[str]:
             yield form.format(password)
         for _ in range(20 * count):
             # An escaped one: what is not escaped may become a host or a path by a slip, and cannot be told.
-            yield _mistype(form.format(choose.choice(("zqxj1", "zqxj1%40zqxj2"))), choose)
+            # Nor can a password that two slips have made the name of a user or a database.
+            password = choose.choice(("zqxj1", "zqxj1%40zqxj2"))
+            before, after = form.split("{}")
+            url = _mistype(form.format(password), choose)
+            if before[-2:] + password + after[:1] in url:
+                yield url
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from .options import ObjectOptions
 
 OpenHome: TypeAlias = Callable[[Driver], BlobHome]
 
+_BUCKET = re.compile(r"[\w.$-]+")
 _OBJECTS = {"s3": "s3://bucket/prefix", "gs": "gs://bucket/prefix", "az": "az://container/prefix"}
 _KNOWN = {"dir": "dir:PATH", **_OBJECTS}
 # What other tools call them.
@@ -134,6 +136,11 @@ def _object_opener(
     if "@" in split.netloc or ":" in split.netloc:
         raise BadUrl(
             f"{scheme}://…: neither credentials nor a port go into the URL; give them to open_home(…)"
+        )
+    if not _BUCKET.fullmatch(split.netloc):
+        raise BadUrl(
+            f"{scheme}://…: the name of a bucket has letters, digits, '.', '-', '_' and '$' only; "
+            f"write '{_OBJECTS[scheme]}'"
         )
     prefix = split.path.strip("/")
     if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
