@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
