@@ -49,7 +49,7 @@ class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Behind(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A body that may still run, though nobody waits for it."""
+    """A body that may still run after its caller has gone."""
 
     holder: str
     timeout_s: float | None = None
@@ -83,7 +83,7 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the doubt is about, without its arguments."""
     said: tuple[Said, ...] = ()
     idle: bool = False
-    """Of `settle:`: the session is not at it. Its journal says what it found, and anybody may take it."""
+    """Of `settle:`: the session is not at it. Its journal says what it found, and any session may take it."""
     behind: tuple[Behind, ...] = ()
     """Of `settle:`: bodies of earlier owners."""
 
@@ -236,7 +236,7 @@ def close_settlement(engine: Engine, facts: Facts, fence: int, row: Effect, give
 
 
 def release_settlement(engine: Engine, facts: Facts, fence: int, row: Effect) -> None:
-    """Nobody here is at it any more; what was found is in this session's journal. Blocks."""
+    """This session is not at it any more; what was found is in this session's journal. Blocks."""
     key = settle_key(row.key)
     while True:
         claim, record = find_claim(engine, key)

@@ -120,7 +120,7 @@ class _Daemon:
         self.ended = threading.Event()
 
     def run(self) -> Any:
-        """In the worker thread: wait for the function, or until nobody wants it any more."""
+        """In the worker thread: wait for the function, or until its caller has gone."""
         context, worker = copy_context(), dict(vars(threadlocals))
         work = partial(context.run, self._work, worker)
         threading.Thread(target=work, name="holdfast tool", daemon=True).start()

@@ -217,7 +217,7 @@ class Journal:
             os.close(fd)
 
     def _check_place(self, fd: int) -> None:
-        """Refuse to acknowledge what nobody will find: the file was moved or removed since it was opened."""
+        """Refuse to acknowledge what cannot be found again: the file was moved or removed meanwhile."""
         with suppress(FileNotFoundError, NotADirectoryError):
             if os.path.samestat(os.stat(self.path), os.fstat(fd)):
                 return
