@@ -33,10 +33,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.images import measure_steps, print_steps  # noqa: E402
-from holdfast.store.blobs.driver import DriverHome  # noqa: E402
-from holdfast.store.blobs.home import BlobContext, BlobHome  # noqa: E402
-from holdfast.store.blobs.url import open_home  # noqa: E402
-from holdfast.store.sqlite import SqliteDriver  # noqa: E402
+from holdfast.blobs.driver_home import DriverHome  # noqa: E402
+from holdfast.blobs.home import BlobContext, BlobHome  # noqa: E402
+from holdfast.blobs.home_url import open_home  # noqa: E402
+from holdfast.drivers.sqlite import SqliteDriver  # noqa: E402
 from tests.store.servers import Server, azurite, moto, why_no_azurite  # noqa: E402
 
 MEMORY_MB_MAX = 64.0
@@ -88,7 +88,7 @@ def open_by(arguments: dict[str, str]) -> BlobHome:
     if "sqlite" in arguments:
         return DriverHome(SqliteDriver(Path(arguments["sqlite"])))
     if "postgresql" in arguments:
-        from holdfast.store.postgres import PostgresDriver
+        from holdfast.drivers.postgres import PostgresDriver
 
         return DriverHome(PostgresDriver(arguments["postgresql"]))
     if "dir" in arguments:

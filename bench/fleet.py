@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 import holdfast
-from holdfast.clock import utc_now
-from holdfast.store import presence
+from holdfast.engine import heartbeat
+from holdfast.system.clock import utc_now
 
 _LEASE_S = 3.0
 
@@ -52,7 +52,7 @@ def answer(prompt: holdfast.Prompt) -> str | holdfast.ToolCall:
 async def work(url: str, elsewhere: bool) -> None:
     """A worker until it is killed; `elsewhere` as if on another machine, where nobody finds proof of that."""
     if elsewhere:
-        setattr(presence, "boot_id", lambda: "another boot")  # noqa: B010
+        setattr(heartbeat, "boot_id", lambda: "another boot")  # noqa: B010
     agent = holdfast.Agent(holdfast.ScriptedModel(answer), name="bench", tools=[wait])
     async with holdfast.open_store(url, lease_s=_LEASE_S) as store:
         print("ready", flush=True)

@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from holdfast.clock import utc_now
+from holdfast.system.clock import utc_now
 
 
 def describe(directory: Path, command: str) -> dict[str, str]:

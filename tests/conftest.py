@@ -10,8 +10,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from holdfast.store.driver import Driver
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.contract import Driver
+from holdfast.drivers.memory import MemoryDriver
 from tests.crash.warm import Warm
 from tests.server import PostgresServer, find_programs
 from tests.stores import POSTGRES, PREFIX, connect, drop, remove_store, schema_of, server_url

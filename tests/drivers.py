@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast import StoreBusy
-from holdfast.store.driver import Append, Outcome
+from holdfast.drivers.contract import Append, Outcome
 
 
 def in_thread(commit: Callable[[Sequence[Append]], Sequence[Outcome]]) -> Callable[..., Sequence[Outcome]]:

@@ -20,10 +20,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.store.directory import DirectoryDriver
-from holdfast.store.driver import Driver
-from holdfast.store.postgres import PostgresDriver
-from holdfast.store.sqlite import SqliteDriver
+from holdfast.drivers.contract import Driver
+from holdfast.drivers.directory import DirectoryDriver
+from holdfast.drivers.postgres import PostgresDriver
+from holdfast.drivers.sqlite import SqliteDriver
 
 POSTGRES: Final = "HOLDFAST_TEST_POSTGRES_URL"
 """Names the server in the environment: given by a person, or set by the tests for those they start."""

@@ -30,7 +30,7 @@ from pydantic_ai_harness.step_persistence import (
 
 import holdfast
 from bench.subjects.contract import Place
-from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
+from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 
 
 class Run:

@@ -1,21 +1,34 @@
 """Every name that `holdfast` offers, from wherever it lives."""
 
-from .agent.agent import Agent
-from .agent.experiment import experiment_log
-from .agent.loop import Compaction
-from .agent.model import Model, Prompt, Reply, TextDelta, ToolSpec
-from .agent.outcome import Event, Outcome, Retrying, Waiting
-from .agent.planning import plan_tools
-from .agent.prices import Price
-from .agent.providers import open_model
-from .agent.results import result_tools
-from .agent.scratchpad import scratchpad_tools
-from .agent.scripted import ScriptedModel
-from .agent.thread import Decision, Thread
-from .budget import Budget, BudgetState, Reservation, Usage
-from .diff import ABSENT, Change, Diff, Spending
-from .effects import Effect, Question, Undone
-from .entries import Entry, LeftBehind, Parent
+from .agents.agent import Agent
+from .agents.experiment_log import experiment_log
+from .agents.loop import Compaction
+from .agents.model import Model, Prompt, Reply, TextDelta, ToolSpec
+from .agents.outcome import Event, Outcome, Retrying, Waiting
+from .agents.plan_tools import plan_tools
+from .agents.prices import Price
+from .agents.providers import open_model
+from .agents.result_tools import result_tools
+from .agents.scratchpad_tools import scratchpad_tools
+from .agents.scripted_model import ScriptedModel
+from .agents.thread import Decision, Thread
+from .blobs.blob import Blob, OpenBlob
+from .blobs.home import BlobContext, BlobHome, ListedBlob, StoredBlob
+from .blobs.home_url import open_home
+from .blobs.public_urls import PresignedUrls
+from .core.budget import Budget, BudgetState, Reservation, Usage
+from .core.call_pairing import Problem, find_problems
+from .core.diff import ABSENT, Change, Diff, Spending
+from .core.effects import Effect, Question, Undone
+from .core.entries import Entry, LeftBehind, Parent
+from .core.fold import Checkpoint, RunInfo, ToolCounters
+from .core.head import Head, Lease
+from .core.plan import Plan, PlanStep
+from .core.session_state import Overview, SessionState
+from .core.transcript_items import Messages
+from .core.values import Codec, Opaque
+from .drivers.contract import Driver
+from .engine.heartbeat import Duty
 from .errors import (
     BadId,
     BadInput,
@@ -40,11 +53,7 @@ from .errors import (
     StoreFailed,
     StoreUnreachable,
 )
-from .facts import Checkpoint, RunInfo, ToolCounters
-from .fold import Overview, SessionState
-from .head import Head, Lease
 from .ids import SessionId, fit_session_id, unfit_session_id
-from .items import Messages
 from .messages import (
     Block,
     CallPart,
@@ -62,31 +71,22 @@ from .messages import (
     UnknownBlock,
     register_format,
 )
-from .plan import Plan, PlanStep
-from .session.answers import Doubt
-from .session.blobs import Blob, OpenBlob
 from .session.cadence import Every
-from .session.collect import Collected
-from .session.fleet import WorkerInfo
-from .session.hold import Hold
+from .session.resource_lease import Hold
 from .session.rewind import Rewound
 from .session.run import Request, Run
 from .session.session import Session
-from .session.store import Store, open_store
-from .store.blobs.home import BlobContext, BlobHome, ListedBlob, StoredBlob
-from .store.blobs.url import open_home
-from .store.blobs.urls import PresignedUrls
-from .store.driver import Driver
-from .store.presence import Duty
+from .store.approvals import Doubt
+from .store.blob_gc import Collected
+from .store.store import Store, open_store
+from .store.work_queue import WorkerInfo
 from .tools.context import ToolContext
 from .tools.outcome import Landed, NotDone, NotLanded, Result, Unsure
 from .tools.policy import Policy, Rule, allow, ask, deny, paths_inside
 from .tools.registry import Registry
 from .tools.tool import Retry, Tool, tool
-from .validity import Problem, find_problems
-from .values import Codec, Opaque
-from .worker.job import WorkEvent
-from .worker.worker import Worker
+from .workers.job import WorkEvent
+from .workers.worker import Worker
 
 __all__ = [
     "ABSENT",

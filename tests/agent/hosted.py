@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Message, Prompt, Reply, Text, TextDelta, ToolSpec
-from holdfast.agent.providers.model import ProviderModel
+from holdfast.agents.providers.model import ProviderModel
 from holdfast.messages import AnyMessage, Json
 from tests.agent.wire import Wire, serve
 

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import BadInput, Budget, Message, ModelError, Price, Reply, ScriptedModel, Text, Usage
-from holdfast.entries import ModelRequested
+from holdfast.core.entries import ModelRequested
 from tests.agent.stage import Counting, World, call, fresh_store, make
 
 PRICE = Price(input_usd_per_mtok=1.0, output_usd_per_mtok=10.0)

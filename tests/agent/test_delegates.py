@@ -23,9 +23,9 @@ from holdfast import (
     Thread,
     Usage,
 )
-from holdfast.entries import DelegateEnded, DelegateStarted
+from holdfast.core.entries import DelegateEnded, DelegateStarted
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.limits import CRASHES_MAX
-from holdfast.store.memory import MemoryDriver
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 from tests.tools.stage import die
 

@@ -6,7 +6,7 @@ import anyio
 
 import holdfast
 from holdfast import Agent, Budget, Outcome, ScriptedModel, Store, ToolCall, ToolContext
-from holdfast.store.driver import Driver
+from holdfast.drivers.contract import Driver
 from holdfast.tools.tool import AnyTool
 
 BOTH = [

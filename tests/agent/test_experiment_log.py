@@ -17,7 +17,7 @@ from pydantic_ai_harness.step_persistence import StepPersistence
 import holdfast
 from holdfast import Agent, Decision, Message, Prompt, ScriptedModel, Text, Thread, Usage, experiment_log
 from holdfast.adapters.pydantic_ai import Durable
-from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
+from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.messages import OWN, CallPart, Shape, register_format
 from tests.agent.stage import World, call, fresh_store, make_tools
 

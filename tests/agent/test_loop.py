@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Agent, BadId, BadInput, Closed, LeaseHeld, Message, ModelError, NotFound, ScriptedModel
-from holdfast.entries import ModelFailed, RunStarted
-from holdfast.store.memory import MemoryDriver
+from holdfast.core.entries import ModelFailed, RunStarted
+from holdfast.drivers.memory import MemoryDriver
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 from tests.tools.stage import die
 

@@ -17,8 +17,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast
 from holdfast import Agent, Media, Message, Text, ToolResult, open_store
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.messages import AnyMessage
-from holdfast.store.memory import MemoryDriver
 from tests.agent.stage import Counting, call
 from tests.unit.shapes import plain
 

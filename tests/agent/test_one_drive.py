@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import BadInput, ScriptedModel, Thread, ToolContext
-from holdfast.agent.model import Prompt, Said
+from holdfast.agents.model import Prompt, Said
 from tests.agent.stage import World, call, fresh_store, make, texts
 
 

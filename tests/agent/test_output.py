@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from holdfast import Agent, BadInput, Prompt, ScriptedModel
-from holdfast.agent.model import Said
+from holdfast.agents.model import Said
 from tests.agent.stage import call, fresh_store, make, texts
 
 

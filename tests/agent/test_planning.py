@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import BadInput, Closed, Plan, PlanStep, Registry, Result, Session, Store, plan_tools
-from holdfast.entries import PlanChanged
+from holdfast.core.entries import PlanChanged
 from holdfast.limits import PLAN_STEPS_MAX, PLAN_TEXT_CHARS
 from tests.tools.stage import Url, bodies, call, die, opened, reply, results
 

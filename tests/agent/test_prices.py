@@ -6,8 +6,8 @@ import pytest
 
 import holdfast
 from holdfast import Media, Message, Price, Prompt, Reasoning, Text, ToolCall, ToolResult, ToolSpec, Usage
-from holdfast.agent.prices import find_cost_usd, find_reserve_usd
-from holdfast.agent.tokens import estimate_input_tokens
+from holdfast.agents.prices import find_cost_usd, find_reserve_usd
+from holdfast.agents.tokens import estimate_input_tokens
 from holdfast.messages import foreign
 
 PRICE = Price(

@@ -21,8 +21,8 @@ from pydantic_ai.messages import (
 
 import holdfast
 from holdfast import BadInput, Media, Message, Reasoning, Text, ToolCall, ToolResult, UnknownBlock
-from holdfast.agent.providers.reply import reply_from, response_from
-from holdfast.agent.providers.request import conversation
+from holdfast.agents.providers.reply import reply_from, response_from
+from holdfast.agents.providers.request import conversation
 from holdfast.messages import AnyMessage, decode_message, encode_message, foreign
 from tests.agent.dialects import Answer, Call
 from tests.agent.hosted import ANTHROPIC, CHAT, EVERY, LOCAL, LOOKUP, RESPONSES, ask, opened, user, wire

@@ -14,7 +14,7 @@ from pydantic_ai.models.test import TestModel
 
 import holdfast
 from holdfast import BadInput, Prompt, TextDelta, Usage
-from holdfast.agent.providers.model import ProviderModel
+from holdfast.agents.providers.model import ProviderModel
 from tests.agent.dialects import Answer, Call
 from tests.agent.hosted import (
     ANTHROPIC,

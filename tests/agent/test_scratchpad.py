@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import Registry, Session, scratchpad_tools
-from holdfast.entries import ScratchpadSet
+from holdfast.core.entries import ScratchpadSet
 from holdfast.limits import (
     SCRATCHPAD_DEPTH_MAX,
     SCRATCHPAD_FILE_BYTES_MAX,

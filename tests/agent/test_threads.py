@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Agent, BadInput, Decision, Prompt, ScriptedModel, Thread, experiment_log
-from holdfast.agent.model import Said
+from holdfast.agents.model import Said
 from tests.agent.stage import World, call, fresh_store, make_tools, texts
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "experiment-log.schema.json"

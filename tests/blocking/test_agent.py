@@ -26,7 +26,7 @@ from holdfast import (
     ToolContext,
     blocking,
 )
-from holdfast.store.driver import Driver
+from holdfast.drivers.contract import Driver
 
 Line = str | ToolCall
 

@@ -33,10 +33,10 @@ from holdfast import (
     Usage,
     blocking,
 )
-from holdfast.session import store as async_store
-from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
-from holdfast.store.journal import Journal
-from holdfast.store.url import find_driver
+from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
+from holdfast.drivers.url import find_driver
+from holdfast.engine.journal import Journal
+from holdfast.store import store as async_store
 from tests.drivers import in_thread
 from tests.session.scenes import StoreUrl, calling, results, texts
 
@@ -235,7 +235,7 @@ def test_a_follower_waits_for_the_next_entry(store_url: StoreUrl) -> None:
 
 def test_sessions_and_runs_are_listed(store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     """As plain iterators that page by themselves, with the same filters."""
-    monkeypatch.setattr("holdfast.session.store.PAGE_ROWS", 2)
+    monkeypatch.setattr("holdfast.store.store.PAGE_ROWS", 2)
     with blocking.open_store(store_url) as store:
         for number in range(5):
             with (

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import blocking
-from holdfast.store.driver import Driver
+from holdfast.drivers.contract import Driver
 
 
 def test_a_tool_runs_once_without_an_event_loop(store_url: str | Driver) -> None:

@@ -10,7 +10,7 @@ import anyio
 
 import holdfast
 from holdfast import Price, Prompt, ScriptedModel, ToolCall
-from holdfast.agent.scripted import Line
+from holdfast.agents.scripted_model import Line
 
 
 @holdfast.tool(side_effects={"read"}, pollable=True)

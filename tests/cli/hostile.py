@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import holdfast
 from holdfast import ModelError, Policy, Prompt, ScriptedModel, ToolCall, ask
-from holdfast.agent.scripted import Line
+from holdfast.agents.scripted_model import Line
 
 MARKUP = "[/bold][red]"
 ESCAPES = "\x1b]52;c;aGk=\x07\x1b[2J\x9b2J\x7f\u202elive\u2069\u200b\u2028\U000e0041\b\r"

@@ -12,8 +12,8 @@ import pytest
 from holdfast.cli import main
 from holdfast.cli.app import make_app
 from holdfast.cli.examples import EXAMPLES
-from holdfast.cli.exits import MEANINGS
-from holdfast.cli.forms import FORMS
+from holdfast.cli.exit_codes import MEANINGS
+from holdfast.cli.export_formats import FORMS
 from tests.cli.stage import Done, Terminal, call, end, environment, start
 from tests.docs.blocks import ROOT, find_blocks
 

@@ -14,8 +14,8 @@ import pytest
 from holdfast import open_store
 from holdfast.cli import main
 from holdfast.cli.app import make_app
+from holdfast.cli.error_display import command_first
 from holdfast.cli.options import COMMON_OPTIONS
-from holdfast.cli.running import command_first
 from tests.cli.stage import ROOT, Done, call, environment
 
 HEAVY = (
@@ -24,7 +24,7 @@ HEAVY = (
     "msgspec",
     "holdfast.session",
     "holdfast.store",
-    "holdfast.agent",
+    "holdfast.agents",
     "holdfast.public",
 )
 

@@ -17,7 +17,7 @@ import holdfast
 from holdfast import Media, Message, Plan, PlanStep, Text
 from holdfast.cli.app import make_app
 from holdfast.cli.console import visible
-from holdfast.cli.opening import list_ids
+from holdfast.cli.store_access import list_ids
 from tests.cli.hostile import ESCAPES, HOSTILE, MARKUP, clerk
 from tests.cli.stage import Done, Terminal
 

@@ -10,13 +10,13 @@ import apsw
 import msgspec
 
 from holdfast import Message
-from holdfast.codec import GENESIS, Chain, open_line
-from holdfast.entries import Entry, InboxMessage, InboxTaken, MessageAdded, SessionForked, SessionOpened
-from holdfast.fold import SessionState
-from holdfast.head import Head
+from holdfast.core.codec import GENESIS, Chain, open_line
+from holdfast.core.entries import Entry, InboxMessage, InboxTaken, MessageAdded, SessionForked, SessionOpened
+from holdfast.core.head import Head
+from holdfast.core.session_state import SessionState
+from holdfast.drivers.contract import Driver, HeadFilter, Tip
+from holdfast.engine.journal import Journal
 from holdfast.ids import SessionId
-from holdfast.store.driver import Driver, HeadFilter, Tip
-from holdfast.store.journal import Journal
 from tests.stores import connect, schema_of
 
 from .acks import Ack

@@ -11,7 +11,7 @@ from pydantic_ai.messages import BinaryImage, ModelMessage, ModelRequest, UserPr
 
 from holdfast import Media, Message, Store
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
+from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.messages import AnyMessage
 
 from ..langgraph.graphs import thread

@@ -15,10 +15,10 @@ import anyio
 import anyio.to_thread
 
 from holdfast import HoldfastError, LeaseHeld, Session, Store, open_store
-from holdfast.clock import boot_s
+from holdfast.drivers.contract import Append, Driver, Outcome
+from holdfast.engine import heartbeat
 from holdfast.ids import SessionId
-from holdfast.store import presence
-from holdfast.store.driver import Append, Driver, Outcome
+from holdfast.system.clock import boot_s
 from tests.stores import open_driver
 
 from .acks import Acks
@@ -149,9 +149,9 @@ def hold(
     temporary files of its own, `namespace` one with process ids of its own.
     """
     if boot is not None:
-        setattr(presence, "boot_id", lambda: boot)  # noqa: B010
+        setattr(heartbeat, "boot_id", lambda: boot)  # noqa: B010
     if not lock:
-        setattr(presence._KernelLock, "take", lambda holder: None)  # noqa: B010
+        setattr(heartbeat._KernelLock, "take", lambda holder: None)  # noqa: B010
     if temporary is not None:
         Path(temporary).mkdir(exist_ok=True)
         tempfile.tempdir = temporary

@@ -23,8 +23,8 @@ import anyio.to_thread
 
 import holdfast.session.session
 from holdfast import Session, Store, open_store
-from holdfast.store.driver import Driver, HeadFilter
-from holdfast.store.journal import Journal
+from holdfast.drivers.contract import Driver, HeadFilter
+from holdfast.engine.journal import Journal
 from tests.server import PostgresServer, start_on_disk
 from tests.stores import POSTGRES, open_driver
 

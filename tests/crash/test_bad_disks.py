@@ -14,8 +14,8 @@ import anyio.to_thread
 import pytest
 
 from holdfast import LeaseHeld, Session, Store, StoreFailed, open_store
-from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.testing.conformance.author import Author, read_all, say
 from tests.stores import on_files, open_driver
 

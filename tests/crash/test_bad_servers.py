@@ -14,8 +14,8 @@ import anyio.to_thread
 import pytest
 
 from holdfast import StoreFailed, StoreUnreachable, open_store
-from holdfast.store.driver import Done
-from holdfast.store.postgres import PostgresDriver, connections
+from holdfast.drivers.contract import Done
+from holdfast.drivers.postgres import PostgresDriver, connections
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 from tests.server import PostgresServer
 from tests.stores import connect, drop, open_driver, schema_of, server_url

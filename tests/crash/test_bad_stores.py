@@ -22,7 +22,7 @@ from holdfast import (
     StoreFailed,
     open_store,
 )
-from holdfast.store.sqlite.connections import migrations
+from holdfast.drivers.sqlite.connections import migrations
 from tests.stores import on_files
 
 from .warm import Line, Warm

@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from holdfast import BlobContext, BlobHome, Corrupt, open_home
+from holdfast.blobs.driver_home import DriverHome
+from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.limits import BLOB_PART_BYTES
-from holdfast.store.blobs.driver import DriverHome
-from holdfast.store.sqlite import SqliteDriver
 
 from . import faults
 from .acks import Ack, Acks, read_acks

@@ -23,7 +23,7 @@ import pytest
 
 from holdfast import Corrupt, HoldfastError, LostBlob, Media, Message, Registry, Store, Text, open_store, tool
 from holdfast.limits import KEYFRAME_LINES_MIN
-from holdfast.session.fleet import find_due
+from holdfast.store.work_queue import find_due
 from tests.session.scenes import collect
 from tests.unit.handmade import compact
 

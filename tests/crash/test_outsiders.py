@@ -21,8 +21,8 @@ import apsw
 import pytest
 
 from holdfast import Registry, Session, open_store, tool
-from holdfast.store.sqlite import SqliteDriver
-from holdfast.store.sqlite.connections import Connections
+from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.drivers.sqlite.connections import Connections
 from holdfast.testing.conformance.author import Author, read_all, say
 
 from .warm import Child, Line, Warm

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.errors import HoldfastError, StoreFailed
-from holdfast.store.sqlite import SqliteDriver
 from holdfast.testing.conformance.author import Author, read_all, say
 
 from .warm import Child, Line, Warm

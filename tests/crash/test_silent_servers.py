@@ -21,10 +21,10 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from holdfast import StoreBusy, StoreUnreachable, open_store
+from holdfast.drivers.contract import Done
+from holdfast.drivers.postgres import PostgresDriver, connections, deletion, notify
+from holdfast.drivers.postgres.address import parse
 from holdfast.ids import HolderId, SessionId
-from holdfast.store.driver import Done
-from holdfast.store.postgres import PostgresDriver, connections, hints, removal
-from holdfast.store.postgres.address import parse
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 from tests.server import PostgresServer
 from tests.stores import connect, drop, schema_of, server_url
@@ -54,7 +54,7 @@ def soon() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "ANSWER_S", 0.2)
         patch.setattr(connections, "RECONNECT_S", 0.4)
-        patch.setattr(hints, "ANSWER_S", 0.2)
+        patch.setattr(notify, "ANSWER_S", 0.2)
         yield
 
 
@@ -66,7 +66,7 @@ def busy_soon(busy_s: float = 0.5, cancel_s: float = 60.0) -> Iterator[None]:
         patch.setattr(connections, "BUSY_S", busy_s)
         patch.setattr(connections, "BUSY_AGAIN_S", 0.3)
         patch.setattr(connections, "CANCEL_S", cancel_s)
-        patch.setattr(removal, "BUSY_S", busy_s)
+        patch.setattr(deletion, "BUSY_S", busy_s)
         yield
 
 

@@ -10,8 +10,8 @@ import anyio.to_thread
 import pytest
 
 from holdfast import Fenced, open_store
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.ids import HolderId, SessionId
-from holdfast.store.memory import MemoryDriver
 from tests.stores import on_every_driver
 
 from .holders import SESSION, WRITING, find_life, hold, read_journal

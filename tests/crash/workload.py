@@ -36,10 +36,10 @@ from holdfast import (
     Usage,
     open_store,
 )
-from holdfast.entries import StateSet
+from holdfast.core.entries import StateSet
+from holdfast.drivers.contract import Append, ClaimChange, Done, Driver
 from holdfast.ids import SessionId
 from holdfast.session.lease import append_to
-from holdfast.store.driver import Append, ClaimChange, Done, Driver
 from tests.stores import open_driver
 
 from .acks import Acks

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import codec, entries
-from holdfast.session.claim import Claim, Said
-from holdfast.store.directory.layout import FORMAT
-from holdfast.store.sqlite.connections import APPLICATION_ID, migrations
+from holdfast.core import codec, entries
+from holdfast.drivers.directory.layout import FORMAT
+from holdfast.drivers.sqlite.connections import APPLICATION_ID, migrations
+from holdfast.session.effect_claims import Claim, Said
 from tests.docs.blocks import ROOT, run_page
 
 PAGE = ROOT / "docs" / "format.md"
@@ -158,7 +158,7 @@ async def test_the_tables_of_a_sqlite_store_are_on_the_page(tmp_path: Path) -> N
 
 async def test_the_examples_of_values_are_what_is_stored() -> None:
     """Each row's JSON loads as a value that is stored as that JSON again."""
-    from holdfast.values import Values
+    from holdfast.core.values import Values
 
     values = Values()
     examples = [

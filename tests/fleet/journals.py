@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast import Entry, Store, open_store
-from holdfast.entries import LeaseTaken, RunStarted
+from holdfast.core.entries import LeaseTaken, RunStarted
 
 
 def list_foreign(entries: Iterable[Entry]) -> list[str]:

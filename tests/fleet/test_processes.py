@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from holdfast import open_store
-from holdfast.head import Head
+from holdfast.core.head import Head
 from tests.crash.warm import Child, Warm, poll
 from tests.stores import server_url
 

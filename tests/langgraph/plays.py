@@ -25,7 +25,7 @@ from langgraph.types import Command
 
 from holdfast import Landed, NotLanded, ToolContext, open_store
 from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
-from holdfast.store.committer import Committer
+from holdfast.engine.committer import Committer
 
 from ..crash.warm import Line
 from ..stores import open_driver

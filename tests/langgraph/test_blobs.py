@@ -27,14 +27,14 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 import holdfast
 from holdfast import BlobContext, LostBlob, StoreFailed
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver
-from holdfast.adapters.langgraph.cutting import cut_bytes, cut_text, join_bytes, join_text
-from holdfast.adapters.langgraph.elements import Elements
+from holdfast.adapters.langgraph.blob_extraction import cut_bytes, cut_text, join_bytes, join_text
+from holdfast.adapters.langgraph.delta_encode import Elements
+from holdfast.blobs.driver_home import DriverHome
 from holdfast.content.lazy import Shared
 from holdfast.content.swapping import Swap
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.ids import SessionId
 from holdfast.limits import INLINE_BYTES
-from holdfast.store.blobs.driver import DriverHome
-from holdfast.store.memory import MemoryDriver
 
 from .graphs import chat, thread
 from .puts import Writer, values_at

@@ -17,7 +17,7 @@ from langgraph.types import RetryPolicy
 import holdfast
 from holdfast import blocking
 from holdfast.adapters.langgraph import durable_tools, effects
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.memory import MemoryDriver
 
 
 @pytest.mark.parametrize("sync", [False, True])

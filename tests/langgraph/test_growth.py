@@ -16,9 +16,9 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 import holdfast
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver
-from holdfast.adapters.langgraph.elements import Elements
-from holdfast.adapters.langgraph.kept import Kept, mark_of
-from holdfast.adapters.langgraph.saver import Check
+from holdfast.adapters.langgraph.change_tracking import Kept, mark_of
+from holdfast.adapters.langgraph.checkpointer import Check
+from holdfast.adapters.langgraph.delta_encode import Elements
 
 from .graphs import thread
 from .puts import Writer, values_at

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver, UnknownValue, serde
-from holdfast.adapters.langgraph.naming import Place
-from holdfast.adapters.langgraph.thread import PUT, Draft
+from holdfast.adapters.langgraph.thread_ids import Place
+from holdfast.adapters.langgraph.thread_state import PUT, Draft
 
 from .graphs import thread
 from .puts import Writer, checkpoint, values_at

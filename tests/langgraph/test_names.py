@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.naming import Place, thread_prefix
+from holdfast.adapters.langgraph.thread_ids import Place, thread_prefix
 from holdfast.ids import label_of_original, session_id, unfit_session_id
 
 from .graphs import thread

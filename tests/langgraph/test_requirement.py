@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 import holdfast
-from holdfast.adapters.langgraph import requirement
+from holdfast.adapters.langgraph import compat
 
 
 def test_a_missing_framework_names_extra_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,21 +18,21 @@ def test_a_missing_framework_names_extra_and_version(monkeypatch: pytest.MonkeyP
     def nothing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(requirement, "version", nothing)
+    monkeypatch.setattr(compat, "version", nothing)
     with pytest.raises(
         holdfast.MissingExtra, match=r"holdfast\[langgraph\].*langgraph 1\.2 or newer"
     ) as raised:
-        requirement.require()
+        compat.require()
     assert raised.value.extra == "langgraph"
 
 
 def test_a_framework_that_is_too_old_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there, and what is needed."""
-    monkeypatch.setattr(requirement, "version", lambda name: "4.2.9" if "checkpoint" in name else "1.2.0")
+    monkeypatch.setattr(compat, "version", lambda name: "4.2.9" if "checkpoint" in name else "1.2.0")
     with pytest.raises(
         holdfast.MissingExtra, match=r"langgraph-checkpoint 4\.3 or newer; .* 4\.2\.9 is installed"
     ):
-        requirement.require()
+        compat.require()
 
 
 def test_holdfast_itself_does_not_load_it() -> None:

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
-from holdfast.adapters.langgraph.ledger import Question
-from holdfast.adapters.langgraph.results import pack_result
 from holdfast.adapters.langgraph.serde import CheckedSerializer
+from holdfast.adapters.langgraph.tool_results import pack_result
+from holdfast.adapters.langgraph.tool_session import Question
 
 from .graphs import Talk, thread
 

@@ -156,7 +156,7 @@ async def test_a_put_that_is_too_large_changes_nothing(
     if not fresh:
         await writer.put(note="before")
     with monkeypatch.context() as small:
-        small.setattr("holdfast.codec.LINE_BYTES_MAX", 10)
+        small.setattr("holdfast.core.codec.LINE_BYTES_MAX", 10)
         with pytest.raises(holdfast.BadInput, match="over the limit"):
             await writer.put(note="too large")
     await writer.put(note="after")

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from holdfast.entries import KIND_OF, Body
+from holdfast.core.entries import KIND_OF, Body
+from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.session.session import Session
-from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
 
 ANY: Final = "any"
 """Instead of a label: the how manieth of all."""

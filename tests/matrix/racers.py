@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast import NotFound, Result, Session
-from holdfast.session.claim import OperationVerdict
+from holdfast.session.effect_claims import OperationVerdict
 from holdfast.tools.claims import Busy, Claims
 
 from ..crash.warm import Line

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.entries import InboxTaken, ToolSettled, Verdict
+from holdfast.core.entries import InboxTaken, ToolSettled, Verdict
 
 from ..crash.warm import Line
 from . import boundaries, toolbox

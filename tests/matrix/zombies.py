@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast import Fenced, Session
-from holdfast.clock import boot_s
+from holdfast.system.clock import boot_s
 
 from ..crash.warm import Line, poll
 from . import boundaries

@@ -22,7 +22,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast
 from holdfast.adapters.pydantic_ai import Durable, annotate, current_effect, effects
-from holdfast.store.sqlite import SqliteDriver
+from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.tools.ledger import Ledger
 from tests.crash.warm import Line
 

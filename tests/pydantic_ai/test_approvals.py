@@ -21,7 +21,7 @@ from pydantic_ai.tools import ToolApproved, ToolDenied
 
 import holdfast
 from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.memory import MemoryDriver
 
 from .stage import SESSION, Script, call, look, results
 

@@ -9,7 +9,7 @@ from pydantic_ai import Agent
 
 import holdfast
 from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.memory import MemoryDriver
 
 from .stage import SESSION, Script, call, kill, killed
 

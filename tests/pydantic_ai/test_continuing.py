@@ -9,7 +9,7 @@ from pydantic_ai.messages import UserPromptPart
 import holdfast
 from holdfast import Message, ScriptedModel, Text
 from holdfast.adapters.pydantic_ai import Durable, as_tools, continue_run, effects, fork_run
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.memory import MemoryDriver
 
 from .stage import SESSION, Script, call, kill, killed, look, results
 
@@ -99,7 +99,7 @@ async def test_a_session_of_holdfasts_own_agent_can_be_gone_on_with() -> None:
 
 
 async def test_holdfasts_own_agent_can_go_on_with_a_session_of_pydantic_ai() -> None:
-    from holdfast.agent.providers.foreign import own
+    from holdfast.agents.providers.foreign_messages import own
 
     agent = Script([call("add", a=1)], "three").agent()
 

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.memory import MemoryDriver
 
 from .stage import SESSION, Script, call, kill, killed, look, results
 

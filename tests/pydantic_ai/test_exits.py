@@ -18,7 +18,7 @@ from pydantic_ai.settings import ModelSettings
 import holdfast
 from holdfast import BadInput, Landed
 from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.memory import MemoryDriver
 
 from .stage import SESSION, Script, call, look, results
 

@@ -34,7 +34,7 @@ from holdfast.adapters.pydantic_ai import (
     effects,
     fork_run,
 )
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.memory import MemoryDriver
 
 from .stage import SESSION, Script, call, kill, killed, look, results
 
@@ -550,7 +550,7 @@ async def test_dynamic_toolsets_go_through_the_ledger() -> None:
 async def test_what_an_mcp_server_says_of_a_tool_counts() -> None:
     from pydantic_ai.tools import ToolDefinition
 
-    from holdfast.adapters.pydantic_ai.declaring import Declarations
+    from holdfast.adapters.pydantic_ai.declarations import Declarations
 
     declared = Declarations({}, 300.0)
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from holdfast import MissingExtra
-from holdfast.adapters.pydantic_ai import version
+from holdfast.adapters.pydantic_ai import compat
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("found", ["2.61.9", "1.9", "3.0.0"])
 def test_another_version_is_refused_by_name(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version, "version", lambda package: found)
+    monkeypatch.setattr(compat, "version", lambda package: found)
     with pytest.raises(MissingExtra) as refused:
-        version.check_version()
+        compat.check_version()
     assert f"pydantic-ai-slim>=2.62,<3; {found} is installed" in str(refused.value)
     assert "pip install 'holdfast[pydantic-ai]'" in str(refused.value)
 
@@ -29,15 +29,15 @@ def test_without_the_framework_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
     def missing(package: str) -> str:
         raise importlib.metadata.PackageNotFoundError(package)
 
-    monkeypatch.setattr(version, "version", missing)
+    monkeypatch.setattr(compat, "version", missing)
     with pytest.raises(MissingExtra, match=r"holdfast\[pydantic-ai\]"):
-        version.check_version()
+        compat.check_version()
 
 
 @pytest.mark.parametrize("found", ["2.62.0", "2.66.1", "2.100"])
 def test_supported_versions_are_taken(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version, "version", lambda package: found)
-    version.check_version()
+    monkeypatch.setattr(compat, "version", lambda package: found)
+    compat.check_version()
 
 
 @pytest.mark.long

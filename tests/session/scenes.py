@@ -9,10 +9,10 @@ from typing import TypeAlias, TypeVar
 import anyio
 
 from holdfast import Entry, Message, Session, Store, Text, ToolCall, ToolResult, open_store
+from holdfast.drivers.contract import Driver
+from holdfast.drivers.url import find_driver
 from holdfast.ids import SessionId
 from holdfast.messages import AnyMessage
-from holdfast.store.driver import Driver
-from holdfast.store.url import find_driver
 
 StoreUrl: TypeAlias = str | Driver
 T = TypeVar("T")

@@ -15,8 +15,8 @@ import anyio.to_thread
 import pytest
 
 from holdfast import Closed, Fenced, Store, StoreFailed, open_store
+from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.ids import SessionId
-from holdfast.store.driver import Append, Driver, Outcome
 from tests.drivers import in_thread
 from tests.session.scenes import StoreUrl, collect, step, texts
 

@@ -24,11 +24,11 @@ from holdfast import (
     Text,
     open_store,
 )
+from holdfast.blobs.driver_home import DriverHome
+from holdfast.blobs.home import BlobContext, StoredBlob
 from holdfast.content.lazy import BlobForeign, BlobMedia
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.messages import AnyMessage
-from holdfast.store.blobs.driver import DriverHome
-from holdfast.store.blobs.home import BlobContext, StoredBlob
-from holdfast.store.memory import MemoryDriver
 from tests.session.scenes import StoreUrl, collect, entries, texts
 
 IMAGE = bytes(range(256)) * 400

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from holdfast import Budget, LeaseHeld, NotFound, Plan, Store, Usage, open_store
-from holdfast.entries import CallRef, ResultContent, SessionErased, ToolCompleted, ToolIssued
+from holdfast.core.entries import CallRef, ResultContent, SessionErased, ToolCompleted, ToolIssued
+from holdfast.engine.journal import Journal
 from holdfast.ids import SessionId
 from holdfast.messages import Message, Text, ToolCall
-from holdfast.store.journal import Journal
 from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 
 SECRETS = (b"user secret", b"model secret", b"tool secret", b"inbox secret")

@@ -14,19 +14,19 @@ import msgspec
 import pytest
 
 from holdfast import BadInput, Corrupt, Media, Message, NewerFormat, Store, StoreFailed, open_store
-from holdfast.clock import boot_s, utc_now
-from holdfast.codec import seal
+from holdfast.blobs.driver_home import DriverHome
+from holdfast.blobs.home import BlobContext, ListedBlob
 from holdfast.content.lazy import BlobMedia
-from holdfast.entries import AdapterBody
+from holdfast.core.codec import seal
+from holdfast.core.entries import AdapterBody
+from holdfast.drivers.contract import HeadFilter, InboxRow, Tip
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.ids import SessionId
 from holdfast.limits import BLOB_KNOWN_S
 from holdfast.messages import AnyMessage
-from holdfast.session.collect import References
-from holdfast.session.collect import collect as collect_now
-from holdfast.store.blobs.driver import DriverHome
-from holdfast.store.blobs.home import BlobContext, ListedBlob
-from holdfast.store.driver import HeadFilter, InboxRow, Tip
-from holdfast.store.memory import MemoryDriver
+from holdfast.store.blob_gc import References
+from holdfast.store.blob_gc import collect as collect_now
+from holdfast.system.clock import boot_s, utc_now
 from tests.session.scenes import StoreUrl, collect
 
 
@@ -145,7 +145,7 @@ async def test_what_a_process_put_long_ago_it_puts_again(
     """The last put counts when blobs are collected, so nobody relies on an old one."""
     async with open_store(store_url) as store:
         now_s = boot_s()
-        monkeypatch.setattr("holdfast.store.content.boot_s", lambda: now_s)
+        monkeypatch.setattr("holdfast.engine.blob_cache.boot_s", lambda: now_s)
         put_at: list[datetime] = []
         for later_s in (0.0, 0.0, BLOB_KNOWN_S + 1):
             now_s += later_s
@@ -380,7 +380,7 @@ async def test_who_shows_an_old_blob_while_it_is_collected_does_not_lose_it(
 
     long_ago = utc_now() - timedelta(days=1)
     with monkeypatch.context() as clock:
-        clock.setattr("holdfast.store.sqlite.blobs.utc_now", lambda: long_ago)
+        clock.setattr("holdfast.drivers.sqlite.blobs.utc_now", lambda: long_ago)
         for number in range(rounds):
             async with open_store(url) as store:
                 await store.put_blob(image(number))

@@ -17,11 +17,11 @@ import anyio
 import pytest
 
 from holdfast import Session, Store, StoreBusy, open_store
-from holdfast.store import committer, waiters
-from holdfast.store.directory import DirectoryDriver
-from holdfast.store.directory.locks import Held
-from holdfast.store.driver import Append, Driver, Outcome
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.contract import Append, Driver, Outcome
+from holdfast.drivers.directory import DirectoryDriver
+from holdfast.drivers.directory.locks import Held
+from holdfast.drivers.memory import MemoryDriver
+from holdfast.engine import committer, waiters
 from tests.session.scenes import step, texts
 
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]

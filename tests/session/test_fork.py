@@ -5,8 +5,8 @@ import re
 import pytest
 
 from holdfast import BadInput, Budget, NotFound, Plan, Store, Usage, open_store
+from holdfast.drivers.contract import hidden_name
 from holdfast.ids import SessionId
-from holdfast.store.driver import hidden_name
 from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 
 

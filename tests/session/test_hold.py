@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from holdfast import BadInput, Closed, Fenced, Hold, LeaseHeld, Store, open_store
-from holdfast.store.driver import ClaimChange, Done
+from holdfast.drivers.contract import ClaimChange, Done
 from tests.session.scenes import StoreUrl, abandon, driver_of
 
 NAME = "repo/main.py ☃"

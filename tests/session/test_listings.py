@@ -15,7 +15,7 @@ async def test_lists_page_by_themselves(
     rows: int, store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sessions by id and runs by age, each once, wherever a page ends; filters hold on every page."""
-    monkeypatch.setattr("holdfast.session.store.PAGE_ROWS", rows)
+    monkeypatch.setattr("holdfast.store.store.PAGE_ROWS", rows)
     async with open_store(store_url) as store:
         for number in (3, 0, 6, 1, 5, 2, 4):
             labels = {"parity": "even" if number % 2 == 0 else "odd"}
@@ -78,7 +78,7 @@ async def test_interrupted_sessions_are_found_among_many(
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On every page; so that they can be taken up all at once."""
-    monkeypatch.setattr("holdfast.session.store.PAGE_ROWS", 2)
+    monkeypatch.setattr("holdfast.store.store.PAGE_ROWS", 2)
 
     async def work(store: Store) -> None:
         for name in ("b", "d", "e"):

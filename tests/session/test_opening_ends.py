@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from holdfast import Corrupt, Fenced, LeaseHeld, open_store
-from holdfast.entries import LeaseReleased, LeaseTaken
+from holdfast.core.entries import LeaseReleased, LeaseTaken
+from holdfast.drivers.contract import Append, Conflict, Outcome
+from holdfast.drivers.memory import MemoryDriver
+from holdfast.engine.journal import Journal
 from holdfast.ids import SessionId
 from holdfast.session.lease import append_to
-from holdfast.store.driver import Append, Conflict, Outcome
-from holdfast.store.journal import Journal
-from holdfast.store.memory import MemoryDriver
 from tests.session.scenes import StoreUrl, step
 
 

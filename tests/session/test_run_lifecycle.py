@@ -18,7 +18,7 @@ from holdfast import (
     Store,
     open_store,
 )
-from holdfast.entries import RunCompleted, RunFailed, RunStarted
+from holdfast.core.entries import RunCompleted, RunFailed, RunStarted
 from tests.session.scenes import (
     StoreUrl,
     abandon,

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from holdfast import BadInput, Budget, BudgetSpent, Store, Usage, open_store
-from holdfast.entries import ModelFailed
+from holdfast.core.entries import ModelFailed
 from tests.session.scenes import StoreUrl, abandon, entries, kinds, step
 
 

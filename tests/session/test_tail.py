@@ -73,8 +73,8 @@ async def test_a_long_journal_comes_page_by_page(
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of it, across pages and reads."""
-    monkeypatch.setattr("holdfast.session.store.PAGE_ROWS", 3)
-    monkeypatch.setattr("holdfast.store.journal.READ_LINES", 2)
+    monkeypatch.setattr("holdfast.store.store.PAGE_ROWS", 3)
+    monkeypatch.setattr("holdfast.engine.journal.READ_LINES", 2)
     async with open_store(store_url) as store:
         async with store.session("s") as session:
             for number in range(10):

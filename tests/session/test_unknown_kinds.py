@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from holdfast import ReadOnly, Store, open_store
-from holdfast.store.driver import Append, Done
+from holdfast.drivers.contract import Append, Done
 from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 from tests.unit import handmade
 

@@ -9,11 +9,11 @@ import anyio
 import pytest
 
 from holdfast import BadInput, Closed, Every, Session, Store, StoreBusy, open_store
-from holdfast.entries import StateSet, SummaryChanged
-from holdfast.fold import read_keyframe
+from holdfast.core.entries import StateSet, SummaryChanged
+from holdfast.core.session_state import read_keyframe
+from holdfast.drivers.contract import Append, Outcome
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.ids import SessionId
-from holdfast.store.driver import Append, Outcome
-from holdfast.store.memory import MemoryDriver
 from tests.session.scenes import StoreUrl, collect, driver_of, eventually, kinds, step, texts
 
 NEVER = 1000.0
@@ -44,7 +44,7 @@ async def test_what_is_recorded_together_is_recorded_whole_or_not_at_all(
         async with store.session("s") as session:
             with pytest.raises(BadInput, match="cannot be written"):
                 session.record(SummaryChanged(summary="a"), SummaryChanged(summary="half \ud83d"))
-            monkeypatch.setattr("holdfast.codec.LINE_BYTES_MAX", 1_000)
+            monkeypatch.setattr("holdfast.core.codec.LINE_BYTES_MAX", 1_000)
             with pytest.raises(BadInput, match="over the limit"):
                 session.record(SummaryChanged(summary="a"), StateSet(key="k"), content=b"1" * 1_001)
             assert session.summary == ""

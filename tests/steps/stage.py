@@ -24,8 +24,8 @@ from pydantic_ai_harness.step_persistence import (
 )
 
 import holdfast
-from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
-from holdfast.store.driver import Driver
+from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
+from holdfast.drivers.contract import Driver
 
 Url = str | Driver
 START = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)

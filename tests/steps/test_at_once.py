@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Closed, RunExists, StoreFailed
-from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
-from holdfast.store.driver import Append, ClaimChange, Driver, Outcome
+from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
+from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from tests.drivers import in_thread
 from tests.steps.stage import Url, effect, event, history, opened, run, snapshot
 

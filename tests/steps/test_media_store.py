@@ -10,7 +10,7 @@ from pydantic_ai_harness.media import MediaContext, MediaStore, media_uri_for
 from pydantic_ai_harness.step_persistence import SqliteStepStore
 
 import holdfast
-from holdfast.adapters.pydantic_ai.media import HoldfastMediaStore
+from holdfast.adapters.pydantic_ai.media_store import HoldfastMediaStore
 from tests.steps.stage import Url, snapshot
 
 PICTURE = b"\x89PNG" + bytes(range(256)) * 400

@@ -25,10 +25,10 @@ from pydantic_ai_harness.step_persistence import StepPersistence, continue_run
 
 import holdfast
 from holdfast import BlobContext, LostBlob, Store, StoreFailed
-from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
+from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
+from holdfast.blobs.driver_home import DriverHome
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.limits import INLINE_BYTES
-from holdfast.store.blobs.driver import DriverHome
-from holdfast.store.memory import MemoryDriver
 
 from .stage import Url, at, history, run, snapshot
 

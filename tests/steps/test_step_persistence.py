@@ -18,8 +18,8 @@ from pydantic_ai_harness.step_persistence import (
 from pydantic_ai_harness.step_persistence.recovery import inspect_recovery
 
 import holdfast
-from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
-from holdfast.store.driver import Driver
+from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
+from holdfast.drivers.contract import Driver
 
 
 @pytest.fixture

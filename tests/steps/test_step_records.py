@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast import Corrupt
 from holdfast.adapters.pydantic_ai.step_fold import EFFECT, EVENTS, SNAPSHOT, RunSteps, Steps
 from holdfast.adapters.pydantic_ai.step_records import Record
-from holdfast.entries import AdapterBody, Entry
+from holdfast.core.entries import AdapterBody, Entry
 
 _RUN: Record = {"run_id": "r", "conversation_id": "c", "agent_name": "n"}
 _KINDS = ("model_request_started", "tool_call_started", "tool_call_completed")

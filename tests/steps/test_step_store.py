@@ -32,9 +32,9 @@ from pydantic_ai_harness.step_persistence import StepStore
 import holdfast
 from holdfast import BadInput, Corrupt, LeaseHeld, MissingExtra, RunExists
 from holdfast.adapters.pydantic_ai.step_history import dump
-from holdfast.adapters.pydantic_ai.steps import HoldfastStepStore
+from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
+from holdfast.drivers.contract import Append, Outcome
 from holdfast.limits import LINGER_S, STEP_JOURNALS_MAX
-from holdfast.store.driver import Append, Outcome
 from tests.steps.stage import Url, at, effect, event, history, opened, run, snapshot
 
 
@@ -569,7 +569,7 @@ async def test_bytes_that_were_altered_are_found(tmp_path: Any) -> None:
 
 def test_without_the_harness_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """And which version it is for."""
-    name = "holdfast.adapters.pydantic_ai.steps"
+    name = "holdfast.adapters.pydantic_ai.step_store"
     monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pydantic_ai_harness.step_persistence", None)
     with pytest.raises(MissingExtra, match=r"pydantic-ai-harness 0\.62.*holdfast\[pydantic-ai-harness\]"):

@@ -19,9 +19,9 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.store.blobs.home import BlobHome
-from holdfast.store.blobs.keys import KeyFunction
-from holdfast.store.blobs.url import open_home
+from holdfast.blobs.home import BlobHome
+from holdfast.blobs.home_url import open_home
+from holdfast.blobs.keys import KeyFunction
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,11 +6,11 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from holdfast.store.directory import DirectoryDriver
-from holdfast.store.driver import Driver
-from holdfast.store.memory import MemoryDriver
-from holdfast.store.postgres import PostgresDriver
-from holdfast.store.sqlite import SqliteDriver
+from holdfast.drivers.contract import Driver
+from holdfast.drivers.directory import DirectoryDriver
+from holdfast.drivers.memory import MemoryDriver
+from holdfast.drivers.postgres import PostgresDriver
+from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.testing import DriverSuite
 from tests.stores import drop, schema_of, server_url
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.codec import erase
-from holdfast.entries import RunStarted, Span
+from holdfast.core.codec import erase
+from holdfast.core.entries import RunStarted, Span
+from holdfast.core.transcript import Transcript
+from holdfast.drivers.contract import ClaimChange, Conflict, Done, HeadFilter, hidden_name
+from holdfast.drivers.directory import DirectoryDriver, files, layout, locks
+from holdfast.drivers.directory import journal as journals
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
 from holdfast.ids import HolderId, SessionId
-from holdfast.store.directory import DirectoryDriver, files, layout, locks
-from holdfast.store.directory import journal as journals
-from holdfast.store.driver import ClaimChange, Conflict, Done, HeadFilter, hidden_name
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
-from holdfast.transcript import Transcript
 
 A = SessionId("a")
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.codec import erase
-from holdfast.entries import InboxCancel, InboxTaken
+from holdfast.core.codec import erase
+from holdfast.core.entries import InboxCancel, InboxTaken
+from holdfast.drivers.contract import Append, ClaimChange, Driver, HeadFilter, hidden_name
+from holdfast.drivers.directory import DirectoryDriver
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.ids import HolderId
-from holdfast.store.directory import DirectoryDriver
-from holdfast.store.driver import Append, ClaimChange, Driver, HeadFilter, hidden_name
-from holdfast.store.memory import MemoryDriver
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 
 

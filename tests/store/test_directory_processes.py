@@ -6,10 +6,10 @@ import signal
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from holdfast.codec import Chain
+from holdfast.core.codec import Chain
+from holdfast.drivers.contract import Done, Tip
+from holdfast.drivers.directory import DirectoryDriver
 from holdfast.ids import SessionId
-from holdfast.store.directory import DirectoryDriver
-from holdfast.store.driver import Done, Tip
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -17,12 +17,12 @@ import obstore
 import pytest
 
 from holdfast import BadInput, Corrupt, NewerFormat, StoreFailed, open_home
+from holdfast.blobs.bucket import Version
+from holdfast.blobs.driver_home import DriverHome
+from holdfast.blobs.home import BlobContext, BlobHome
+from holdfast.blobs.object_store import ObjectHome
+from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.limits import BLOB_PART_BYTES
-from holdfast.store.blobs.bucket import Version
-from holdfast.store.blobs.driver import DriverHome
-from holdfast.store.blobs.home import BlobContext, BlobHome
-from holdfast.store.blobs.objects import ObjectHome
-from holdfast.store.sqlite import SqliteDriver
 from holdfast.testing.conformance.homes import CONTEXTS, LATER, OWNER, digest_of, put, read
 from tests.store.servers import Server
 

@@ -19,9 +19,9 @@ from holdfast import (
     open_home,
     open_store,
 )
-from holdfast.store.blobs.home import BlobHome
-from holdfast.store.blobs.urls import PublicUrls
-from holdfast.store.driver import Driver
+from holdfast.blobs.home import BlobHome
+from holdfast.blobs.public_urls import PublicUrls
+from holdfast.drivers.contract import Driver
 from holdfast.testing.conformance.homes import digest_of, put, read
 from tests.store.servers import Server
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.blobs.driver import DriverHome
-from holdfast.store.blobs.home import BlobHome
-from holdfast.store.blobs.keys import KeyFunction
-from holdfast.store.blobs.url import open_home
-from holdfast.store.memory import MemoryDriver
-from holdfast.store.postgres import PostgresDriver
-from holdfast.store.sqlite import SqliteDriver
+from holdfast.blobs.driver_home import DriverHome
+from holdfast.blobs.home import BlobHome
+from holdfast.blobs.home_url import open_home
+from holdfast.blobs.keys import KeyFunction
+from holdfast.drivers.memory import MemoryDriver
+from holdfast.drivers.postgres import PostgresDriver
+from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.testing import HomeSuite, KeyedHomeSuite
 from tests.store.servers import Server
 from tests.stores import drop, schema_of, server_url

@@ -17,13 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from holdfast.codec import erase
-from holdfast.entries import Body, InboxCancel, InboxTaken, RunCompleted, RunPaused, RunStarted
-from holdfast.errors import NotFound
-from holdfast.head import Lease
-from holdfast.ids import HolderId, SessionId
-from holdfast.store.directory import DirectoryDriver
-from holdfast.store.driver import (
+from holdfast.core.codec import erase
+from holdfast.core.entries import Body, InboxCancel, InboxTaken, RunCompleted, RunPaused, RunStarted
+from holdfast.core.head import Lease
+from holdfast.drivers.contract import (
     Append,
     ClaimChange,
     Done,
@@ -33,9 +30,12 @@ from holdfast.store.driver import (
     RunCursor,
     hidden_name,
 )
-from holdfast.store.memory import MemoryDriver
-from holdfast.store.postgres import PostgresDriver
-from holdfast.store.sqlite import SqliteDriver
+from holdfast.drivers.directory import DirectoryDriver
+from holdfast.drivers.memory import MemoryDriver
+from holdfast.drivers.postgres import PostgresDriver
+from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.errors import NotFound
+from holdfast.ids import HolderId, SessionId
 from holdfast.testing.conformance.author import Author, Said, at_second, read_all, say
 from tests.stores import drop, schema_of, server_url
 

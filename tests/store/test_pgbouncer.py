@@ -16,8 +16,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import holdfast
-from holdfast.store.driver import Driver
-from holdfast.store.postgres import PostgresDriver
+from holdfast.drivers.contract import Driver
+from holdfast.drivers.postgres import PostgresDriver
 from holdfast.testing import DriverSuite
 from holdfast.testing.conformance.author import Author
 from tests.server import NOBODY

@@ -17,11 +17,11 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import holdfast
 from holdfast import BadInput, BadUrl, HoldfastError, NewerFormat, NotFound, StoreFailed, StoreUnreachable
+from holdfast.drivers.contract import ClaimChange, Done
+from holdfast.drivers.postgres import PostgresDriver
+from holdfast.drivers.postgres.schema import migrations
 from holdfast.ids import HolderId, SessionId
 from holdfast.limits import BLOB_PART_BYTES
-from holdfast.store.driver import ClaimChange, Done
-from holdfast.store.postgres import PostgresDriver
-from holdfast.store.postgres.schema import migrations
 from holdfast.testing.conformance.author import Author, read_all, say
 from tests.server import PostgresServer
 from tests.stores import connect, drop, rows, schema_of, server_url
@@ -56,7 +56,7 @@ def test_the_schema_is_made_once(schema: str) -> None:
 def test_an_older_schema_is_brought_up_to_date(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Script by script; what is in it stays."""
     with monkeypatch.context() as old:
-        old.setattr("holdfast.store.postgres.schema.migrations", lambda: migrations()[:1])
+        old.setattr("holdfast.drivers.postgres.schema.migrations", lambda: migrations()[:1])
         driver = PostgresDriver(server_url(schema))
         driver.beat(HolderId("h"), b"{}", [])
         driver.close()

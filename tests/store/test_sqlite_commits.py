@@ -8,9 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast.drivers.contract import Conflict, Done
+from holdfast.drivers.sqlite import SqliteDriver, commit, connections
 from holdfast.errors import NewerFormat, StoreFailed
-from holdfast.store.driver import Conflict, Done
-from holdfast.store.sqlite import SqliteDriver, commit, connections
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 
 

@@ -16,10 +16,10 @@ import apsw
 import pytest
 
 from holdfast import StoreFailed, open_store
+from holdfast.drivers.contract import ClaimChange, Conflict, Done
+from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.drivers.sqlite.connections import Connections
 from holdfast.ids import HolderId
-from holdfast.store.driver import ClaimChange, Conflict, Done
-from holdfast.store.sqlite import SqliteDriver
-from holdfast.store.sqlite.connections import Connections
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 
 MUCH = b"a picture" * 200_000

@@ -7,9 +7,9 @@ import pytest
 
 import holdfast
 from holdfast import StoreFailed
+from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.drivers.sqlite.connections import Connections
 from holdfast.ids import SessionId
-from holdfast.store.sqlite import SqliteDriver
-from holdfast.store.sqlite.connections import Connections
 from holdfast.testing.conformance.author import Author, read_all, say
 
 

@@ -6,8 +6,8 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast.store.sqlite import SqliteDriver, connections
-from holdfast.store.sqlite.statements import RUNS
+from holdfast.drivers.sqlite import SqliteDriver, connections
+from holdfast.drivers.sqlite.statements import RUNS
 from holdfast.testing.conformance.author import Author, at_second, say
 
 PAGE = {"at": "", "after": "", "seq": 0, "limit": 10}

@@ -8,9 +8,9 @@ import apsw
 import pytest
 
 from holdfast import StoreBusy
+from holdfast.drivers.contract import Append, Done
+from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.limits import BUSY_S
-from holdfast.store.driver import Append, Done
-from holdfast.store.sqlite import SqliteDriver
 from holdfast.testing.conformance.author import Author, read_all, say
 
 LOG_BYTES_MAX = 24 << 20

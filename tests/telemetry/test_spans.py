@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Message, ModelError, Prompt, Reply, ScriptedModel, Text, Usage
-from holdfast.agent.model import Said
+from holdfast.agents.model import Said
 from tests.agent.stage import World, call, fresh_store, make
 from tests.telemetry.listening import Listener, about, error_of, id_of
 

@@ -22,15 +22,14 @@ PACKAGE = ROOT / "src" / "holdfast"
 
 # A module imports from its own line and the lines above it. A new module takes its place here.
 LAYERS = (
-    ("errors", "checks", "ids", "clock", "limits", "redact", "reprs", "telemetry", "unbroken"),
-    ("entries", "messages", "values", "plan", "budget", "content"),
-    ("codec", "opening"),
-    ("head", "spans", "validity", "transcript", "effects", "due", "facts", "fold", "diff", "items"),
-    ("store",),
-    ("session",),
+    ("errors", "limits", "system", "checks", "ids", "redact", "reprs", "telemetry"),
+    ("messages", "core", "content"),
+    ("drivers", "blobs"),
+    ("engine",),
+    ("session", "store"),
     ("tools",),
-    ("agent",),
-    ("worker",),
+    ("agents",),
+    ("workers",),
     ("public",),
     ("adapters", "blocking", "testing"),
     ("cli", "demo", "__main__"),
@@ -40,7 +39,7 @@ LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in name
 # The package itself offers names of every layer, so importing it is for the last line only.
 LAYER_OF_PACKAGE = len(LAYERS) - 1
 
-# `store/sqlite.py`, `store/sqlite_schema.py` and everything in `store/sqlite/` belong to one driver.
+# `drivers/memory.py` and everything in `drivers/sqlite/` belong to one driver.
 DRIVERS = ("memory", "directory", "sqlite", "postgres")
 
 NAMELESS = {"utils", "helpers", "common", "manager", "misc"}
@@ -147,7 +146,7 @@ def layer(module: str) -> int:
 
 def driver(module: str) -> str | None:
     parts = module.split(".")
-    if parts[1:2] != ["store"] or len(parts) < 3:
+    if parts[1:2] != ["drivers"] or len(parts) < 3:
         return None
     return next((name for name in DRIVERS if parts[2].startswith(name)), None)
 
@@ -211,30 +210,30 @@ def test_a_driver_imports_nothing_built_upon_the_store() -> None:
     expect_none(
         f"{importer} imports {imported}"
         for importer, imported in imports()
-        if driver(importer) and layer(imported) > LAYER_OF["store"]
+        if driver(importer) and layer(imported) > LAYER_OF["drivers"]
     )
 
 
-def test_nobody_outside_the_store_imports_a_driver() -> None:
+def test_only_the_url_of_a_store_chooses_a_driver() -> None:
     """Everything above speaks to the Store; which driver is behind it is chosen by its address alone."""
     expect_none(
         f"{importer} imports {imported}"
         for importer, imported in imports()
-        if driver(imported) and importer.split(".")[1] != "store"
+        if driver(imported) and importer.split(".")[1] not in ("drivers", "blobs")
     )
 
 
 def test_only_the_clock_module_reads_the_clock() -> None:
     """Time is passed in, so a test can stop it."""
     reading = r"datetime\.now\(|\butcnow\(|date\.today\(|\btime\.time(_ns)?\("
-    expect_none(line for path, line in source_lines(reading) if path != PACKAGE / "clock.py")
+    expect_none(line for path, line in source_lines(reading) if path != PACKAGE / "system" / "clock.py")
 
 
 def test_types_are_inspected_at_import() -> None:
     """Two threads that make msgspec inspect a type for the first time at once can crash the interpreter. So
     decoders are made once, at the top of a module; for types of users, `values.py` has a lock."""
     inspecting = r"\bdecode\(.*\btype=|\bmsgspec\.convert\("
-    expect_none(line for path, line in source_lines(inspecting) if path != PACKAGE / "values.py")
+    expect_none(line for path, line in source_lines(inspecting) if path != PACKAGE / "core" / "values.py")
     expect_none(
         f"{shown(path)}:{node.lineno}: {ast.unparse(node)}"
         for path in source_files()
@@ -291,7 +290,7 @@ def test_the_package_loads_its_names_when_they_are_asked_for() -> None:
         "assert not hasattr(holdfast, 'Agnet')\n"
         "assert set(holdfast.__all__) <= set(dir(holdfast))\n"
         "from holdfast import *\n"
-        "assert Agent is holdfast.Agent is sys.modules['holdfast.agent.agent'].Agent\n"
+        "assert Agent is holdfast.Agent is sys.modules['holdfast.agents.agent'].Agent\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)

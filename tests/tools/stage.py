@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Message, Session, Store, Text, ToolCall, ToolResult
-from holdfast.clock import Instant, boot_s
-from holdfast.entries import Body
+from holdfast.core.entries import Body
+from holdfast.drivers.contract import Driver
+from holdfast.engine.engine import Engine
 from holdfast.errors import Closed
 from holdfast.messages import Json
-from holdfast.store.driver import Driver
-from holdfast.store.engine import Engine
+from holdfast.system.clock import Instant, boot_s
 
 Url = str | Driver
 

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import BadInput, NotFound, Policy, Registry, Session, ask, tool
-from holdfast.entries import ApprovalAsked, ApprovalGiven, ApprovalRefused, InboxTaken
+from holdfast.core.entries import ApprovalAsked, ApprovalGiven, ApprovalRefused, InboxTaken
 from tests.tools.stage import Url, World, bodies, call, hear, kinds, opened, reply, results
 
 

@@ -10,9 +10,9 @@ import pytest
 import holdfast
 import holdfast.tools.verifying
 from holdfast import Landed, Registry, ToolContext, tool
-from holdfast.clock import Instant, boot_s
-from holdfast.entries import ToolIssued
-from holdfast.store.engine import Engine
+from holdfast.core.entries import ToolIssued
+from holdfast.engine.engine import Engine
+from holdfast.system.clock import Instant, boot_s
 from tests.tools.stage import NoWaiting, Url, World, bodies, die, later, move_to, opened, set_clock
 
 DAY_S = 86_400.0

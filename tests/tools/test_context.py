@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import NotDone, Registry, Retry, ToolContext, tool
-from holdfast.entries import ToolAnnotated
+from holdfast.core.entries import ToolAnnotated
 from tests.tools.stage import Url, World, die, kinds, opened
 
 

@@ -25,7 +25,7 @@ from holdfast import (
     ToolContext,
     tool,
 )
-from holdfast.session.claim import effect_key, find_claim
+from holdfast.session.effect_claims import effect_key, find_claim
 from holdfast.tools.claims import Claims, Mine
 from tests.tools.stage import NoWaiting, Url, World, die, hear, opened
 

@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast import Landed, NotDone, Registry, ToolContext, tool
+from holdfast.core.values import Opaque, Values
 from holdfast.reprs import describe_error, describe_value
-from holdfast.values import Opaque, Values
 from tests.tools.stage import opened
 
 RAISES: list[Callable[[], BaseException]] = [

@@ -19,11 +19,11 @@ from holdfast import (
     open_store,
     result_tools,
 )
+from holdfast.blobs.driver_home import DriverHome
+from holdfast.blobs.home import BlobContext
 from holdfast.content.lazy import BlobMedia, BlobResult, iter_lazy, late
-from holdfast.store.blobs.driver import DriverHome
-from holdfast.store.blobs.home import BlobContext
-from holdfast.store.driver import Driver
-from holdfast.store.memory import MemoryDriver
+from holdfast.drivers.contract import Driver
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.tools.tool import AnyTool
 
 IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(200_000)

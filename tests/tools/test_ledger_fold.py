@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import Registry, SessionState, tool
 from holdfast.content.packing import encode_content
-from holdfast.effects import Effect
-from holdfast.entries import (
+from holdfast.core.effects import Effect
+from holdfast.core.entries import (
     Body,
     CallRef,
     LeaseTaken,
@@ -30,7 +30,7 @@ from holdfast.entries import (
     ToolIssued,
     ToolSettled,
 )
-from holdfast.fold import read_keyframe
+from holdfast.core.session_state import read_keyframe
 from holdfast.ids import SessionId
 from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest

@@ -21,7 +21,7 @@ from holdfast import (
     deny,
     tool,
 )
-from holdfast.entries import ToolRefused
+from holdfast.core.entries import ToolRefused
 from holdfast.tools.tool import SideEffect
 from tests.tools.stage import Url, bodies, call, die, opened, reply, results
 

@@ -27,7 +27,7 @@ from holdfast import (
     Unsure,
     tool,
 )
-from holdfast.entries import ToolFailed, ToolInDoubt, ToolIssued, ToolSettled
+from holdfast.core.entries import ToolFailed, ToolInDoubt, ToolIssued, ToolSettled
 from tests.tools.stage import NoWaiting, Url, World, bodies, call, die, kinds, later, opened, reply, results
 
 Answer = Landed | NotLanded | Unsure

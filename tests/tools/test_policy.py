@@ -20,7 +20,7 @@ from holdfast import (
     paths_inside,
     tool,
 )
-from holdfast.entries import ToolRefused
+from holdfast.core.entries import ToolRefused
 from tests.tools.stage import Url, bodies, kinds, opened
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import holdfast.tools.running
+import holdfast.tools.runner
 from holdfast import NotDone, Registry, Retry, StoreFailed, ToolContext, tool
-from holdfast.entries import ToolFailed, ToolIssued, Verdict
-from holdfast.store.driver import Append, Outcome
+from holdfast.core.entries import ToolFailed, ToolIssued, Verdict
+from holdfast.drivers.contract import Append, Outcome
 from tests.drivers import in_thread
 from tests.tools.stage import NoWaiting, Url, World, bodies, call, kinds, later, opened, reply, results
 
@@ -18,7 +18,7 @@ from tests.tools.stage import NoWaiting, Url, World, bodies, call, kinds, later,
 @pytest.fixture
 def waiting(monkeypatch: pytest.MonkeyPatch) -> NoWaiting:
     """Nobody sleeps."""
-    return NoWaiting(monkeypatch, holdfast.tools.running)
+    return NoWaiting(monkeypatch, holdfast.tools.runner)
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ async def test_a_verdict_that_comes_before_the_next_attempt_counts(
             await session.set("heard", 1)
             await session.flush()
 
-        monkeypatch.setattr("holdfast.tools.running.anyio.sleep", pause)
+        monkeypatch.setattr("holdfast.tools.runner.anyio.sleep", pause)
         found = await registry.dispatch("act", {}, session=session)
         assert found.status == ("completed" if verdict == "landed" else "in_doubt")
     assert world.done == ["try 1"]

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import BadInput, NotDone, Registry, Result, Retry, ToolContext, tool
-from holdfast.entries import ToolIssued
+from holdfast.core.entries import ToolIssued
 from holdfast.session.cadence import Cadence
 from holdfast.tools.tool import Scope
 from tests.tools.stage import Url, World, bodies, call, kinds, opened, reply, results

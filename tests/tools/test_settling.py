@@ -13,7 +13,7 @@ import holdfast
 import holdfast.tools.ledger
 import holdfast.tools.verifying
 from holdfast import BadInput, Landed, NotLanded, Registry, Retry, Session, Store, ToolContext, Unsure, tool
-from holdfast.entries import ToolIssued, ToolSettled
+from holdfast.core.entries import ToolIssued, ToolSettled
 from tests.tools.stage import (
     NoWaiting,
     Url,

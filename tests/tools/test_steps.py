@@ -27,8 +27,8 @@ from holdfast import (
     register_format,
     tool,
 )
+from holdfast.drivers.contract import Append, Outcome
 from holdfast.messages import CallPart
-from holdfast.store.driver import Append, Outcome
 from tests.tools.stage import Url, World, call, die, kinds, opened, reply, results
 
 

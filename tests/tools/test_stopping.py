@@ -12,9 +12,9 @@ import anyio.to_thread
 import pytest
 
 import holdfast
-import holdfast.tools.body
+import holdfast.tools.executor
 from holdfast import Landed, NotDone, NotLanded, Registry, Result, Retry, Session, ToolContext, tool
-from holdfast.entries import InboxTaken, ToolInDoubt, ToolSettled
+from holdfast.core.entries import InboxTaken, ToolInDoubt, ToolSettled
 from holdfast.tools import ledger
 from tests.tools.stage import (
     Url,
@@ -478,7 +478,7 @@ async def test_tool_threads_have_a_limit_of_their_own(
 
     async with opened(store_url) as (_, session):
         threads = anyio.CapacityLimiter(2)
-        monkeypatch.setattr(holdfast.tools.body, "tool_threads", lambda: threads)
+        monkeypatch.setattr(holdfast.tools.executor, "tool_threads", lambda: threads)
         async with anyio.create_task_group() as tasks:
             for number in range(2):
                 tasks.start_soon(one, number)

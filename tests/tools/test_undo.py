@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import BadInput, NotDone, Registry, Rewound, Session, Store, ToolContext, Undone, tool
-from holdfast.entries import ToolIssued, ToolUndone
-from holdfast.store.driver import Append, Outcome
+from holdfast.core.entries import ToolIssued, ToolUndone
+from holdfast.drivers.contract import Append, Outcome
 from tests.drivers import in_thread
 from tests.tools.stage import Url, World, bodies, come_true, die, hear, kinds, opened
 

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import BadInput, Message, NotFound, Registry, Store, ToolContext, ToolResult, tool
-from holdfast.entries import InboxTaken, ToolSettled
+from holdfast.core.entries import InboxTaken, ToolSettled
 from tests.tools.stage import Url, World, bodies, call, die, hear, opened, reply, results
 
 

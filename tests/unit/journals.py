@@ -16,8 +16,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from holdfast import Budget, CallPart, Message, Plan, PlanStep, Reservation, SessionState, Text, Usage
-from holdfast.codec import GENESIS, Sealed, seal
-from holdfast.entries import (
+from holdfast.core.codec import GENESIS, Sealed, seal
+from holdfast.core.entries import (
     Body,
     BudgetChanged,
     CallRef,

@@ -10,8 +10,8 @@ import pytest
 import holdfast
 from holdfast.adapters.langgraph import CheckedSerializer, durable_tools
 from holdfast.adapters.pydantic_ai import effects
-from holdfast.agent.scripted import ScriptedModel
-from holdfast.values import Values
+from holdfast.agents.scripted_model import ScriptedModel
+from holdfast.core.values import Values
 
 TEXT: Any = "search"
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import BadInput, Budget, Corrupt, NewerFormat, Plan, PlanStep, Usage
-from holdfast.codec import GENESIS, Chain, Sealed, encode_body, erase, open_line, parse, seal, sum_of
-from holdfast.entries import (
+from holdfast.core.codec import GENESIS, Chain, Sealed, encode_body, erase, open_line, parse, seal, sum_of
+from holdfast.core.entries import (
     AdapterBody,
     Body,
     BudgetChanged,
@@ -344,6 +344,6 @@ def test_the_live_entry_is_the_one_that_will_be_read() -> None:
 
 def test_an_entry_that_no_reader_could_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is checked before anything is written."""
-    monkeypatch.setattr("holdfast.codec.LINE_BYTES_MAX", 100)
+    monkeypatch.setattr("holdfast.core.codec.LINE_BYTES_MAX", 100)
     with pytest.raises(BadInput, match="over the limit"):
         seal(StateSet(key="big"), 1, AT, None, 0, GENESIS, b'"' + b"x" * 100 + b'"')

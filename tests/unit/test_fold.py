@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import SessionState
-from holdfast.codec import Chain, open_line
-from holdfast.entries import InboxCancel, InboxMessage, InboxTaken, SessionClosed, UnknownBody
-from holdfast.fold import FOLD_VERSION, read_keyframe
+from holdfast.core.codec import Chain, open_line
+from holdfast.core.entries import InboxCancel, InboxMessage, InboxTaken, SessionClosed, UnknownBody
+from holdfast.core.session_state import FOLD_VERSION, read_keyframe
 from tests.unit import handmade
 from tests.unit.journals import Plot, Script, fold, perform, picture, plots, spoken
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from holdfast import ForeignMessage, Message, Text
 from holdfast.content.lazy import BlobMedia
-from holdfast.items import Item, Messages
+from holdfast.core.transcript_items import Item, Messages
 from holdfast.limits import READ_AHEAD
 from holdfast.messages import UnknownBlock
 

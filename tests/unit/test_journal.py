@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.diff import compare
-from holdfast.entries import ToolInDoubt, ToolSettled
-from holdfast.fold import SessionState
+from holdfast.core.diff import compare
+from holdfast.core.entries import ToolInDoubt, ToolSettled
+from holdfast.core.session_state import SessionState
+from holdfast.drivers.contract import Append, Done
+from holdfast.drivers.memory import MemoryDriver
+from holdfast.engine.journal import Journal
 from holdfast.ids import SessionId
-from holdfast.store.driver import Append, Done
-from holdfast.store.journal import Journal
-from holdfast.store.memory import MemoryDriver
 from tests.unit.journals import Plot, Script, fold, perform, picture, plots
 
 S = SessionId("s")

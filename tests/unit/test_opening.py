@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 
 from holdfast import Corrupt, NewerFormat
-from holdfast.codec import GENESIS, Sealed, erase, open_line, parse, seal
-from holdfast.entries import (
+from holdfast.core.batch_decode import Lines, Opened, Opener, line_type
+from holdfast.core.codec import GENESIS, Sealed, erase, open_line, parse, seal
+from holdfast.core.entries import (
     KINDS,
     AdapterBody,
     Body,
@@ -21,9 +22,8 @@ from holdfast.entries import (
     StateSet,
     UnknownBody,
 )
+from holdfast.core.transcript import Transcript
 from holdfast.limits import OPEN_LINES
-from holdfast.opening import Lines, Opened, Opener, line_type
-from holdfast.transcript import Transcript
 from tests.unit.journals import Plot, Script, perform, plots
 
 AT = datetime(2026, 11, 15, 19, 29, 38, 123456, tzinfo=UTC)

@@ -36,8 +36,8 @@ from holdfast.content.packing import (
 )
 from holdfast.content.references import Reference, find_digests, get_digest, parse_reference, read_base64
 from holdfast.content.swapping import put_back
+from holdfast.core.values import Values
 from holdfast.errors import NotFound
-from holdfast.values import Values
 from tests.unit import shapes
 
 SIZES = Sizes(inline_bytes=shapes.INLINE_BYTES, result_chars=200)

@@ -18,11 +18,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast import BadInput, BadUrl, HoldfastError, open_home, open_store
+from holdfast.blobs.options import ObjectOptions
 from holdfast.cli import main
+from holdfast.drivers.postgres import address
+from holdfast.drivers.url import find_driver
 from holdfast.redact import scrub, without_password
-from holdfast.store.blobs.options import ObjectOptions
-from holdfast.store.postgres import address
-from holdfast.store.url import find_driver
 from tests.cli.stage import environment
 
 MARK = "zqxj"

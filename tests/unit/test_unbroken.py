@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from holdfast.unbroken import unbroken
+from holdfast.system.aio import unbroken
 
 done: list[str] = []
 

@@ -6,9 +6,9 @@ import apsw
 import pytest
 
 from holdfast import BadInput, BadUrl, Closed, HoldfastError, NotFound, StoreFailed, open_store
-from holdfast.store.driver import Driver
-from holdfast.store.memory import MemoryDriver
-from holdfast.store.url import find_driver
+from holdfast.drivers.contract import Driver
+from holdfast.drivers.memory import MemoryDriver
+from holdfast.drivers.url import find_driver
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from holdfast import Agent, Retry, Store, Worker, WorkEvent
-from holdfast.head import Head
+from holdfast.core.head import Head
 
 QUICK = Retry(attempts=3, backoff_s=0.01, backoff_max_s=0.02)
 

@@ -24,8 +24,8 @@ from holdfast import (
     WorkEvent,
     open_store,
 )
-from holdfast.head import Head
-from holdfast.session.fleet import find_due
+from holdfast.core.head import Head
+from holdfast.store.work_queue import find_due
 from tests.agent.stage import World, call, make, texts
 from tests.session.scenes import StoreUrl, abandon, entries, eventually, kinds
 from tests.worker.stage import Log, make_worker, until, work, working
@@ -281,7 +281,7 @@ async def test_a_session_that_ends_while_a_worker_looks_is_seen_the_next_time(
         if event.kind == "lost":
             lost.set()
 
-    monkeypatch.setattr("holdfast.worker.worker.find_due", look)
+    monkeypatch.setattr("holdfast.workers.worker.find_due", look)
     async with open_store(store_url) as store:
         await store.submit("a", "hello", agent="clerk")
         agent = Agent(ScriptedModel(["hi"]), name="clerk", compact=compact)

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from holdfast import Agent, BadInput, Driver, Message, NotFound, ScriptedModel, Store, Worker, open_store
-from holdfast.clock import utc_now
+from holdfast.system.clock import utc_now
 from tests.agent.stage import World, call, make, texts
 from tests.session.scenes import StoreUrl, abandon
 from tests.worker.stage import make_worker, until, work, working

@@ -6,14 +6,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic
 
-from ..agent import agent as async_agent
-from ..agent.agent import DepsT
-from ..agent.loop import Compact
-from ..agent.model import Model
-from ..agent.outcome import Event, Outcome, OutputT
-from ..agent.prices import Price
-from ..budget import Budget
-from ..entries import Parent
+from ..agents import agent as async_agent
+from ..agents.agent import DepsT
+from ..agents.loop import Compact
+from ..agents.model import Model
+from ..agents.outcome import Event, Outcome, OutputT
+from ..agents.prices import Price
+from ..core.budget import Budget
+from ..core.entries import Parent
 from ..errors import BadInput
 from ..limits import (
     CRASHES_MAX,
@@ -25,11 +25,11 @@ from ..limits import (
 )
 from ..messages import ForeignMessage, Message
 from ..session import session as async_session
-from ..session import store as async_store
 from ..session.cadence import Cadence
+from ..store import store as async_store
 from ..tools.policy import Policy
 from ..tools.registry import Registry
-from ..tools.running import InDoubtPolicy
+from ..tools.runner import InDoubtPolicy
 from ..tools.tool import AnyTool, Retry
 from .loop import Loop
 from .session import Session

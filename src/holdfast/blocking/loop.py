@@ -13,7 +13,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from ..errors import Closed
-from ..tools.body import asks_to_exit
+from ..tools.executor import asks_to_exit
 
 T = TypeVar("T")
 

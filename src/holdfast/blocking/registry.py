@@ -8,14 +8,14 @@ from typing import Any
 
 import anyio
 
-from ..effects import Effect, Undone
+from ..core.effects import Effect, Undone
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
 from ..messages import Json
-from ..session.answers import Doubt
+from ..store.approvals import Doubt
 from ..tools import registry as async_registry
 from ..tools.outcome import Result
 from ..tools.policy import Policy
-from ..tools.running import InDoubtPolicy
+from ..tools.runner import InDoubtPolicy
 from ..tools.tool import AnyTool
 from .session import Session
 from .store import Store

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
-from ..budget import Budget, Usage
-from ..effects import Effect
-from ..entries import Parent, SessionStatus
-from ..fold import SessionState
+from ..core.budget import Budget, Usage
+from ..core.effects import Effect
+from ..core.entries import Parent, SessionStatus
+from ..core.plan import Plan
+from ..core.session_state import SessionState
 from ..ids import RunId, SessionId
 from ..messages import ForeignMessage, Json, Message
-from ..plan import Plan
-from ..session import hold as async_hold
+from ..session import resource_lease as async_hold
 from ..session import run as async_run
 from ..session import session as async_session
 from ..session.rewind import Rewound

@@ -6,27 +6,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
-from ..diff import Diff
-from ..entries import Entry, Parent, SessionStatus, Verdict
+from ..blobs import blob as async_blobs
+from ..blobs.blob import Blob, BlobData
+from ..blobs.home import BlobHome
+from ..blobs.public_urls import PublicUrls
+from ..core.diff import Diff
+from ..core.entries import Entry, Parent, SessionStatus, Verdict
+from ..core.fold import Checkpoint, RunInfo
+from ..core.head import Head
+from ..core.session_state import Overview, SessionState
+from ..core.values import Codec
+from ..drivers.url import Place
 from ..errors import HoldfastError
-from ..facts import Checkpoint, RunInfo
-from ..fold import Overview, SessionState
-from ..head import Head
 from ..ids import SessionId
 from ..limits import BLOB_GRACE_S, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS
 from ..messages import ForeignMessage, Json, Media, Message
-from ..session import blobs as async_blobs
-from ..session import store as async_store
-from ..session.answers import Answered, Doubt
-from ..session.blobs import Blob, BlobData
 from ..session.cadence import Cadence
-from ..session.claim import OperationVerdict
-from ..session.collect import Collected
-from ..session.fleet import WorkerInfo
-from ..store.blobs.home import BlobHome
-from ..store.blobs.urls import PublicUrls
-from ..store.url import Place
-from ..values import Codec
+from ..session.effect_claims import OperationVerdict
+from ..store import store as async_store
+from ..store.approvals import Answered, Doubt
+from ..store.blob_gc import Collected
+from ..store.work_queue import WorkerInfo
 from .loop import Loop, start_loop
 from .session import Session
 

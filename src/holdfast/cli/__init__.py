@@ -16,6 +16,6 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
-    from .running import hide_secrets, run_command
+    from .error_display import hide_secrets, run_command
 
     return run_command(hide_secrets(sys.argv[1:]) if arguments is None else list(arguments))

@@ -11,21 +11,21 @@ from .commands import (
     blobs,
     branch,
     clean,
-    compare,
     demo,
+    diff,
     drive,
     export,
     fleet,
-    follow,
-    listing,
     pending,
     send,
+    sessions,
+    tail,
 )
 from .commands import completion as shells
 from .commands import show as showing
 from .commands import stats as counting
 from .examples import show_examples
-from .exits import MEANINGS
+from .exit_codes import MEANINGS
 
 _HELP = """Sessions of LLM agents that survive crashes, from the outside.
 
@@ -59,10 +59,10 @@ def make_app() -> App:
     )
     for group, commands in {
         _LOOK: (
-            listing.sessions,
+            sessions.sessions,
             showing.show,
-            follow.tail,
-            compare.diff,
+            tail.tail,
+            diff.diff,
             export.export,
             counting.stats,
             blobs.blobs,

@@ -22,7 +22,7 @@ from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 
-from .exits import Exit, Stop
+from .exit_codes import Exit, Stop
 
 NARROW: Final = 90
 """Below this many columns, tables leave out what is least important."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .exits import Exit, Stop
+from .exit_codes import Exit, Stop
 
 
 def parse_labels(given: Iterable[str]) -> dict[str, str]:

@@ -62,7 +62,7 @@ COMMON_OPTIONS = {f"--{one.name}": not isinstance(one.default, bool) for one in 
 
 def complete_session(context: CompletionContext) -> Iterable[tuple[str, str]]:
     """The ids of the store, for a shell that asks."""
-    from .opening import list_ids
+    from .store_access import list_ids
 
     store = context.get("store")
     given = store.raw if store else None

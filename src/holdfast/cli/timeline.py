@@ -12,11 +12,11 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from .. import entries as kinds
-from ..effects import Effect
-from ..entries import CallRef, Entry
+from ..core import entries as kinds
+from ..core.effects import Effect
+from ..core.entries import CallRef, Entry
 from ..messages import CallPart
-from .describe import describe, message_of, result_of, short_args
+from .entry_text import describe, message_of, result_of, short_args
 
 MomentKind: TypeAlias = Literal[
     "session",

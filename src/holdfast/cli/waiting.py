@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from ..errors import Corrupt
-from ..session.store import Store
-from .shapes import shape_doubt, shape_question
+from ..store.store import Store
+from .json_views import shape_doubt, shape_question
 
 log = logging.getLogger("holdfast")
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import Raw
 
-from ..entries import ResultContent
+from ..core.entries import ResultContent
 from ..errors import Corrupt, LostBlob, NotFound
 from ..messages import (
     AnyMessage,

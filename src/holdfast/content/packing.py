@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from ..entries import ResultContent
+from ..core.entries import ResultContent
 from ..limits import RESULT_HEAD_CHARS, RESULT_TAIL_CHARS
 from ..messages import (
     AnyMessage,

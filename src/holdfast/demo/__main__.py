@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .stage import Stage
+from .story import Stage
 from .world import World
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 
 from .. import Entry, Message
-from .. import entries as kinds
 from ..cli.console import SafeText
 from ..content.lazy import peek
+from ..core import entries as kinds
 from .children import Child
-from .look import make_table
+from .display import make_table
 
 _OUTCOMES = (kinds.ToolCompleted, kinds.ToolFailed, kinds.ToolSettled)
 

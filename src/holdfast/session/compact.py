@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..entries import Span, TranscriptCompacted
+from ..core.entries import Span, TranscriptCompacted
+from ..core.session_state import SessionState
+from ..core.transcript_items import Item
 from ..errors import BadInput
-from ..fold import SessionState
-from ..items import Item
 from ..messages import AnyMessage, Message, shape_of
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from copy import copy
 
-from ..effects import Effect, Effects
-from ..entries import LeftBehind, SessionForked
+from ..core.effects import Effect, Effects
+from ..core.entries import LeftBehind, SessionForked
+from ..core.session_state import SessionState
+from ..drivers.contract import Append, Conflict, OriginGone, Pin
+from ..engine.engine import Engine
+from ..engine.journal import Journal
 from ..errors import BadInput, NotFound, ReadOnly
-from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
-from ..store.driver import Append, Conflict, OriginGone, Pin
-from ..store.engine import Engine
-from ..store.journal import Journal
 from .lease import append_to
 
 

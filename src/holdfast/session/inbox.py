@@ -8,8 +8,8 @@ from typing import TypeAlias
 import msgspec
 
 from ..content.packing import encode_content
-from ..effects import Effect
-from ..entries import (
+from ..core.effects import Effect
+from ..core.entries import (
     ApprovalGiven,
     ApprovalRefused,
     Body,
@@ -21,12 +21,12 @@ from ..entries import (
     MessageAdded,
     ToolSettled,
 )
+from ..core.session_state import SessionState
+from ..drivers.contract import InboxRow
+from ..engine.engine import Engine
 from ..errors import BadInput, Corrupt, NewerFormat
-from ..fold import SessionState
 from ..limits import LINE_BYTES_MAX
 from ..messages import AnyMessage, shape_of
-from ..store.driver import InboxRow
-from ..store.engine import Engine
 
 _decoder: msgspec.json.Decoder[InboxItem] = msgspec.json.Decoder(InboxItem)
 

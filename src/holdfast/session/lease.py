@@ -14,19 +14,19 @@ from copy import copy
 import anyio
 from msgspec import Struct
 
-from ..clock import boot_s
-from ..codec import Sealed, seal
-from ..entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
+from ..core.codec import Sealed, seal
+from ..core.entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
+from ..core.session_state import SessionState
+from ..drivers.contract import Append, Conflict, Done
+from ..engine.committer import Channel
+from ..engine.engine import Engine
+from ..engine.heartbeat import Life
+from ..engine.journal import Journal
+from ..engine.waiters import HomeLoop
 from ..errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
-from ..fold import SessionState
 from ..ids import SessionId, fresh_uid
 from ..limits import LEASE_POLL_S
-from ..store.committer import Channel
-from ..store.driver import Append, Conflict, Done
-from ..store.engine import Engine
-from ..store.journal import Journal
-from ..store.presence import Life
-from ..store.waiters import HomeLoop
+from ..system.clock import boot_s
 
 log = logging.getLogger("holdfast")
 _QUICKER_S = 0.005

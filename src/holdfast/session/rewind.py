@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ..effects import Effect, Undone
-from ..entries import Body, MessageAdded, SessionRewound
-from ..facts import Checkpoint
-from ..store.journal import Journal
+from ..core.effects import Effect, Undone
+from ..core.entries import Body, MessageAdded, SessionRewound
+from ..core.fold import Checkpoint
+from ..engine.journal import Journal
 
 if TYPE_CHECKING:
     from .session import Session

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import anyio
 import msgspec
 
-from ..budget import Reservation, Usage
-from ..clock import boot_s
-from ..codec import write_body
-from ..entries import (
+from ..core.budget import Reservation, Usage
+from ..core.codec import write_body
+from ..core.entries import (
     KIND_OF,
     Body,
     ModelFailed,
@@ -27,16 +26,17 @@ from ..entries import (
     RunPaused,
     RunStarted,
 )
+from ..drivers.contract import ClaimChange, Claimed
+from ..engine.engine import Engine
 from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
 from ..ids import RunId, SessionId, fresh_run_id, run_id
 from ..messages import ForeignMessage, Json, Message, as_message, refuse_unfaithful, shape_of
 from ..reprs import describe_error, name_of
-from ..store.driver import ClaimChange, Claimed
-from ..store.engine import Engine
+from ..system.clock import boot_s
 from ..telemetry import active, look
 
 if TYPE_CHECKING:
-    from ..facts import RunInfo
+    from ..core.fold import RunInfo
     from ..telemetry.spans import ChatSpan, RunSpan
     from .session import Session
 

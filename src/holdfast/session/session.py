@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import anyio
 from msgspec.structs import replace
 
-from ..budget import Budget
-from ..clock import boot_s
-from ..codec import check
 from ..content.packing import Given
-from ..effects import Effect, Undone
-from ..entries import (
+from ..core.budget import Budget
+from ..core.codec import check
+from ..core.effects import Effect, Undone
+from ..core.entries import (
     Body,
     BudgetChanged,
     CheckpointDropped,
@@ -33,24 +32,25 @@ from ..entries import (
     StateUnset,
     SummaryChanged,
 )
+from ..core.fold import Checkpoint
+from ..core.plan import Plan
+from ..core.session_state import SessionState
+from ..drivers.contract import InboxRow
+from ..engine.committer import Channel
+from ..engine.engine import Engine
+from ..engine.journal import Journal
 from ..errors import BadInput, Closed, HoldfastError, NotFound
-from ..facts import Checkpoint
-from ..fold import SessionState
 from ..ids import SessionId, check_labels, check_name
 from ..limits import KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, KEYFRAME_LINES_MIN, PAGE_ROWS
 from ..messages import ForeignMessage, Json, Message, as_message
-from ..plan import Plan
-from ..store.committer import Channel
-from ..store.driver import InboxRow
-from ..store.engine import Engine
-from ..store.journal import Journal
+from ..system.clock import boot_s
 from ..telemetry import end_step
 from .cadence import Cadence, Pace
-from .claim import share_verdict
 from .compact import compaction
-from .hold import Hold, hold
+from .effect_claims import share_verdict
 from .inbox import find_verdict, message_entry, open_item, open_late_verdict
 from .lease import append_to, take
+from .resource_lease import Hold, hold
 from .rewind import Rewound, Undoer, return_to
 from .run import Run, Shift, current_run
 from .scratchpad import make_directory

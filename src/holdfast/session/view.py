@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..budget import BudgetState
-from ..effects import Effect
-from ..entries import LeftBehind, SessionStatus
-from ..facts import Checkpoint
-from ..fold import SessionState
-from ..items import Messages
-from ..plan import Plan
-from ..validity import Problem
+from ..core.budget import BudgetState
+from ..core.call_pairing import Problem
+from ..core.effects import Effect
+from ..core.entries import LeftBehind, SessionStatus
+from ..core.fold import Checkpoint
+from ..core.plan import Plan
+from ..core.session_state import SessionState
+from ..core.transcript_items import Messages
 
 
 class SessionView(ABC):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from ..clock import boot_s
 from ..limits import TELEMETRY_LOOK_S
+from ..system.clock import boot_s
 
 if TYPE_CHECKING:
     from .spans import Telemetry

@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.util.types import AttributeValue
 
-from ..clock import boot_s
+from ..system.clock import boot_s
 from . import names
 
 Attributes = dict[str, AttributeValue]

@@ -13,15 +13,16 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..clock import boot_s
 from ..content.packing import Given
-from ..effects import Effect
-from ..entries import Verdict
+from ..core.effects import Effect
+from ..core.entries import Verdict
+from ..core.fold import Facts
+from ..engine.engine import Engine
+from ..engine.journal import Journal
 from ..errors import LeaseHeld, NotFound
-from ..facts import Facts
 from ..ids import SessionId
 from ..limits import CLAIM_WAIT_S, LEASE_POLL_S
-from ..session.claim import (
+from ..session.effect_claims import (
     Behind,
     Claim,
     amend_own,
@@ -40,8 +41,7 @@ from ..session.claim import (
     settle_key,
 )
 from ..session.session import Session
-from ..store.engine import Engine
-from ..store.journal import Journal
+from ..system.clock import boot_s
 
 
 class Mine(Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from ..effects import Effect
+from ..core.effects import Effect
 
 
 class Replay(Struct, frozen=True):

@@ -9,28 +9,28 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ..budget import Budget
 from ..content.packing import Given
-from ..effects import Effect, Question, Repeats, call_name
-from ..entries import ApprovalAsked, Body, CallRef, ToolCompleted, ToolFailed, ToolRefused
+from ..core.budget import Budget
+from ..core.effects import Effect, Question, Repeats, call_name
+from ..core.entries import ApprovalAsked, Body, CallRef, ToolCompleted, ToolFailed, ToolRefused
 from ..errors import BadInput
 from ..limits import CLAIM_WAIT_S
 from ..messages import Json
 from ..reprs import describe_error
 from ..session.session import Session
 from ..telemetry import active, note_refusal
-from .body import Ran, begin
 from .claims import Busy, Known, Theirs
 from .decision import Blocked, Decision, Issue, Join, Replay
+from .executor import Ran, begin
 from .gates import Asks, Gates, Ready, Refused
+from .idempotency import operation_of
 from .lineage import ROOT_SCOPES, name_at_root
-from .operation import operation_of
 from .outcome import Result, ResultStatus, as_text
-from .recall import recall
 from .reentry import refuse_itself, working
-from .running import Runner, describe_doubt, run_chains
+from .result_store import recall
+from .runner import Runner, describe_doubt, run_chains
 from .tool import AnyTool, Hook
-from .watching import Watched
+from .tracing import Watched
 
 T = TypeVar("T")
 _NO_CAPS = Budget()

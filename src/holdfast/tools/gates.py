@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET, Struct
 
-from ..budget import BudgetState, Reservation
-from ..effects import Effect, Question, Repeats, count_crashes
+from ..core.budget import BudgetState, Reservation
+from ..core.effects import Effect, Question, Repeats, count_crashes
 from ..messages import Json
 from ..reprs import describe_error, describe_value
 from .canonical import NotCanonical, fingerprint, normalise
-from .names import closest
 from .policy import Policy
 from .schema import BadArguments
+from .suggestions import closest
 from .tool import AnyTool
 
 

@@ -11,11 +11,10 @@ import anyio.from_thread
 import msgspec
 from msgspec.structs import replace
 
-from ..clock import boot_s
 from ..content.packing import Given, encode_content
 from ..content.references import escape
-from ..effects import Effect
-from ..entries import (
+from ..core.effects import Effect
+from ..core.entries import (
     CallRef,
     InboxVerdict,
     LeaseRenewed,
@@ -31,24 +30,25 @@ from ..entries import (
     ToolSettled,
     Verdict,
 )
+from ..engine.engine import Engine
+from ..engine.journal import Journal
 from ..ids import HolderId
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
 from ..reprs import attempt
-from ..session.claim import Behind, close_settlement
+from ..session.effect_claims import Behind, close_settlement
 from ..session.inbox import encode_item
 from ..session.session import Session
-from ..store.engine import Engine
-from ..store.journal import Journal
-from .body import Ran, run_guarded, run_plain
+from ..system.clock import boot_s
 from .canonical import digest
 from .claims import Held
 from .context import AnyContext, ToolContext
 from .decision import Blocked, Decision, Issue, Join, Replay
+from .executor import Ran, run_guarded, run_plain
 from .gates import Ready
 from .outcome import NotDone, as_given, as_json, as_text
-from .recall import Recalled, keep
 from .reentry import refuse_waiting, working
+from .result_store import Recalled, keep
 from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")

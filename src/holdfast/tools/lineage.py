@@ -6,8 +6,8 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from ..effects import call_name
-from ..entries import CallRef
+from ..core.effects import call_name
+from ..core.entries import CallRef
 from ..ids import SessionId
 from ..session.session import Session
 

@@ -8,29 +8,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from ..checks import check_list
-from ..effects import Effect, Repeats, Undone
-from ..entries import CallRef
+from ..core.effects import Effect, Repeats, Undone
+from ..core.entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
 from ..ids import fresh_call_id
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
 from ..messages import ForeignMessage, Json, Message, Text, ToolCall, ToolResult, calls_of
-from ..session.answers import Doubt
 from ..session.session import Session
-from ..session.store import Store
+from ..store.approvals import Doubt
+from ..store.store import Store
 from ..telemetry import active, note_failure, note_refusal
-from .body import run_plain
 from .context import ToolContext
 from .dispatch import Call, Dispatch, OnResult
+from .executor import run_plain
 from .gates import Asks, Gates, Refused
 from .lineage import Lineage, prefix_at_root
 from .outcome import Result, ResultStatus, as_json, as_text
 from .policy import Policy
+from .reconcile import settle, settle_row
 from .reentry import refuse_inside, refuse_waiting
-from .running import InDoubtPolicy, Runner, describe_failure
-from .settling import settle, settle_row
+from .runner import InDoubtPolicy, Runner, describe_failure
 from .tool import AnyTool, as_tool
+from .tracing import Watched
 from .undo import undo
-from .watching import Watched
 
 log = logging.getLogger("holdfast")
 Provider: TypeAlias = Literal["json", "openai", "anthropic", "google"]

@@ -30,7 +30,7 @@ from ..errors import BadInput
 from ..messages import Json
 from .canonical import NotCanonical, canonical, normalise, to_json
 from .context import ToolContext
-from .names import closest
+from .suggestions import closest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

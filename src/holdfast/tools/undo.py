@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
-from ..effects import Effect, Undone, UndoStatus
-from ..entries import CallRef, ToolIssued, ToolUndone
+from ..core.effects import Effect, Undone, UndoStatus
+from ..core.entries import CallRef, ToolIssued, ToolUndone
+from ..engine.journal import Journal
 from ..errors import Corrupt
 from ..ids import SessionId
 from ..messages import Json
 from ..session.session import Session
-from ..store.journal import Journal
-from .body import Ran
 from .canonical import digest
 from .decision import Issue
+from .executor import Ran
 from .gates import Gates, Ready
 from .outcome import as_given
-from .recall import recall
-from .running import Runner, why_of
+from .result_store import recall
+from .runner import Runner, why_of
 from .tool import AnyTool, Hook
 
 

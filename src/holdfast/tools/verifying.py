@@ -8,12 +8,12 @@ from typing import Any
 
 import anyio
 
-from ..effects import Effect
+from ..core.effects import Effect
 from ..errors import HoldfastError
 from ..limits import VERIFY_S
 from ..reprs import describe_error, name_of
-from .body import call
 from .claims import Held
+from .executor import call
 from .ledger import Ledger
 from .outcome import Landed, NotLanded, Unsure, Verification
 from .reentry import working

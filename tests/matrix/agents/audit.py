@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import Reservation, SessionState, Store, Usage
-from holdfast.entries import ModelFailed, ModelReplied, ModelRequested
+from holdfast.core.entries import ModelFailed, ModelReplied, ModelRequested
 
 from ..life import Life
 from .cast import SCRIPT, SESSION, TASK, Log

@@ -30,8 +30,8 @@ from holdfast import (
     Usage,
     tool,
 )
-from holdfast.agent.asking import LAST_CALL
-from holdfast.plan import StepStatus
+from holdfast.agents.model_request import LAST_CALL
+from holdfast.core.plan import StepStatus
 
 from ..boundaries import at
 from ..scenarios import calls

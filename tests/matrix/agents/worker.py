@@ -29,8 +29,8 @@ from holdfast import (
     ToolContext,
     tool,
 )
-from holdfast.agent.model import Said
-from holdfast.entries import ModelReplied, RunCompleted
+from holdfast.agents.model import Said
+from holdfast.core.entries import ModelReplied, RunCompleted
 
 from ...crash.warm import Line
 from .. import boundaries, toolbox

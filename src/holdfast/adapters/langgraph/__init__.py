@@ -1,10 +1,10 @@
 """LangGraph: checkpoints in a holdfast store, and tools behind its gates and its ledger."""
 
-from .requirement import require
+from .compat import require
 
 require()
 
-from .saver import HoldfastSaver  # noqa: E402
+from .checkpointer import HoldfastSaver  # noqa: E402
 from .serde import CheckedSerializer, UnknownValue  # noqa: E402
 from .tools import current_call, durable_tools, effects  # noqa: E402
 

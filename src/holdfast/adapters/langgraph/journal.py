@@ -15,25 +15,25 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...codec import GENESIS, Chain, Sealed, open_line, parse
-from ...codec import erase as erase_line
 from ...content.lazy import Place as BlobPlace
 from ...content.lazy import Shared
 from ...content.swapping import Piece
-from ...entries import AdapterBody, Entry, SessionOpened
+from ...core.codec import GENESIS, Chain, Sealed, open_line, parse
+from ...core.codec import erase as erase_line
+from ...core.entries import AdapterBody, Entry, SessionOpened
+from ...core.head import Head
+from ...core.session_state import SessionState
+from ...drivers.contract import Done, HeadFilter
+from ...engine.committer import Channel
+from ...engine.engine import Engine
+from ...engine.journal import NONSENSE, Journal
 from ...errors import Corrupt, Fenced, LeaseHeld, NotFound, Overtaken, ReadOnly
-from ...fold import SessionState
-from ...head import Head
 from ...ids import SessionId, fresh_uid
 from ...limits import ADAPTER_CACHE_BYTES, ADAPTER_SEEN_MAX, PAGE_ROWS
 from ...session.fork import fork_end
 from ...session.lease import append_to
-from ...store.committer import Channel
-from ...store.driver import Done, HeadFilter
-from ...store.engine import Engine
-from ...store.journal import NONSENSE, Journal
-from .naming import Place, fit_labels, thread_prefix
-from .thread import KEPT, NAMED, PREFIX, Draft, Thread, notes_failure
+from .thread_ids import Place, fit_labels, thread_prefix
+from .thread_state import KEPT, NAMED, PREFIX, Draft, Thread, notes_failure
 
 LABELS: Mapping[str, str] = {"adapter": "langgraph"}
 

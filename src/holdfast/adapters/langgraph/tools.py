@@ -22,16 +22,16 @@ from ... import blocking
 from ...checks import check_list
 from ...errors import BadInput
 from ...limits import TOOL_GRACE_S
-from ...session.store import Store
+from ...store.store import Store
 from ...tools.context import AnyContext
 from ...tools.outcome import NotDone, Result, as_text
 from ...tools.policy import Policy
 from ...tools.registry import Registry
-from ...tools.running import InDoubtPolicy
+from ...tools.runner import InDoubtPolicy
 from ...tools.tool import AnyTool, tool
-from .ledger import Ledger
-from .results import open_result, pack_result
 from .serde import Allowed, CheckedSerializer
+from .tool_results import open_result, pack_result
+from .tool_session import Ledger
 
 _TASKS_MAX = 1024
 _SCRATCHPAD = "__pregel_scratchpad"

@@ -5,15 +5,15 @@ and after a crash the same `agent.run(…)` goes on where it was. `steps` and `m
 pydantic-ai-harness (extra `pydantic-ai-harness`).
 """
 
-from .version import check_version
+from .compat import check_version
 
 check_version()
 
 from .context import annotate, current_effect  # noqa: E402
-from .continuing import Continuation, continue_run, fork_run  # noqa: E402
-from .declaring import as_tools, effects  # noqa: E402
+from .declarations import as_tools, effects  # noqa: E402
 from .durable import Durable  # noqa: E402
-from .waiting import RunWaits  # noqa: E402
+from .errors import RunWaits  # noqa: E402
+from .resume import Continuation, continue_run, fork_run  # noqa: E402
 
 __all__ = [
     "Continuation",

@@ -27,27 +27,27 @@ from pydantic_ai.tools import (
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_core import SchemaValidator, ValidationError, core_schema
 
-from ...agent.loop import find_waiting
-from ...entries import ApprovalAsked, CallRef
+from ...agents.loop import find_waiting
+from ...core.entries import ApprovalAsked, CallRef
 from ...errors import BadInput, Closed
 from ...limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
 from ...session.cadence import Cadence
-from ...session.store import Store, open_store
-from ...tools.body import asks_to_exit
+from ...store.store import Store, open_store
+from ...system.aio import unbroken
 from ...tools.canonical import fingerprint
+from ...tools.executor import asks_to_exit
 from ...tools.lineage import Lineage
 from ...tools.outcome import as_json
 from ...tools.policy import Policy
-from ...tools.running import InDoubtPolicy
-from ...unbroken import unbroken
-from .calls import Tools, canonical
+from ...tools.runner import InDoubtPolicy
 from .context import find_effect
-from .declaring import Declarations, effects
-from .drive import Drive, begin
+from .declarations import Declarations, effects
+from .durable_run import Drive, begin
+from .errors import RunExits, RunWaits
 from .identity import RunIds, opening_for
-from .links import Links
-from .recorded import Answer
-from .waiting import RunExits, RunWaits
+from .media_urls import Links
+from .replay import Answer
+from .tool_calls import Tools, canonical
 
 SessionChoice: TypeAlias = "str | Callable[[RunContext[Any]], str] | None"
 _ID = "holdfast"

@@ -20,8 +20,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from ...agent.providers.foreign import own
-from ...agent.providers.request import conversation
+from ...agents.providers.foreign_messages import own
+from ...agents.providers.request import conversation
 from ...messages import AnyMessage, ForeignMessage, Json, foreign
 from ...reprs import attempt, describe_value
 from ...session.inbox import message_entry

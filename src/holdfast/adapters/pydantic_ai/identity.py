@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_ai import RunContext
 
-from ...agent.delegate import check_depth, working_for
-from ...entries import Parent
+from ...agents.delegate import check_depth, working_for
+from ...core.entries import Parent
 from ...errors import BadInput
 from ...ids import RunId, SessionId, fit_session_id, fresh_run_id, label_of_original
 from ...limits import LEASE_TERM_S
 from ...session.cadence import Cadence
 from ...session.run import current_run
 from ...session.session import Session
-from ...session.store import Store
+from ...store.store import Store
 from ...tools.canonical import digest
 from ...tools.lineage import Lineage, derive_id
 from .context import count_delegate, find_effect
-from .drive import Beginning
+from .durable_run import Beginning
 
 if TYPE_CHECKING:
     from .durable import SessionChoice

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct, field
 
-from ...entries import AdapterBody, Entry, RunStarted
+from ...core.entries import AdapterBody, Entry, RunStarted
 from ...errors import Corrupt
 from ...ids import fit_session_id
 from .step_records import (

@@ -20,19 +20,19 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...codec import GENESIS, Chain, Sealed, check, encode_body, open_line
 from ...content.swapping import Piece
-from ...entries import AdapterBody, Body, RunStarted, SessionOpened
+from ...core.codec import GENESIS, Chain, Sealed, check, encode_body, open_line
+from ...core.entries import AdapterBody, Body, RunStarted, SessionOpened
+from ...core.session_state import SessionState
+from ...drivers.contract import Append, ClaimChange, Done
+from ...engine.committer import Channel
+from ...engine.engine import Engine
+from ...engine.journal import NONSENSE, Journal
 from ...errors import Closed, Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
-from ...fold import SessionState
 from ...ids import SessionId, fresh_uid, label_of_original
 from ...limits import LINGER_S, STEP_JOURNALS_MAX
 from ...session.lease import append_to
-from ...store.committer import Channel
-from ...store.driver import Append, ClaimChange, Done
-from ...store.engine import Engine
-from ...store.journal import NONSENSE, Journal
-from ...unbroken import unbroken
+from ...system.aio import unbroken
 from .step_fold import CONFIG, EVENTS, Steps, name_run
 from .step_history import Histories
 from .step_records import Record

@@ -11,8 +11,8 @@ from ..options import DEFAULTS, By, CallArg, Common, SessionArg, who
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ...session.answers import Answered
-    from ...session.store import Store
+    from ...store.approvals import Answered
+    from ...store.store import Store
 
 
 def approve(
@@ -141,14 +141,14 @@ def resolve_operation(
     note
         How you know.
     """
-    from ..opening import with_store
+    from ..store_access import with_store
 
     found = _parse_result(result)
     spelt: Literal["landed", "not_landed"] = "landed" if verdict == "landed" else "not_landed"
 
     async def settle(store: Store) -> None:
         from ..console import print_json, say
-        from ..exits import Exit, Stop
+        from ..exit_codes import Exit, Stop
 
         answered = await store.resolve_operation(operation, spelt, by=who(by), note=note, result=found)
         if common.json:
@@ -176,7 +176,7 @@ def _parse_result(text: str | None) -> Any:
 def _parse_json(text: str, option: str) -> Any:
     import msgspec
 
-    from ..exits import Exit, Stop
+    from ..exit_codes import Exit, Stop
 
     try:
         return msgspec.json.decode(text)
@@ -191,7 +191,7 @@ def _answer(
     word: str,
     give: Callable[[Store, str | int], Awaitable[Answered]],
 ) -> None:
-    from ..opening import with_store
+    from ..store_access import with_store
 
     with_store(common, lambda store: _give(store, common, session, call, word, give))
 
@@ -205,8 +205,8 @@ async def _give(
     give: Callable[[Store, str | int], Awaitable[Answered]],
 ) -> None:
     from ..console import print_json, say
-    from ..exits import Exit, Stop
-    from ..opening import get_head
+    from ..exit_codes import Exit, Stop
+    from ..store_access import get_head
 
     await get_head(store, session)
     named = int(call[1:]) if call[:1] == "@" and call[1:].isdecimal() else call

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, Yes
 
 if TYPE_CHECKING:
-    from ...session.collect import Collected
-    from ...session.store import Store
+    from ...store.blob_gc import Collected
+    from ...store.store import Store
 
 _HOUR_S = 3600.0
 
@@ -38,7 +38,7 @@ def blobs(
     alone
         Nobody else has the store open: then the grace may be shorter than half an hour.
     """
-    from ..opening import with_store
+    from ..store_access import with_store
 
     if action == "list":
         with_store(common, lambda store: _list(store, common))
@@ -56,17 +56,17 @@ async def _collect(store: Store, grace: float, alone: bool, *, dry_run: bool) ->
 
 def _ask(found: Collected, yes: bool) -> None:
     from ..console import confirm
-    from ..words import count, size
+    from ..formatting import count, size
 
     what = f"{count(len(found.orphans), 'blob')} ({size(found.size)})"
     confirm(f"Remove {what} that nobody refers to? This cannot be undone.", yes=yes)
 
 
 async def _list(store: Store, common: Common) -> None:
-    from ...clock import utc_now
+    from ...system.clock import utc_now
     from ..console import make_table, print_json, say, stdout
-    from ..shapes import shape_blob
-    from ..words import ago, count, size
+    from ..formatting import ago, count, size
+    from ..json_views import shape_blob
 
     found = [blob async for blob in store.blobs(sessions=True)]
     total = sum(blob.size for blob in found)
@@ -91,8 +91,8 @@ async def _list(store: Store, common: Common) -> None:
 
 def _tell(found: Collected, common: Common) -> None:
     from ..console import make_table, print_json, say, stdout
-    from ..shapes import shape_blob
-    from ..words import count, size
+    from ..formatting import count, size
+    from ..json_views import shape_blob
 
     if common.json:
         print_json(

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, SessionArg, Wait, Yes
 
 if TYPE_CHECKING:
-    from ...session.store import Store
+    from ...store.store import Store
 
 
 def fork(
@@ -35,7 +35,7 @@ def fork(
     label
         A label for it, as name=value.
     """
-    from ..opening import with_store
+    from ..store_access import with_store
 
     with_store(common, lambda store: _fork(store, session, version, into, label, common))
 
@@ -45,7 +45,7 @@ async def _fork(
 ) -> None:
     from ..console import print_json, print_text, say
     from ..labels import parse_labels
-    from ..opening import get_head
+    from ..store_access import get_head
 
     await get_head(store, session)
     made = await store.fork(session, version=version, into=into, labels=parse_labels(label))
@@ -87,8 +87,8 @@ def rewind(
         The agent, as in `holdfast run`: its tools undo what came after. You are asked first.
     """
     from ..console import confirm
-    from ..exits import Exit, Stop
-    from ..opening import with_store
+    from ..exit_codes import Exit, Stop
+    from ..store_access import with_store
 
     if (version is None) == (steps is None):
         raise Stop(Exit.USAGE, "say how far: --version N or --steps N")
@@ -106,10 +106,10 @@ async def _rewind(
     wait: float,
     common: Common,
 ) -> None:
-    from ..agents import load_agents, pick
     from ..console import print_json, say
-    from ..opening import get_head
-    from ..words import count
+    from ..formatting import count
+    from ..load_agent import load_agents, pick
+    from ..store_access import get_head
 
     head = await get_head(store, session)
     registry = None if undo is None else pick(load_agents(undo), undo, head.agent).registry

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from ..options import DEFAULTS, Common, SessionArg, Wait, Yes
 
 if TYPE_CHECKING:
-    from ...head import Head
-    from ...session.store import Store
+    from ...core.head import Head
+    from ...store.store import Store
 
 
 def clean(
@@ -32,8 +32,8 @@ def clean(
         spent and done. checkpoints: offer no version any more; what was said stays.
     """
     from ..console import confirm
-    from ..opening import with_store
-    from ..words import count
+    from ..formatting import count
+    from ..store_access import with_store
 
     # Asked outside of the event loop, which would keep a Ctrl-C to itself.
     heads = with_store(common, lambda store: _find(store, (session, *more)))
@@ -49,7 +49,7 @@ def clean(
 
 
 async def _find(store: Store, sessions: tuple[str, ...]) -> list[Head]:
-    from ..opening import get_head
+    from ..store_access import get_head
 
     return [await get_head(store, session) for session in dict.fromkeys(sessions)]
 

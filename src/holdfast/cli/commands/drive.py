@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, MessageArg, TargetArg, Wait, complete_session
 
 if TYPE_CHECKING:
-    from ...agent.outcome import Outcome
-    from ...session.store import Store
+    from ...agents.outcome import Outcome
+    from ...store.store import Store
 
 Deps = Annotated[
     str | None,
@@ -50,10 +50,10 @@ def run(
     import sys
 
     from ...ids import fresh_session_id
-    from ..agents import load_agents, load_value, pick
-    from ..driving import drive, finish, resume_command, stopping
+    from ..agent_display import drive, finish, resume_command, stopping
     from ..labels import parse_labels
-    from ..opening import with_store
+    from ..load_agent import load_agents, load_value, pick
+    from ..store_access import with_store
 
     chosen = pick(load_agents(agent), agent)
     given = None if deps is None else load_value(deps)
@@ -101,10 +101,10 @@ def resume(
     quiet
         Say nothing on the way.
     """
-    from ..agents import load_agents, load_value, pick
-    from ..driving import drive, finish, finish_all, resume_command, stopping
-    from ..exits import Exit, Stop
-    from ..opening import get_head, with_store
+    from ..agent_display import drive, finish, finish_all, resume_command, stopping
+    from ..exit_codes import Exit, Stop
+    from ..load_agent import load_agents, load_value, pick
+    from ..store_access import get_head, with_store
 
     if (session is None) != all:
         raise Stop(Exit.USAGE, "name one session, or say --all")

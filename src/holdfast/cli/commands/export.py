@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ..forms import FORMS
+from ..export_formats import FORMS
 from ..options import DEFAULTS, Common, SessionArg
 
 if TYPE_CHECKING:
-    from ...session.store import Store
+    from ...store.store import Store
 
 _FORMS = "; ".join(f"{name}: {form.about}" for name, form in FORMS.items())
 
@@ -38,8 +38,8 @@ def export(
     output
         The file to write, instead of stdout. One that is there is not written over.
     """
-    from ..exits import Exit, Stop
-    from ..opening import with_store
+    from ..exit_codes import Exit, Stop
+    from ..store_access import with_store
 
     if form not in FORMS:
         raise Stop(Exit.USAGE, f"no form {form!r}; there are {', '.join(FORMS)}")
@@ -52,7 +52,7 @@ async def _export(
     store: Store, session: str, form: str, version: int | None, output: Path | None, common: Common
 ) -> None:
     from ..console import escape_json, print_json, print_text, say
-    from ..opening import get_head
+    from ..store_access import get_head
 
     await get_head(store, session)
     state = await store.load(session, version)

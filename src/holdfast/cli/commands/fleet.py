@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, TargetArg
 
 if TYPE_CHECKING:
-    from ...session.fleet import WorkerInfo
-    from ...session.store import Store
+    from ...store.store import Store
+    from ...store.work_queue import WorkerInfo
 
 
 def worker(
@@ -45,10 +45,10 @@ def worker(
     until_idle
         Stop when there is nothing to do.
     """
-    from ..agents import load_agents, load_factory
     from ..labels import parse_labels
-    from ..opening import with_store
-    from ..working import work
+    from ..load_agent import load_agents, load_factory
+    from ..store_access import with_store
+    from ..worker_display import work
 
     agents = list({id(one): one for one in load_agents(agent).values()}.values())
     make = None if deps is None else load_factory(deps)
@@ -75,15 +75,15 @@ def workers(*, common: Common = DEFAULTS) -> None:
     A worker that was killed is listed until its lease runs out, or until somebody on its machine finds the
     proof; its sessions are then taken over by the others.
     """
-    from ..opening import with_store
+    from ..store_access import with_store
 
     with_store(common, lambda store: _list(store, common))
 
 
 async def _list(store: Store, common: Common) -> None:
-    from ...clock import utc_now
+    from ...system.clock import utc_now
     from ..console import make_table, print_json, say, stdout
-    from ..words import ago, span
+    from ..formatting import ago, span
 
     found = [one async for one in store.workers()]
     if common.json:

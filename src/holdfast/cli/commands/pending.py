@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, complete_session
 
 if TYPE_CHECKING:
-    from ...session.store import Store
+    from ...store.store import Store
 
 
 def pending(
@@ -30,14 +30,14 @@ def pending(
     session
         Only what waits in this session.
     """
-    from ..opening import with_store
+    from ..store_access import with_store
 
     with_store(common, lambda store: _pending(store, session, common))
 
 
 async def _pending(store: Store, session: str | None, common: Common) -> None:
     from ..console import print_json, say
-    from ..opening import get_head
+    from ..store_access import get_head
     from ..waiting import find_waiting
 
     found = [one for one in await find_waiting(store) if session in (None, one["session"])]
@@ -83,10 +83,10 @@ def _commands(one: dict[str, Any], found: list[dict[str, Any]], common: Common) 
 
 
 def _print(one: dict[str, Any]) -> None:
-    from ...clock import utc_now
+    from ...system.clock import utc_now
     from ..console import SafeText, stdout
-    from ..describe import short_args
-    from ..words import ago, shorten
+    from ..entry_text import short_args
+    from ..formatting import ago, shorten
 
     console = stdout()
     doubt = one["kind"] == "in_doubt"

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, By, Common, MessageArg, SessionArg, who
 
 if TYPE_CHECKING:
-    from ...session.store import Store
+    from ...store.store import Store
 
 
 def submit(
@@ -38,9 +38,9 @@ def submit(
     """
     import sys
 
-    from ..exits import Exit, Stop
+    from ..exit_codes import Exit, Stop
     from ..labels import parse_labels
-    from ..opening import get_head, with_store
+    from ..store_access import get_head, with_store
 
     text = sys.stdin.read() if message == "-" else message
     if not text.strip():
@@ -86,14 +86,14 @@ def cancel(
     reason
         Why; it is on record.
     """
-    from ..opening import with_store
+    from ..store_access import with_store
 
     with_store(common, lambda store: _cancel(store, session, reason, who(by), common))
 
 
 async def _cancel(store: Store, session: str, reason: str, by: str, common: Common) -> None:
     from ..console import print_json, say
-    from ..opening import get_head
+    from ..store_access import get_head
 
     head = await get_head(store, session)
     number = await store.cancel(session, by=by, reason=reason)

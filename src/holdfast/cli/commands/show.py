@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, Number, SessionArg
 
 if TYPE_CHECKING:
-    from ...session.store import Store
+    from ...store.store import Store
 
 
 def show(
@@ -34,15 +34,15 @@ def show(
     brief
         Without the timeline.
     """
-    from ..opening import with_store
+    from ..store_access import with_store
 
     with_store(common, lambda store: _show(store, session, last, brief, common))
 
 
 async def _show(store: Store, session: str, last: int | None, brief: bool, common: Common) -> None:
     from ..console import print_json, stdout
-    from ..opening import get_head
-    from ..story import print_story, read_story, shape_story
+    from ..session_report import print_story, read_story, shape_story
+    from ..store_access import get_head
 
     head = await get_head(store, session)
     story = await read_story(store, head)

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, complete_session
 
 if TYPE_CHECKING:
-    from ...session.store import Store
-    from ..tally import Tally
+    from ...store.store import Store
+    from ..session_stats import Tally
 
 
 def stats(
@@ -25,7 +25,7 @@ def stats(
     same tool in a later reply, or else the first call there. A gate whose messages help has a high share.
     Money and tokens are counted where they were spent, so delegates and forks are not counted twice.
     """
-    from ..opening import with_store
+    from ..store_access import with_store
 
     with_store(common, lambda store: _stats(store, session, common))
 
@@ -33,9 +33,9 @@ def stats(
 async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> None:
     from ...errors import Corrupt
     from ..console import print_json, say
-    from ..opening import get_head
-    from ..shapes import standing
-    from ..tally import Tally
+    from ..json_views import standing
+    from ..session_stats import Tally
+    from ..store_access import get_head
 
     tally = Tally()
     chosen = [await get_head(store, session) for session in dict.fromkeys(sessions)]
@@ -63,7 +63,7 @@ async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> Non
 
 def _print(tally: Tally) -> None:
     from ..console import is_narrow, make_table, print_facts, stdout
-    from ..words import count, span, usd
+    from ..formatting import count, span, usd
 
     console = stdout()
     narrow = is_narrow(console)
@@ -112,7 +112,7 @@ def _counts(counted: Any) -> str:
 
 
 def _times(shape: dict[str, Any]) -> str:
-    from ..words import span
+    from ..formatting import span
 
     if not shape["count"]:
         return ""

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ...codec import GENESIS, parse, seal
-from ...entries import KIND_OF, Body, MessageAdded, SessionForked, SessionOpened
-from ...head import Head
+from ...core.codec import GENESIS, parse, seal
+from ...core.entries import KIND_OF, Body, MessageAdded, SessionForked, SessionOpened
+from ...core.head import Head
+from ...drivers.contract import Append, ClaimChange, Done, Driver, Outcome, Pin
 from ...ids import SessionId, fresh_uid
 from ...messages import Message, Text, encode_message
-from ...store.driver import Append, ClaimChange, Done, Driver, Outcome, Pin
 
 Said: TypeAlias = tuple[Body, bytes]
 """A body with a content."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ...store.driver import Driver
+from ...drivers.contract import Driver
 from .case import DriverCase, OpenDriver
 
 _INFO = b'{"media_type":"image/png","name":"\xc3\xa9"}'

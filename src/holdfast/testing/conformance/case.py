@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from ...store.driver import Driver
+from ...drivers.contract import Driver
 
 OpenDriver: TypeAlias = Callable[[], Driver]
 

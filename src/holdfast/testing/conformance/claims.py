@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ...store.driver import ClaimChange, Claimed, Conflict, Done, Driver, OriginGone
+from ...drivers.contract import ClaimChange, Claimed, Conflict, Done, Driver, OriginGone
 from .author import Author, commit_one, read_all, say
 from .case import DriverCase, OpenDriver
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ...codec import Chain
-from ...entries import LeaseTaken
+from ...core.codec import Chain
+from ...core.entries import LeaseTaken
+from ...core.head import Lease
+from ...drivers.contract import Conflict, Done, Driver
 from ...errors import StoreBusy
-from ...head import Lease
 from ...ids import HolderId, SessionId
-from ...store.driver import Conflict, Done, Driver
 from .author import Author, commit_one, read_all, say
 from .case import DriverCase, OpenDriver
 

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 import pytest
 
-from ...entries import InboxCancel, InboxTaken
-from ...head import Lease
+from ...core.entries import InboxCancel, InboxTaken
+from ...core.head import Lease
+from ...drivers.contract import Driver, DueFilter
 from ...ids import HolderId
-from ...store.driver import Driver, DueFilter
 from .author import Author, at_second, say
 from .case import DriverCase, OpenDriver
 

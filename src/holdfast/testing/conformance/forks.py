@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ...codec import erase
-from ...entries import RunStarted
+from ...core.codec import erase
+from ...core.entries import RunStarted
+from ...drivers.contract import Done, Driver, HeadFilter, OriginGone, hidden_name
 from ...ids import SessionId
-from ...store.driver import Done, Driver, HeadFilter, OriginGone, hidden_name
 from .author import Author, commit_one, read_all, say
 from .case import DriverCase, OpenDriver
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...drivers.contract import Driver
 from ...ids import HolderId, SessionId
-from ...store.driver import Driver
 from .author import Author
 from .case import DriverCase, OpenDriver
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from ...blobs.home import BlobContext, BlobHome
 from ...errors import BadInput
-from ...store.blobs.home import BlobContext, BlobHome
 from .homes import CONTEXTS, LATER, HomeSuite, OpenKeyedHome, digest_of, put, read
 
 GOOD_KEYS = (

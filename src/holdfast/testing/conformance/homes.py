@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import pytest
 
+from ...blobs.home import BlobContext, BlobHome
+from ...blobs.keys import KeyFunction
 from ...errors import BadInput
 from ...limits import OBJECT_PART_BYTES
-from ...store.blobs.home import BlobContext, BlobHome
-from ...store.blobs.keys import KeyFunction
 
 OpenHome: TypeAlias = Callable[[], BlobHome]
 OpenKeyedHome: TypeAlias = Callable[[KeyFunction | None], BlobHome]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ...entries import InboxCancel, InboxTaken
+from ...core.entries import InboxCancel, InboxTaken
+from ...drivers.contract import Done, Driver
 from ...errors import NotFound
 from ...ids import SessionId
-from ...store.driver import Done, Driver
 from .author import Author, commit_one, say
 from .case import DriverCase, OpenDriver
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ...entries import RunCancelled, RunCompleted, RunFailed, RunPaused, RunStarted
+from ...core.entries import RunCancelled, RunCompleted, RunFailed, RunPaused, RunStarted
+from ...drivers.contract import Driver, HeadFilter, RunCursor, RunLines
 from ...ids import SessionId
-from ...store.driver import Driver, HeadFilter, RunCursor, RunLines
 from .author import Author, at_second, say
 from .case import DriverCase, OpenDriver
 

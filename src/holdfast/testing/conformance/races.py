@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ...store.driver import Append, ClaimChange, Conflict, Done, Driver, Outcome
+from ...drivers.contract import Append, ClaimChange, Conflict, Done, Driver, Outcome
 from .author import Author, commit_one, read_all, say
 from .case import DriverCase, OpenDriver
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ...codec import Chain, erase
-from ...entries import RunCompleted, RunStarted
+from ...core.codec import Chain, erase
+from ...core.entries import RunCompleted, RunStarted
+from ...drivers.contract import ClaimChange, Conflict, Done, Driver, HeadFilter
 from ...errors import NotFound
 from ...ids import HolderId
-from ...store.driver import ClaimChange, Conflict, Done, Driver, HeadFilter
 from .author import Author, commit_one, read_all, say
 from .case import DriverCase, OpenDriver
 

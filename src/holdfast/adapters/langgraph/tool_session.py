@@ -1,0 +1,200 @@
+"""The ledger of a thread: a session of its own beside the checkpoints, open while a tool of the thread runs.
+
+Lines about effects need the lease, and checkpoints are written without one; so they are two sessions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import anyio
+from anyio.lowlevel import current_token
+from langgraph.types import interrupt
+
+from ... import blocking
+from ...errors import BadInput, NotFound
+from ...ids import SessionId, escape_id
+from ...messages import Json
+from ...session.session import Session
+from ...store.store import Store
+from ...tools.executor import asks_to_exit
+from ...tools.outcome import Result
+from ...tools.registry import Registry
+from .sync_loop import Waiting
+from .thread_ids import fit_labels, thread_prefix
+
+log = logging.getLogger("holdfast")
+T = TypeVar("T")
+BY = "an interrupt's answer"
+Asked = Literal["approval", "outcome"]
+
+
+def ledger_session(thread: str) -> SessionId:
+    """The session that has the ledger of a thread. No namespace can begin like this."""
+    return SessionId(thread_prefix(thread) + escape_id("%tools"))
+
+
+def ledger_labels(thread: str) -> dict[str, str]:
+    """What people find it by."""
+    return {"adapter": "langgraph.tools", **fit_labels({"langgraph.thread": thread})}
+
+
+class _Open:
+    """A session that is open in one event loop, for as many calls as there are at once."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.users = session, 0
+        self.is_open = False
+        self._lock = anyio.Lock()
+        self._left = anyio.Event()
+
+    def leave(self) -> None:
+        """One call less."""
+        self.users -= 1
+        self._left.set()
+        self._left = anyio.Event()
+
+    async def wait_for_others(self, limit_s: float) -> None:
+        """Wait until the caller is the only one, and no longer than this."""
+        with anyio.move_on_after(limit_s):
+            while self.users > 1:
+                await self._left.wait()
+
+    async def enter(self, registry: Registry, deps: object) -> None:
+        """Open it if nobody has, and find out what became of the calls that were cut off."""
+        async with self._lock:
+            if not self.is_open:
+                await self.session.__aenter__()
+                self.is_open = True
+                await self.session.settle(registry, deps=deps)
+
+
+class Ledger:
+    """Dispatches calls of graphs, each in the session of its thread."""
+
+    def __init__(
+        self, store: Store | blocking.Store, registry: Registry, *, deps: object, wait_s: float
+    ) -> None:
+        self._store = store if isinstance(store, Store) else store.as_async
+        self._waiting = Waiting(None if isinstance(store, Store) else store.loop)
+        self.registry, self._deps, self._wait_s = registry, deps, wait_s
+        self._open: dict[tuple[object, SessionId], _Open] = {}
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have it done, for code without an event loop."""
+        return self._waiting.loop.wait(work)
+
+    async def dispatch(self, thread: str, name: str, args: Json, call: str) -> Result:
+        """Take a call through the gates and the ledger of its thread."""
+        async with self._session(thread) as found:
+            session = found.session
+            try:
+                return await self.registry.dispatch(
+                    name, args, call_id=call, session=session, deps=self._deps
+                )
+            except BaseException as error:
+                if asks_to_exit(error):
+                    # It stops asyncio's loop at once: what else runs in the thread gets its grace before.
+                    await found.wait_for_others(self.registry.grace_s)
+                raise
+
+    @asynccontextmanager
+    async def _session(self, thread: str) -> AsyncIterator[_Open]:
+        """The thread's session: opened by the first of the calls that run at once, closed by the last."""
+        id = ledger_session(thread)
+        key = current_token().native_token, id
+        found = self._open.get(key)
+        if found is None:
+            session = self._store.session(id, wait_s=self._wait_s, labels=ledger_labels(thread))
+            found = self._open[key] = _Open(session)
+        found.users += 1
+        try:
+            await found.enter(self.registry, self._deps)
+            yield found
+        finally:
+            found.leave()
+            if not found.users:
+                del self._open[key]
+                if found.is_open:
+                    await found.session.__aexit__(None, None, None)
+
+    # -- people --------------------------------------------------------------------------------------
+
+    def question(self, thread: str, result: Result) -> Question | None:
+        """What a person must say before the call can go on. The graph is interrupted until somebody has."""
+        asked: Asked
+        if result.status == "waiting":
+            asked = "approval"
+        elif result.status == "in_doubt" and self.registry.waits_for_people:
+            asked = "outcome"
+        else:
+            return None
+        said: dict[str, Any] = {
+            "holdfast": asked,
+            "call": result.call_id,
+            "tool": result.name,
+            "session": ledger_session(thread),
+            "why": result.content,
+            "answer_with": _FORMS[asked],
+        }
+        answer = interrupt(said)
+        return Question(self._store, ledger_session(thread), asked, result.call_id, answer)
+
+
+_FORMS: Mapping[Asked, str] = {
+    "approval": "{'call': …, 'approve': True}, with 'args': {…} to correct them, "
+    "or {'call': …, 'approve': False, 'reason': …}",
+    "outcome": "{'call': …, 'outcome': 'landed', 'result': …}, or 'not_landed', or 'gave_up'",
+}
+
+
+class Question(NamedTuple):
+    """What was asked about a call, and what the graph was resumed with."""
+
+    store: Store
+    session: SessionId
+    asked: Asked
+    call: str
+    answer: Any
+
+    async def answered(self) -> None:
+        """Put the answer on record. It may be about another call that waits: the next look will tell."""
+        said = self.answer if isinstance(self.answer, dict) else {"approve": self.answer}
+        waiting, answered = await self._others()
+        call = said.get("call")
+        if call is None:
+            # LangGraph hands out answers in the order of asking, anew each time the node is run. Calls at
+            # once have no order, and one that has its answer asks no more: it may be another's.
+            if len(waiting) > 1 or answered or "outcome" in said:
+                log.warning("%r does not say which call it answers; %s is asked about again", said, self.call)
+                return
+            call = self.call
+        if call in waiting:
+            with suppress(NotFound):  # Calls that run at once are handed the same answer: one was quicker.
+                await self._answer(call, said)
+
+    async def _answer(self, call: str, said: Mapping[str, Any]) -> None:
+        by = str(said.get("by") or BY)
+        if "outcome" in said:
+            await self.store.resolve(
+                self.session, call, said["outcome"], by=by, note=str(said.get("note", "")),
+                result=said.get("result"),
+            )  # fmt: skip
+        elif said.get("approve") is True:
+            await self.store.approve(self.session, call, by=by, args=said.get("args"))
+        elif said.get("approve") is False:
+            await self.store.refuse(self.session, call, by=by, reason=str(said.get("reason", "")))
+        else:
+            raise BadInput(f"{self.answer!r} answers nothing; resume with {_FORMS[self.asked]}")
+
+    async def _others(self) -> tuple[set[str], bool]:
+        """The calls that wait, and whether others of the same task have had an answer."""
+        state = await self.store.load(self.session)
+        ledger = state.facts.effects
+        task = self.call.rpartition("/")[0]
+        answered = {one.call.id for one in ledger.answers.values()}
+        waiting = {one.call.id for one in ledger.questions.values()} | {one.call.id for one in state.in_doubt}
+        return waiting, any(one.rpartition("/")[0] == task and one != self.call for one in answered)

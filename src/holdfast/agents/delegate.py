@@ -1,0 +1,186 @@
+"""Delegates: an agent as another agent's tool, with a session of its own.
+
+The session is derived from the call, so a parent that is resumed finds the delegate's work again. What it may
+spend is held in the parent's budget before it starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeVar
+
+import anyio
+from msgspec.structs import replace
+
+from ..core.budget import Budget, BudgetState, Reservation, Usage
+from ..core.effects import progress_of
+from ..core.entries import DelegateEnded, DelegateStarted
+from ..errors import BadInput, BudgetSpent, HoldfastError, LeaseHeld, NotFound
+from ..ids import SessionId
+from ..limits import DELEGATE_DEPTH_MAX
+from ..session.session import Session
+from ..store.store import Store
+from ..tools.lineage import Lineage
+
+log = logging.getLogger("holdfast")
+_SHARE: Final = 0.5
+"""Of what is left, for a delegate that names no budget of its own: several at once all get something, and
+those that hand work to each other end."""
+
+
+class DelegateFailed(HoldfastError):
+    """What a delegate was asked to do came to nothing."""
+
+
+def check_depth(parent: Session) -> Lineage:
+    """The lineage of a new delegate; refused where delegates hand work to delegates without end."""
+    lineage = Lineage.under(parent)
+    if lineage.depth > DELEGATE_DEPTH_MAX:
+        raise DelegateFailed(f"this would be the {lineage.depth}th delegate below {lineage.root.id!r}")
+    return lineage
+
+
+async def refuse_delegate(session: Session) -> None:
+    """A delegate is driven by the call that it works for: alone, it would know nothing of the root's budget
+    and ledger."""
+    parent = session.state.facts.head.parent
+    if parent is None or Lineage.of(session) is not None:
+        return
+    with suppress(NotFound):
+        above = await Store.of(session.engine).load(parent)
+        if session.id in above.facts.delegates:
+            raise BadInput(
+                f"session {session.id!r} works for {parent!r}: resume that one, and it goes on, too"
+            )
+
+
+def is_held(parent: Session, delegate: Session) -> bool:
+    """Whether something is held for the delegate: it works, or was cut off while it did."""
+    known = parent.state.facts.delegates.get(delegate.id)
+    return known is not None and known.held is not None
+
+
+def measure_progress(delegate: Session) -> int:
+    """How far it is: its replies and results, and how far its own delegates were when they were taken up."""
+    effects = delegate.state.facts.effects
+    items = delegate.state.transcript_fold.items
+    said = sum((item.role == "assistant") + len(item.results or ()) for item in items)
+    return said + sum(progress_of(effects.rows[issued[-1]]) for issued in effects.by_call.values())
+
+
+@asynccontextmanager
+async def working_for(parent: Session, delegate: Session, own: Budget | None) -> AsyncIterator[None]:
+    """Hold a share of the parent's budget while the delegate works, and settle what it spent."""
+    if not is_held(parent, delegate):
+        # One after another: what is left is known only once the one before has its share.
+        async with _turn(parent):
+            await _start(parent, delegate, own or Budget())
+    try:
+        yield
+    finally:
+        if not parent.is_lost:
+            _settle(parent, delegate)
+
+
+def _turn(parent: Session) -> anyio.Lock:
+    found = parent.extensions.setdefault(DelegateStarted, anyio.Lock())
+    assert isinstance(found, anyio.Lock)
+    return found
+
+
+async def release_abandoned(parent: Session) -> None:
+    """End the delegates that were cut off and that no call waits for any more, and settle what they spent.
+
+    Their calls were refused when they were made again: there were too many crashes, or the tool is gone.
+    """
+    for id, known in list(parent.state.facts.delegates.items()):
+        if known.held is None:
+            continue
+        try:
+            async with Session.existing(parent.engine, SessionId(id)) as delegate:
+                await release_abandoned(delegate)
+                if delegate.state.facts.head.open_run is not None:
+                    async with delegate.run() as run:
+                        run.fail("abandoned", f"session {parent.id!r} went on without it")
+                _settle(parent, delegate)
+        except (LeaseHeld, NotFound) as error:
+            log.warning("session %s: what delegate %s spent is not known: %s", parent.id, id, error)
+
+
+async def _start(parent: Session, delegate: Session, own: Budget) -> None:
+    budget = parent.budget
+    if parent.state.transcript_fold.in_step:
+        # The parent's own step counts only once it has ended, and is not to be had a second time.
+        budget = replace(budget, steps=budget.steps + 1)
+    share = _share_of(parent.id, budget, own)
+    # The caps of a session are on all that it ever spends, also before it waited for a person.
+    spent = delegate.budget
+    await delegate.set_budget(
+        Budget(
+            usd=_plus(share.usd, spent.usd + spent.reserved.usd),
+            tokens=_plus(share.tokens, spent.tokens + spent.reserved.tokens),
+            steps=_plus(share.steps, spent.steps),
+            seconds=_plus(share.seconds, spent.seconds),
+        )
+    )
+    # First the delegate's caps: without them, what is held here would be no limit.
+    await delegate.flush()
+    caps = budget.caps
+    parent.record(
+        DelegateStarted(
+            session=delegate.id,
+            reserved=Reservation(
+                (share.usd or 0.0) if caps.usd is not None else 0.0,
+                (share.tokens or 0) if caps.tokens is not None else 0,
+            ),
+            steps=(share.steps or 0) if caps.steps is not None else 0,
+        )
+    )
+    await parent.flush()
+
+
+def _settle(parent: Session, delegate: Session) -> None:
+    """Requests that were cut off count as made, here as everywhere."""
+    spent = delegate.budget
+    parent.record(
+        DelegateEnded(
+            session=delegate.id,
+            usage=delegate.state.facts.head.usage + Usage(output_tokens=spent.reserved.tokens),
+            cost_usd=spent.usd + spent.reserved.usd,
+            steps=spent.steps,
+        )
+    )
+
+
+def _share_of(parent: SessionId, budget: BudgetState, own: Budget) -> Budget:
+    """What a delegate may spend: its own budget, or a share of what is left; never more than that."""
+    breach = budget.find_breach(Reservation())
+    if breach is not None:
+        cap, limit, spent, wanted = breach
+        raise BudgetSpent(parent, cap, limit=limit, spent=spent, wanted=wanted)
+    caps, held = budget.caps, budget.reserved
+    usd = _share(own.usd, caps.usd, budget.usd + held.usd, _SHARE)
+    tokens = _share(own.tokens, caps.tokens, budget.tokens + held.tokens, _SHARE)
+    steps = _share(own.steps, caps.steps, budget.steps, _SHARE)
+    return Budget(
+        usd=usd,
+        tokens=None if tokens is None else int(tokens),
+        steps=None if steps is None else max(1, int(steps)),
+        seconds=_share(own.seconds, caps.seconds, budget.seconds, 1.0),
+    )
+
+
+def _share(own: float | None, cap: float | None, spent: float, share: float) -> float | None:
+    if cap is None:
+        return own
+    left = cap - spent
+    return left * share if own is None else min(own, left)
+
+
+N = TypeVar("N", int, float)
+
+
+def _plus(share: N | None, spent: N) -> N | None:
+    return None if share is None else share + spent

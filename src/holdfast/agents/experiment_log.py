@@ -1,0 +1,442 @@
+"""The experiment log: one object a line for every reply that was recorded, also for those left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from copy import copy
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias, get_args
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..content.lazy import peek
+from ..content.swapping import unmark
+from ..core.budget import Usage
+from ..core.entries import (
+    AdapterBody,
+    Entry,
+    MessageAdded,
+    ModelFailed,
+    ModelReplied,
+    ModelRequested,
+    RunStarted,
+    SessionRewound,
+    StateSet,
+    StateUnset,
+)
+from ..core.fold import THREAD, ThreadPlace, cast_of
+from ..core.head import Head
+from ..core.values import Values
+from ..engine.journal import Journal
+from ..errors import HoldfastError, StoreFailed
+from ..ids import SessionId
+from ..messages import (
+    OWN,
+    CallPart,
+    ForeignMessage,
+    Json,
+    Message,
+    Part,
+    Text,
+    ToolCall,
+    calls_of,
+    foreign,
+    gives_output,
+)
+from ..session.session import Session
+from ..store.store import Store
+from .thread_view import ThreadRole, find_final, mark_of
+
+Record: TypeAlias = dict[str, Json]
+_ROLES: Final = get_args(ThreadRole)
+_DECISIONS: Final = ("CONTINUE", "STOP", "STEP_BACK")
+_STEPS: Final = "adapter.steps.snapshot"
+"""Where pydantic-ai's own step persistence has its messages."""
+_PYDANTIC_AI: Final = "pydantic-ai"
+_OPEN_MAX: Final = 100
+"""How many sessions a log file remembers. One that is forgotten is read from its beginning again."""
+_values = Values()
+
+
+async def experiment_log(store: Store, session: str) -> AsyncIterator[Record]:
+    """The records of a session, oldest first."""
+    reader = LogReader(SessionId(session))
+    async for entry in store.tail(session, follow=False):
+        for record in reader.read(entry):
+            yield record
+
+
+class _Said(Struct, kw_only=True):
+    """What a reply says, whatever its format."""
+
+    content: Json
+    given: dict[str, Json] | None = None
+    agent: str | None = None
+    mark: Mapping[str, Json] = {}
+    model: str | None = None
+    provider: str | None = None
+    citations: list[Json] = msgspec.field(default_factory=list)
+
+
+class LogReader:
+    """Follows a journal from its first entry on, and gives the records of the replies in it."""
+
+    def __init__(self, session: SessionId) -> None:
+        self._session = session
+        self._runs: dict[str, RunStarted] = {}
+        self._asked: dict[int, str | None] = {}
+        """The models of the requests without an outcome, by the `seq` of their line."""
+        self._place: ThreadPlace | None = None
+        self._replies: dict[str, int] = {}
+        """How many replies each run of step persistence has had."""
+
+    def read(self, entry: Entry) -> Sequence[Record]:
+        """The records of the replies in the next entry; most have none."""
+        body = entry.body
+        match body:
+            case ModelReplied() | MessageAdded(role="assistant"):
+                return [self._read_reply(entry, body)]
+            case AdapterBody() if entry.kind == _STEPS:
+                return self._read_snapshot(entry)
+            case RunStarted() if entry.run is not None:
+                self._runs[entry.run] = body
+            case ModelRequested(model=model):
+                self._asked[entry.seq] = model
+            case ModelFailed(request=request):
+                self._asked.pop(request or 0, None)
+            case StateSet(key=key) if key == THREAD:
+                self._place = _read_place(entry.content)
+            case StateUnset(key=key) if key == THREAD:
+                self._place = None
+            case SessionRewound(state=state):
+                self._place = _read_place(state.get(THREAD))
+            case _:
+                pass
+        return ()
+
+    def _read_reply(self, entry: Entry, body: ModelReplied | MessageAdded) -> Record:
+        said = _read(entry, body)
+        run = self._runs.get(entry.run or "")
+        asked = run.model if run is not None else None
+        usage, cost_usd, latency_ms = None, None, None
+        if isinstance(body, ModelReplied):
+            asked = self._asked.pop(body.request or 0, None) or asked
+            said.model = body.model or said.model
+            usage, cost_usd, latency_ms = body.usage, body.cost_usd, body.latency_ms
+        return self._record(
+            entry,
+            said,
+            body.parts,
+            body.format,
+            asked=asked,
+            usage=usage,
+            cost_usd=cost_usd,
+            latency_ms=latency_ms,
+        )
+
+    def _read_snapshot(self, entry: Entry) -> list[Record]:
+        """The replies that a snapshot of step persistence adds."""
+        records = []
+        replies = self._replies.get(entry.run or "", 0)
+        messages = [] if entry.content is None else unmark(msgspec.json.decode(entry.content))
+        for data in messages:
+            if not isinstance(data, dict) or data.get("kind") != "response":
+                continue
+            message = foreign(data, _PYDANTIC_AI)
+            used = data.get("usage")
+            record = self._record(
+                entry,
+                _read_foreign(message),
+                message.parts,
+                _PYDANTIC_AI,
+                usage=_usage_of(used if isinstance(used, dict) else {}),
+            )
+            record["t"], record["iter"] = _time_of(data, entry.at), replies
+            replies += 1
+            records.append(record)
+        self._replies[entry.run or ""] = replies
+        return records
+
+    def _record(
+        self,
+        entry: Entry,
+        said: _Said,
+        parts: Sequence[Part],
+        format: str,
+        *,
+        asked: str | None = None,
+        usage: Usage | None = None,
+        cost_usd: float | None = None,
+        latency_ms: float | None = None,
+    ) -> Record:
+        run = self._runs.get(entry.run or "")
+        agent = said.agent or (run.agent if run is not None else None) or ""
+        cast = self._find_cast(run)
+        role = next((one for one in (said.mark.get("role"), cast.get(agent)) if one in _ROLES), "agent")
+        provider, colon, model = (asked or "").removeprefix("gateway/").partition(":")
+        calls = [part for part in parts if isinstance(part, CallPart)]
+        return {
+            "t": entry.at.timestamp(),
+            "iter": self._find_iteration(entry, said.mark, in_thread=bool(cast)),
+            "agent_id": agent.removeprefix(f"{_PYDANTIC_AI}/"),
+            "role": role,
+            "content": said.content if said.given is None else said.given,
+            "metadata": {
+                "session": self._session,
+                "seq": entry.seq,
+                "run": entry.run,
+                "model": said.model or (model if colon else provider) or None,
+                "provider": said.provider or (provider if colon else None) or None,
+                "citations": said.citations,
+                "calls": [call.name for call in calls if not gives_output(call, format)],
+                "input_tokens": None if usage is None else usage.input_tokens,
+                "output_tokens": None if usage is None else usage.output_tokens,
+                "cost_usd": cost_usd,
+            },
+            "actions": _actions_of(said.given) if role == "moderator" and said.given is not None else None,
+            "latency_ms": latency_ms if latency_ms is None else max(latency_ms, 0.0),
+        }
+
+    def _find_cast(self, run: RunStarted | None) -> dict[str, str]:
+        """Who has which role in the thread that the run is a turn of, if it is one."""
+        outer = self._runs.get(run.parent.run or "") if run is not None and run.parent is not None else None
+        return {} if outer is None else cast_of(outer.config)
+
+    def _find_iteration(self, entry: Entry, mark: Mapping[str, Json], *, in_thread: bool) -> int:
+        """As the reply says; one that was erased belongs to the iteration under way."""
+        marked = mark.get("iter")
+        if isinstance(marked, int) and not isinstance(marked, bool) and marked >= 0:
+            return marked
+        if in_thread and self._place is not None:
+            return self._place.iteration
+        return max(entry.step - 1, 0)
+
+
+def _read_place(content: Raw | None) -> ThreadPlace | None:
+    return None if content is None else _values.decode(content, ThreadPlace)
+
+
+# -- what a reply says -----------------------------------------------------------------------------------
+
+
+def _read(entry: Entry, body: ModelReplied | MessageAdded) -> _Said:
+    if entry.content is None:
+        return _Said(content="[erased]")
+    if body.format == OWN:
+        return _read_own(peek(entry.content))
+    data = unmark(msgspec.json.decode(entry.content))
+    return _read_foreign(ForeignMessage(format=body.format, data=data, role=body.role, parts=body.parts))
+
+
+def _read_own(message: Message) -> _Said:
+    details = message.metadata
+    noted = [details, *(block.metadata for block in message.blocks if isinstance(block, Text))]
+    return _Said(
+        content=message.text,
+        given=find_final(message),
+        agent=message.agent,
+        mark=mark_of(message),
+        model=_text_under(details, "model_name"),
+        provider=_text_under(details, "provider_name"),
+        citations=_citations_in(noted),
+    )
+
+
+def _read_foreign(message: ForeignMessage) -> _Said:
+    data = message.data
+    content: Json = message.text
+    if not content and not message.parts and message.format not in ("openai", "anthropic", _PYDANTIC_AI):
+        # A format whose text is in a place that only the application knows.
+        content = data if isinstance(data, dict | str) else msgspec.json.encode(data).decode()
+    if not isinstance(data, dict):
+        return _Said(content=content)
+    said = data.get("content") or data.get("parts")
+    noted = [data, *(part for part in said if isinstance(part, dict))] if isinstance(said, list) else [data]
+    return _Said(
+        content=content,
+        given=_find_given(_outputs_of(message)),
+        agent=_text_under(data, "name") if message.format == "openai" else None,
+        model=_text_under(data, "model_name") or _text_under(data, "model"),
+        provider=_text_under(data, "provider_name"),
+        citations=_citations_in(noted),
+    )
+
+
+def _outputs_of(message: ForeignMessage) -> list[ToolCall]:
+    """The calls with which the model gave its output."""
+    parts = [part for part in message.parts if isinstance(part, CallPart)]
+    if not any(gives_output(part, message.format) for part in parts):
+        return []
+    try:
+        calls = calls_of(message)
+    except (HoldfastError, LookupError, TypeError, AttributeError):
+        return []  # No reader for the arguments of this format, or not for these: the text is shown.
+    return [call for call in calls if gives_output(CallPart(call.id, call.name), message.format)]
+
+
+def _find_given(calls: Iterable[ToolCall]) -> dict[str, Json] | None:
+    """What a reply gave as its output, if that was not plain text. Some formats have arguments as text."""
+    for call in calls:
+        args = call.args
+        if isinstance(args, str):
+            try:
+                args = msgspec.json.decode(args)
+            except msgspec.DecodeError:
+                continue
+        if isinstance(args, dict):
+            return args
+    return None
+
+
+def _text_under(data: Mapping[str, Json], name: str) -> str | None:
+    found = data.get(name)
+    return found if isinstance(found, str) and found else None
+
+
+def _citations_in(noted: Iterable[Mapping[str, Json]]) -> list[Json]:
+    """As the provider gave them: Anthropic and pydantic-ai say `citations`, OpenAI `annotations`."""
+    lists = (data.get(name) for data in noted for name in ("citations", "annotations"))
+    return [citation for found in lists if isinstance(found, list) for citation in found]
+
+
+def _usage_of(data: Mapping[str, Json]) -> Usage:
+    """What pydantic-ai counted; zeros are left out."""
+    sent, given = data.get("input_tokens"), data.get("output_tokens")
+    return Usage(
+        input_tokens=sent if isinstance(sent, int) else 0,
+        output_tokens=given if isinstance(given, int) else 0,
+    )
+
+
+def _time_of(data: Mapping[str, Json], otherwise: datetime) -> float:
+    try:
+        return datetime.fromisoformat(str(data.get("timestamp"))).timestamp()
+    except ValueError:
+        return otherwise.timestamp()
+
+
+def _actions_of(given: Mapping[str, Json]) -> Record | None:
+    """What a moderator decided; None if that was no decision, and was refused."""
+    type, rollback, clear = given.get("type"), given.get("rollback", 1), given.get("clear_summaries", False)
+    if isinstance(rollback, float) and rollback.is_integer():
+        rollback = int(rollback)
+    if type not in _DECISIONS or not isinstance(rollback, int) or not isinstance(clear, bool):
+        return None
+    back = type == "STEP_BACK"
+    return {
+        "type": type,
+        "rollback": max(rollback, 1) if back else 0,
+        "clear_summaries": clear if back else False,
+    }
+
+
+# -- as a file -------------------------------------------------------------------------------------------
+
+
+class LogFile:
+    """A file that follows sessions: whatever is missing at its end is written, a torn last line is cut. Lines
+    of others stay as they are."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open: dict[str, tuple[LogReader, int]] = {}
+        """What was read of each session, and up to which entry, by its uid: an id can be used again."""
+
+    async def catch_up(self, session: Session) -> None:
+        """Write what the journal has and the file has not. Durable on return."""
+        await session.flush()
+        journal = Journal(session.engine.driver, session.id)
+        await session.engine.call(self._append, journal, copy(session.state.facts.head))
+
+    def _append(self, journal: Journal, head: Head) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # Other processes may write about other sessions.
+                _repair(file)
+                reader, after = self._open.pop(head.uid, (LogReader(head.session), 0))
+                written = after or _find_written(file, journal, head)
+                records: list[Record] = []
+                for entry in journal.entries(after):
+                    after = entry.seq
+                    found = reader.read(entry)
+                    if entry.seq > written:
+                        records.extend(found)
+                _write(file, records)
+                self._open[head.uid] = reader, after
+                if len(self._open) > _OPEN_MAX:
+                    del self._open[next(iter(self._open))]
+        except OSError as error:
+            raise StoreFailed(
+                f"the experiment log {self._path} cannot be written: {error.strerror}"
+            ) from error
+
+
+def _repair(file: BinaryIO) -> None:
+    """Cut a last line that was not written to its end. One that is whole and lacks its newline gets it."""
+    end = file.seek(0, os.SEEK_END)
+    last = b""
+    start = end
+    while start and b"\n" not in last:
+        size = min(start, 1 << 16)
+        start -= size
+        file.seek(start)
+        last = file.read(size) + last
+    last = last[last.rfind(b"\n") + 1 :]
+    if not last:
+        return
+    try:
+        _decode_object(last)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        file.truncate(end - len(last))
+    else:
+        file.write(b"\n")
+
+
+def _find_written(file: BinaryIO, journal: Journal, head: Head) -> int:
+    """Up to which entry the session is in the file. A session that was deleted may have had the same id."""
+    last: tuple[int, float] | None = None
+    file.seek(0)
+    for line in file:
+        last = _read_line(line, head.session) or last
+    if last is None or not 0 < last[0] <= head.seq:
+        return 0
+    seq, at = last
+    same = [entry.seq for entry in journal.entries(seq - 1, seq) if entry.at.timestamp() == at]
+    return same[0] if same else 0
+
+
+def _read_line(line: bytes, session: SessionId) -> tuple[int, float] | None:
+    """Of which entry a line is, and its time; None if it is another session's, or somebody else's."""
+    try:
+        known = _decode_line(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    about = known.metadata
+    return (about.seq, known.t) if about is not None and about.session == session else None
+
+
+class _About(Struct):
+    session: str
+    seq: int
+
+
+class _Line(Struct):
+    t: float
+    metadata: _About | None
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_object = msgspec.json.Decoder(dict[str, Json]).decode
+
+
+def _write(file: BinaryIO, records: Iterable[Record]) -> None:
+    lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+    if lines:
+        file.write(lines)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,89 @@
+"""What a request costs: at the caller's price, or else at the published one."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from msgspec import Struct
+
+from ..core.budget import Usage
+from ..errors import BadInput
+
+_MTOK: Final = 1_000_000
+
+
+class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model costs, in USD per million tokens. Cached input costs the same unless a price is given."""
+
+    input_usd_per_mtok: float
+    output_usd_per_mtok: float
+    cache_read_usd_per_mtok: float | None = None
+    cache_write_usd_per_mtok: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            usd = getattr(self, name)
+            if usd is not None and not (usd >= 0 and math.isfinite(usd)):
+                raise BadInput(f"Price({name}={usd!r}): a price is a finite number, zero or more")
+
+    def cost_usd(self, usage: Usage) -> float:
+        """What the tokens cost. Those read from or written to the cache are among the input tokens."""
+        read, written = usage.cache_read_tokens, usage.cache_write_tokens
+        plain = max(usage.input_tokens - read - written, 0)
+        usd = (
+            plain * self.input_usd_per_mtok
+            + read * _or(self.cache_read_usd_per_mtok, self.input_usd_per_mtok)
+            + written * _or(self.cache_write_usd_per_mtok, self.input_usd_per_mtok)
+            + usage.output_tokens * self.output_usd_per_mtok
+        )
+        return usd / _MTOK
+
+
+def _or(usd: float | None, otherwise: float) -> float:
+    return otherwise if usd is None else usd
+
+
+def find_cost_usd(model: str, usage: Usage, *, price: Price | None = None) -> float | None:
+    """What a reply cost at `price`, or else at the published price of the model; None if that is not known.
+
+    Published prices are those that the installed `genai-prices` brings along (extra `models`); nothing is
+    fetched.
+    """
+    return price.cost_usd(usage) if price is not None else _find_published_usd(model, usage)
+
+
+def find_reserve_usd(
+    model: str, *, input_tokens: int, output_tokens: int, price: Price | None = None
+) -> float | None:
+    """The most that a request of this size can cost; None if the price is not known.
+
+    Providers that keep prompts in a cache of their own accord charge extra for writing it, and say so only
+    afterwards: whichever is dearer counts.
+    """
+    plain = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+    written = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cache_write_tokens=input_tokens)
+    costs = [find_cost_usd(model, usage, price=price) for usage in (plain, written)]
+    return max((usd for usd in costs if usd is not None), default=None)
+
+
+def _find_published_usd(model: str, usage: Usage) -> float | None:
+    try:
+        import genai_prices  # heavy, and only there with the extra
+    except ImportError:
+        return None
+    provider, colon, name = model.removeprefix("gateway/").partition(":")
+    try:
+        found = genai_prices.calc_price(
+            genai_prices.Usage(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens,
+                cache_write_tokens=usage.cache_write_tokens,
+            ),
+            name if colon else model,
+            provider_id=provider if colon else None,
+        )
+    except (LookupError, ValueError):  # an unknown model, or counts that contradict each other
+        return None
+    return float(found.total_price)

@@ -1,0 +1,100 @@
+"""A tool with which a model reads on where a long result was cut short."""
+
+from __future__ import annotations
+
+import re
+
+from ..content.references import find_digests
+from ..engine.engine import Engine
+from ..engine.journal import Journal
+from ..errors import BadInput, NotFound
+from ..limits import RESULT_LINES_MAX, RESULT_PAGE_CHARS
+from ..session.session import Session
+from ..tools.context import AnyContext
+from ..tools.tool import AnyTool, tool
+from .paging import show_page
+
+_PREFIX = re.compile(r"[0-9a-f]{8,64}")
+_NOTE_CHARS = 200
+"""What is said around a page."""
+
+
+def result_tools() -> list[AnyTool]:
+    """`read_result`, for results that are too long for the transcript: see `open_store(result_chars=…)`.
+
+    It reads what its own session refers to, and nothing else. Give it to a `Registry`; calls need a session.
+    """
+    return [tool(name="read_result", side_effects={"read"})(read_result)]
+
+
+async def read_result(
+    ctx: AnyContext, blob: str, offset: int = 0, limit: int = RESULT_PAGE_CHARS, search: str = ""
+) -> str:
+    """Read more of a result that was too long to be shown as a whole.
+
+    Args:
+        blob: The name that stands where the result was cut.
+        offset: The character to begin with.
+        limit: How many characters at most.
+        search: Show the lines that hold this text instead, each with its offset.
+    """
+    if offset < 0 or limit < 1:
+        raise BadInput("offset must not be negative, and limit at least 1")
+    engine = ctx.session.engine
+    digest = await _find(ctx.session, blob.strip().lower())
+    data = await engine.call_home(engine.blobs.read, digest)
+    try:
+        text = data.data.decode()
+    except UnicodeDecodeError:
+        raise BadInput(f"blob {blob} is not text") from None
+    most = _page_chars(engine)
+    if search:
+        return _search(blob, text, search, offset, most)
+    return show_page(f"blob {blob}", text, offset, min(limit, most))
+
+
+def _page_chars(engine: Engine) -> int:
+    """A page must not be cut short in its turn."""
+    longest = engine.blobs.sizes.result_chars
+    return RESULT_PAGE_CHARS if longest is None else max(1, min(RESULT_PAGE_CHARS, longest - _NOTE_CHARS))
+
+
+async def _find(session: Session, prefix: str) -> str:
+    """The blob of this session whose digest begins so."""
+    if _PREFIX.fullmatch(prefix) is None:
+        raise BadInput(f"{prefix[:80]!r} is no name of a blob: it has 8 to 64 hexadecimal digits")
+    await session.flush()
+    known = await session.engine.call(_list_blobs, session)
+    found = [digest for digest in known if digest.startswith(prefix)]
+    if not found:
+        raise NotFound(f"this session has no blob {prefix}")
+    if len(found) > 1:
+        raise BadInput(f"{len(found)} blobs begin with {prefix}: give more digits")
+    return found[0]
+
+
+def _list_blobs(session: Session) -> set[str]:
+    """What the session's journal refers to, with what it inherits and what a rewind left behind."""
+    found: set[str] = set()
+    for line in Journal(session.engine.driver, session.id).lines():
+        found |= find_digests(line)
+    return found
+
+
+def _search(blob: str, text: str, wanted: str, offset: int, most: int) -> str:
+    """The lines that hold the text, from an offset on, as many as a page takes."""
+    shown: list[str] = []
+    place, size, hits = 0, 0, 0
+    for line in text.splitlines(keepends=True):
+        if wanted in line and place >= offset:
+            hits += 1
+            entry = f"{place}: {line.rstrip()}"
+            if len(shown) < RESULT_LINES_MAX and size + len(entry) < most:
+                shown.append(entry)
+                size += len(entry) + 1
+        place += len(line)
+    if not hits:
+        return f"no line of blob {blob} from offset {offset} on holds {wanted!r}"
+    left = hits - len(shown)
+    more = f"; {left} more are not shown: narrow the search, or give a later offset" if left else ""
+    return "\n".join([*shown, f"[{hits} lines of blob {blob} hold {wanted!r}, each after its offset{more}]"])

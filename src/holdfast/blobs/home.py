@@ -1,0 +1,97 @@
+"""What a home of blobs must do: keep large bytes under their SHA-256, durably, for many processes at once.
+
+A home is blocking, and called from several threads at once. A digest is 64 lower-case hexadecimal digits.
+Foreign exceptions stop here: a home raises `StoreFailed` when the disk or server fails (what was being
+written may or may not be there; putting it again is safe), `Corrupt` when stored bytes are damaged, and
+`BadInput` for what it cannot hold. Errors of the caller's own `parts` are passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from ..errors import NotFound
+
+
+class NoHome(NotFound):
+    """There is no home of blobs where one was named."""
+
+
+class BlobContext(Struct, frozen=True, kw_only=True):
+    """What is known of a blob beside its bytes. Every home gives it back as it was."""
+
+    media_type: str = "application/octet-stream"
+    file_name: str | None = None
+    metadata: Mapping[str, str] = {}
+
+
+class StoredBlob(NamedTuple):
+    """A blob that was found. `parts` can be read once, by one thread; reading fetches them."""
+
+    context: BlobContext
+    size: int
+    parts: Iterator[bytes]
+
+
+class ListedBlob(NamedTuple):
+    """A blob in a list. `put_at` is when it was put last, in UTC, by the clock of whoever put it."""
+
+    digest: str
+    size: int
+    put_at: datetime
+    context: BlobContext
+
+
+class BlobHome(Protocol):
+    """One place for blobs. Everything that returns after a write is durable."""
+
+    @property
+    def name(self) -> str:
+        """What people call it, for messages: a URL without secrets."""
+
+    def put(self, digest: str, parts: Iterable[bytes], context: BlobContext, *, owner: str) -> None:
+        """Keep the bytes under their digest, whole or not at all. Durable on return.
+
+        Equal digests are stored once and the first context wins: if the blob is there, `parts` may be left
+        unread, and it counts as put now, so that `remove` spares it. `BadInput` if the bytes have another
+        digest, or if the home cannot hold the context; then nothing was stored. Parts may have any size;
+        they are stored as they come, never all in memory.
+
+        `owner` is the id of the store that refers to the blob. The first put of all records it as the home's.
+        """
+
+    def find(self, digest: str) -> StoredBlob | None:
+        """The blob, or None. Reading its parts to the end checks them: `Corrupt` names digest and home."""
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[ListedBlob]:
+        """Up to `limit` blobs in the order of their digests, beginning after `after`.
+
+        Fewer than `limit` means that these were the last.
+        """
+
+    def remove(self, digest: str, *, put_before: datetime) -> bool:
+        """Remove the blob, unless it was put at `put_before` or later; whether this call removed it.
+
+        Looking and removing are one step: a `put` of these bytes that returns meanwhile either makes the
+        answer False or has stored them anew.
+        """
+
+    def sweep(self, *, begun_before: datetime) -> int:
+        """Remove what uploads left behind that began before then and never ended; how many they were."""
+
+    def find_owner(self) -> str | None:
+        """The id of the store that this home belongs to; None as long as nothing was put."""
+
+    def find_key(self, digest: str) -> str | None:
+        """Where the blob lies below the home's root, as a path; None if it is not there, or has no path."""
+
+    def sign(self, digest: str, *, valid_s: float) -> str | None:
+        """A URL at which anybody can read the blob for so long; None if it is not there, or the home has no
+        such URLs."""
+
+    def close(self) -> None:
+        """Let go of files and connections. Safe to call twice."""

@@ -1,0 +1,155 @@
+"""JSON for programs: the stable shape of everything that several commands show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..blobs.blob import Blob
+from ..content.lazy import peek_at
+from ..core.budget import Usage
+from ..core.effects import Effect, Question
+from ..core.entries import Entry
+from ..core.fold import Checkpoint, RunInfo
+from ..core.head import Head
+from ..messages import AnyMessage, ForeignMessage
+
+_NO_CONTENT = msgspec.Raw(b"null")
+
+
+def standing(head: Head, held: bool) -> str:
+    """Where a session stands, in one word: its status, unless somebody drives it or should have gone on."""
+    if held:
+        return "running" if head.open_run else "held"
+    return "interrupted" if head.open_run else head.status
+
+
+def shape_head(head: Head, held: bool) -> dict[str, Any]:
+    """A session, without its contents."""
+    return {
+        "session": head.session,
+        "title": head.title,
+        "standing": standing(head, held),
+        "status": head.status,
+        "reason": head.reason,
+        "agent": head.agent,
+        "labels": head.labels,
+        "created_at": head.created_at,
+        "updated_at": head.updated_at,
+        "holder": head.lease.name if held and head.lease else None,
+        "parent": head.parent,
+        "origin": head.origin,
+        "step": head.step,
+        "version": head.version,
+        "messages": head.messages,
+        "runs": head.runs,
+        "tool_calls": head.tool_calls,
+        "usage": shape_usage(head.usage),
+        "usd": head.usd,
+        "approvals_waiting": head.waiting,
+        "effects_open": head.in_doubt,
+    }
+
+
+def shape_usage(usage: Usage) -> dict[str, int]:
+    """Tokens, all kinds of them."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+    }
+
+
+def shape_run(run: RunInfo) -> dict[str, Any]:
+    """One drive of the loop."""
+    return {
+        "run": run.run,
+        "session": run.session,
+        "status": run.status,
+        "reason": run.reason,
+        "agent": run.agent,
+        "model": run.model,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "continues": run.continues,
+        "parent": msgspec.to_builtins(run.parent),
+    }
+
+
+def shape_checkpoint(one: Checkpoint) -> dict[str, Any]:
+    """A version."""
+    return {
+        "version": one.version,
+        "name": one.name,
+        "seq": one.seq,
+        "at": one.at,
+        "step": one.step,
+        "run": one.run,
+        "base": one.base,
+        "continuable": one.continuable,
+        "why": one.why,
+    }
+
+
+def shape_question(session: str, question: Question) -> dict[str, Any]:
+    """A call that a person must agree to."""
+    return {
+        "kind": "approval",
+        "session": session,
+        "call": question.call.id,
+        "entry": question.asked,
+        "tool": question.tool,
+        "args": question.args,
+        "why": question.why,
+        "since": question.at,
+    }
+
+
+def shape_doubt(session: str, effect: Effect) -> dict[str, Any]:
+    """A call of which nobody knows what became of it."""
+    return {
+        "kind": "in_doubt",
+        "session": session,
+        "call": effect.call.id,
+        "entry": effect.issued,
+        "tool": effect.tool,
+        "args": effect.args,
+        "why": effect.why or "the process that ran it is gone and left no outcome",
+        "since": effect.at,
+    }
+
+
+def shape_entry(entry: Entry) -> dict[str, Any]:
+    """One entry of the journal, body and content as they are stored."""
+    return {
+        "seq": entry.seq,
+        "at": entry.at,
+        "run": entry.run,
+        "step": entry.step,
+        "kind": entry.kind,
+        "body": entry.body,
+        "content": entry.content if entry.content is not None else _NO_CONTENT,
+        "erased": entry.erased,
+    }
+
+
+def shape_blob(blob: Blob) -> dict[str, Any]:
+    """Bytes under their digest."""
+    return {
+        "digest": blob.digest,
+        "size": blob.size,
+        "media_type": blob.media_type,
+        "name": blob.name,
+        "metadata": blob.metadata,
+        "put_at": blob.put_at,
+        "sessions": blob.sessions,
+    }
+
+
+def shape_message(message: AnyMessage) -> dict[str, Any]:
+    """A message: our own as its blocks, a foreign one as it was given."""
+    if isinstance(message, ForeignMessage):
+        return {"role": message.role, "format": message.format, "data": peek_at(message)}
+    return {"role": message.role, "format": message.format, "blocks": message.blocks}

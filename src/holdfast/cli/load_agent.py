@@ -1,0 +1,146 @@
+"""Finding agents in a user's code: `module:attribute`, `file.py:attribute`, or a file with one agent.
+
+Import this after everything that a command needs: a user's file may be called like a module of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias, TypeVar
+
+from ..agents.agent import Agent
+from .exit_codes import Exit, Stop
+
+AnyAgent: TypeAlias = Agent[Any, Any]
+T = TypeVar("T")
+
+
+def load_agents(target: str) -> dict[str, AnyAgent]:
+    """The agents that a target names, by the names of their attributes. Its code is imported."""
+    place, colon, attribute = target.rpartition(":")
+    if not colon:
+        place, attribute = target, ""
+    module = _import(place)
+    if attribute:
+        return {attribute: _as_agent(_find(module, attribute, target), target)}
+    found = {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, Agent) and not name.startswith("_")
+    }
+    if not found:
+        raise Stop(
+            Exit.NOT_FOUND, f"{target} has no holdfast.Agent at its top; name a function that makes one"
+        )
+    return found
+
+
+def pick(agents: dict[str, AnyAgent], target: str, name: str | None = None) -> AnyAgent:
+    """The only agent, or the only one with this name."""
+    distinct = list({id(agent): agent for agent in agents.values()}.values())
+    if len(distinct) > 1:
+        named = [agent for agent in distinct if agent.name == name]
+        if len(named) != 1:
+            choices = ", ".join(f"{target}:{attribute}" for attribute in agents)
+            raise Stop(Exit.USAGE, f"{target} has several agents; choose one: {choices}")
+        return named[0]
+    return distinct[0]
+
+
+def load_value(target: str) -> object:
+    """Any attribute; one that can be called is called."""
+    place, colon, attribute = target.rpartition(":")
+    if not colon:
+        raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
+    value = _find(_import(place), attribute, target)
+    return _refuse_waiting(value() if callable(value) else value, target)
+
+
+def load_factory(target: str) -> Callable[..., Any]:
+    """Something that can be called."""
+    place, colon, attribute = target.rpartition(":")
+    if not colon:
+        raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
+    value = _find(_import(place), attribute, target)
+    if not callable(value):
+        raise Stop(Exit.USAGE, f"{target} cannot be called; it is to make the dependencies of each session")
+    found: Callable[..., Any] = value
+    return found
+
+
+def _import(place: str) -> ModuleType:
+    # Scripts are started with their own directory in the path; users expect the one they are in.
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        if place.endswith(".py") or "/" in place:
+            return _import_file(Path(place))
+        return importlib.import_module(place)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and place.startswith(missing.name):
+            raise Stop(
+                Exit.NOT_FOUND, f"there is no module {place!r} here; a file ends with .py"
+            ) from missing
+        raise Stop(Exit.ERROR, f"{place} cannot be imported: {missing}") from missing
+    except Stop:
+        raise
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise Stop(Exit.ERROR, f"{place} cannot be imported: {error.msg} ({where})") from error
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}, line {last.lineno}"
+        why = f"{type(error).__name__}: {error}"
+        raise Stop(Exit.ERROR, f"{place} cannot be imported: {why} ({where})") from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise Stop(Exit.NOT_FOUND, f"there is no file {path}")
+    name = path.stem if path.stem not in sys.modules else f"_{path.stem}_by_path"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # What it imports from beside itself is found, and what it defines can be found by its name.
+    sys.path.insert(0, str(path.parent.absolute()))
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _find(module: ModuleType, attribute: str, target: str) -> Any:
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            import difflib
+
+            close = difflib.get_close_matches(part, dir(value), n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise Stop(Exit.NOT_FOUND, f"{target}: there is no {part!r} in it{hint}")
+        value = getattr(value, part)
+    return value
+
+
+def _as_agent(value: object, target: str) -> AnyAgent:
+    made = value() if callable(value) and not isinstance(value, Agent | type) else value
+    _refuse_waiting(made, target)
+    if not isinstance(made, Agent):
+        raise Stop(Exit.USAGE, f"{target} is no holdfast.Agent, and makes none")
+    return made
+
+
+def _refuse_waiting(made: T, target: str) -> T:
+    """What is made here is made without waiting."""
+    if inspect.iscoroutine(made):
+        made.close()
+    if inspect.isawaitable(made):
+        raise Stop(Exit.USAGE, f"{target} is an async function; name what it makes, or a plain function")
+    return made

@@ -1,0 +1,280 @@
+"""All there is to tell of a session: its head, timeline, versions, and the tree of its runs and delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+from rich.console import Console
+from rich.table import Table
+from rich.tree import Tree
+
+from ..core.fold import RunInfo
+from ..core.head import Head
+from ..core.session_state import SessionState
+from ..limits import DELEGATE_DEPTH_MAX
+from ..store.store import Store
+from ..system.clock import utc_now
+from .console import SafeText, is_narrow, make_table, print_facts
+from .formatting import clock, count, shorten, span, usd
+from .json_views import shape_checkpoint, shape_head, shape_run, standing
+from .styles import RUN, STANDING, STATUS
+from .timeline import Moment, Timeline
+
+
+class Branch(Struct, kw_only=True):
+    """A session in the tree: its runs, and the delegates of each (of no run: under None)."""
+
+    head: Head
+    held: bool
+    runs: list[RunInfo]
+    delegates: dict[str | None, list[Branch]]
+
+
+class Story(Struct, kw_only=True):
+    """What `show` shows."""
+
+    head: Head
+    held: bool
+    state: SessionState
+    timeline: Timeline
+    tree: Branch
+
+
+async def read_story(store: Store, head: Head) -> Story:
+    """Everything, in a few reads."""
+    held = await store.is_held(head)
+    state = await store.load(head.session)
+    entries = [entry async for entry in store.tail(head.session, follow=False)]
+    return Story(
+        head=head,
+        held=held,
+        state=state,
+        timeline=Timeline.of(entries, state.facts.effects.rows, held=held),
+        tree=await _read_branch(store, head, held, DELEGATE_DEPTH_MAX),
+    )
+
+
+async def _read_branch(store: Store, head: Head, held: bool, depth: int) -> Branch:
+    runs = [run async for run in store.runs(session=head.session)]
+    delegates: dict[str | None, list[Branch]] = {}
+    if depth:
+        async for child in store.sessions(parent=head.session):
+            below = await _read_branch(store, child, await store.is_held(child), depth - 1)
+            parent = next((run.parent for run in below.runs if run.parent is not None), None)
+            known = parent is not None and any(run.run == parent.run for run in runs)
+            delegates.setdefault(parent.run if parent and known else None, []).append(below)
+    return Branch(head=head, held=held, runs=runs, delegates=delegates)
+
+
+# -- for programs -------------------------------------------------------------------------------------
+
+
+def shape_story(story: Story) -> dict[str, Any]:
+    """As one object."""
+    timeline = story.timeline
+    return {
+        "session": shape_head(story.head, story.held),
+        "plan": story.state.plan,
+        "summary": story.state.summary,
+        "budget": story.state.budget,
+        "problems": [str(problem) for problem in story.state.problems],
+        "inherited_entries": timeline.inherited,
+        "leases": timeline.leases,
+        "timeline": timeline.moments,
+        "steps": list(timeline.steps.values()),
+        "checkpoints": [shape_checkpoint(one) for one in story.state.checkpoints],
+        "tree": _shape_branch(story.tree),
+    }
+
+
+def _shape_branch(branch: Branch) -> dict[str, Any]:
+    return {
+        "session": branch.head.session,
+        "standing": standing(branch.head, branch.held),
+        "usd": branch.head.usd,
+        "runs": [
+            {
+                **shape_run(run),
+                "delegates": [_shape_branch(one) for one in branch.delegates.get(run.run, ())],
+            }
+            for run in branch.runs
+        ],
+        "delegates": [_shape_branch(one) for one in branch.delegates.get(None, ())],
+    }
+
+
+# -- for people ---------------------------------------------------------------------------------------
+
+
+def print_story(console: Console, story: Story, *, brief: bool) -> None:
+    """Head, timeline, versions, tree."""
+    _print_head(console, story)
+    if not brief:
+        console.print()
+        console.print(_make_timeline(story.timeline, narrow=is_narrow(console)))
+    if story.state.checkpoints:
+        console.print()
+        console.print(_make_versions(story))
+    if story.tree.runs or story.tree.delegates:
+        console.print()
+        console.print(SafeText("runs", style="bold"))
+        console.print(_make_tree(story.tree))
+
+
+def _print_head(console: Console, story: Story) -> None:
+    head, state, now = story.head, story.state, utc_now()
+    word = standing(head, story.held)
+    title = SafeText(head.session, style="bold").append(f"  {word}", style=STANDING.get(word, ""))
+    if head.reason:
+        title.append(f" ({head.reason})", style="dim")
+    console.print(title)
+    caps, spent = state.budget.caps, state.budget
+    money = usd(spent.usd) + (f" of {usd(caps.usd)}" if caps.usd is not None else "")
+    if spent.reserved.usd:
+        money += f", {usd(spent.reserved.usd)} reserved for requests without an outcome"
+    tokens = f"{spent.tokens:,} tokens" + (f" of {caps.tokens:,}" if caps.tokens is not None else "")
+    lease = ""
+    if head.lease is not None:
+        lease = head.lease.name if story.held else f"{head.lease.name}, which is gone"
+    plan = state.plan
+    done = sum(step.status == "done" for step in plan.steps) if plan else 0
+    print_facts(
+        console,
+        [
+            ("about", shorten(head.title, 200)),
+            ("agent", head.agent),
+            ("holder", lease),
+            ("parent", head.parent),
+            ("forked from", head.origin),
+            ("labels", ", ".join(f"{key}={value}" for key, value in head.labels.items())),
+            ("began", clock(head.created_at, now)),
+            ("last change", clock(head.updated_at, now)),
+            ("spent", f"{money}, {tokens}, {count(head.step, 'step')}"),
+            ("plan", f"{done} of {len(plan.steps)} done: {plan.goal}".rstrip(": ") if plan else ""),
+            ("to approve", str(head.waiting or "")),
+            ("in doubt", str(head.in_doubt or "") if not story.held else ""),
+            ("unfinished", "; ".join(map(str, state.problems))),
+        ],
+    )
+
+
+_SIGNS = {
+    "session": ("●", "cyan"),
+    "lease": ("⚿", "dim"),
+    "lost": ("✗", "bold red"),
+    "run": ("▶", "magenta"),
+    "message": ("»", ""),
+    "model": ("✦", "green"),
+    "tool": ("⚙", "blue"),
+    "refused": ("⊘", "yellow"),
+    "question": ("?", "yellow"),
+    "checkpoint": ("◆", "cyan"),
+    "other": ("·", "dim"),
+}
+
+
+def _make_timeline(timeline: Timeline, *, narrow: bool) -> Table:
+    columns = ["time>", "", "what…", "took>"] if narrow else ["time>", "step>", "", "what…", "took>", "cost>"]
+    table = make_table(*columns, title="timeline")
+    now = utc_now()
+    for moment in timeline.moments:
+        sign, style = _SIGNS[moment.kind]
+        row = [clock(moment.at, now).rpartition(" ")[2]]
+        row += [] if narrow else [str(moment.step)]
+        cells: list[SafeText] = [SafeText(one, style="dim") for one in row]
+        cells += [SafeText(sign, style=style), _describe(moment, timeline, narrow=narrow)]
+        cells.append(SafeText(span(moment.took_s)))
+        if not narrow:
+            cells.append(SafeText(usd(moment.usd) if moment.usd else ""))
+        if moment.kind == "lost":
+            table.add_section()
+        table.add_row(*cells, style="on dark_red" if moment.kind == "lost" else "")
+        if moment.kind in ("lost", "checkpoint"):
+            table.add_section()
+    return table
+
+
+def _describe(moment: Moment, timeline: Timeline, *, narrow: bool) -> SafeText:
+    width = 160 if narrow else 300
+    text = SafeText(
+        shorten(moment.what, width), style="bold" if moment.kind in ("lost", "checkpoint") else ""
+    )
+    if moment.status and moment.status != "replied":
+        text.append(f"  {moment.status.replace('_', ' ')}", style=STATUS.get(moment.status, ""))
+    if moment.detail:
+        text.append(f"  {shorten(moment.detail, width // 2)}", style="dim")
+    if moment.kind == "checkpoint":
+        text.append(_sum_of_step(moment, timeline), style="not bold dim")
+    return text
+
+
+def _sum_of_step(moment: Moment, timeline: Timeline) -> str:
+    step = timeline.steps.get(moment.step)
+    if step is None or f"version {step.version}" not in moment.what:
+        return ""
+    parts = [f"model {span(step.model_s)}"] if step.model_s else []
+    parts += [f"tools {span(step.tools_s)}"] if step.tools_s else []
+    parts += [usd(step.usd)] if step.usd else []
+    return f"  step {step.step}: {', '.join(parts)}" if parts else ""
+
+
+def _make_versions(story: Story) -> Table:
+    versions, now = story.state.checkpoints, utc_now()
+    # Said only where it is not what one would think: after a rewind, or where somebody gave names.
+    branched = any(one.base != one.version - 1 for one in versions[1:])
+    named = any(one.name for one in versions)
+    columns = [
+        "version>",
+        "step>",
+        "taken",
+        *(["built on>"] if branched else []),
+        *(["name"] if named else []),
+    ]
+    table = make_table(*columns, "can be continued…", title="versions")
+    for one in versions:
+        here = "  ← here" if one.version == story.state.version else ""
+        row = [str(one.version), str(one.step), clock(one.at, now).rpartition(" ")[2]]
+        row += [str(one.base or "")] if branched else []
+        row += [one.name or ""] if named else []
+        table.add_row(*row, ("yes" if one.continuable else shorten(one.why[0], 80)) + here)
+    return table
+
+
+def _make_tree(branch: Branch) -> Tree:
+    tree = Tree(_name_branch(branch), guide_style="dim")
+    _grow(tree, branch)
+    return tree
+
+
+def _name_branch(branch: Branch) -> SafeText:
+    word = standing(branch.head, branch.held)
+    name = SafeText(branch.head.session, style="bold").append(f"  {word}", style=STANDING.get(word, ""))
+    return name.append(f"  {usd(branch.head.usd)}", style="dim")
+
+
+def _grow(tree: Tree, branch: Branch) -> None:
+    for run in branch.runs:
+        below = tree.add(_name_run(run))
+        for delegate in branch.delegates.get(run.run, ()):
+            _grow(below.add(_name_branch(delegate)), delegate)
+    for delegate in branch.delegates.get(None, ()):
+        _grow(tree.add(_name_branch(delegate)), delegate)
+
+
+def _name_run(run: RunInfo) -> SafeText:
+    text = SafeText(run.run).append(f"  {run.status}", style=RUN.get(run.status, ""))
+    return text.append(" ".join(_about(run)), style="dim")
+
+
+def _about(run: RunInfo) -> Iterator[str]:
+    yield " "
+    if run.ended_at is not None:
+        yield span((run.ended_at - run.started_at).total_seconds())
+    if run.model:
+        yield run.model
+    if run.continues:
+        yield f"continues {run.continues}"
+    if run.reason:
+        yield f"({run.reason})"

@@ -1,0 +1,204 @@
+"""What sessions took and what came of their calls, counted from their journals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import quantiles
+from typing import Any
+
+from msgspec import Struct, field
+
+from ..core import entries as kinds
+from ..core.budget import Usage
+from ..core.effects import Effect
+from ..core.entries import Entry
+from .json_views import shape_usage
+from .timeline import became_of
+
+
+class Times(Struct):
+    """Durations in seconds."""
+
+    all_s: list[float] = field(default_factory=list)
+
+    def shape(self) -> dict[str, Any]:
+        """Their number, sum, median, 95th percentile and maximum."""
+        if not self.all_s:
+            return {"count": 0, "sum_s": 0.0, "median_s": None, "p95_s": None, "max_s": None}
+        cuts = quantiles(self.all_s, n=20, method="inclusive") if len(self.all_s) > 1 else self.all_s * 19
+        return {
+            "count": len(self.all_s),
+            "sum_s": sum(self.all_s),
+            "median_s": cuts[9],
+            "p95_s": cuts[18],
+            "max_s": max(self.all_s),
+        }
+
+
+class ToolTally(Struct, kw_only=True):
+    """One tool: what became of its calls, and what its bodies took."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    times: Times = field(default_factory=Times)
+
+
+class RefusalTally(Struct, kw_only=True):
+    """Refusals of one gate and tool. `followed`: the model called again; `right`: that call passed."""
+
+    count: int = 0
+    followed: int = 0
+    right: int = 0
+
+
+class Tally(Struct, kw_only=True):
+    """Over any number of sessions."""
+
+    sessions: Counter[str] = field(default_factory=Counter)
+    runs: Counter[str] = field(default_factory=Counter)
+    takeovers: int = 0
+    steps: int = 0
+    usage: Usage = Usage()
+    usd: float = 0.0
+    by_model: dict[str, float] = field(default_factory=dict)
+    model: Times = field(default_factory=Times)
+    model_failures: int = 0
+    tools: dict[str, ToolTally] = field(default_factory=dict)
+    refusals: dict[tuple[str, str], RefusalTally] = field(default_factory=dict)
+
+    def add(self, entries: Iterable[Entry], effects: dict[int, Effect], *, held: bool) -> None:
+        """Count one session. What a fork inherits is its origin's."""
+        own: list[Entry] = []
+        for entry in entries:
+            if isinstance(entry.body, kinds.SessionForked):
+                own.clear()
+            own.append(entry)
+        self._add_work(own)
+        self._add_calls(own, effects, held=held)
+        self._add_refusals(own)
+
+    def _add_work(self, entries: Sequence[Entry]) -> None:
+        models: dict[int, str] = {}
+        holder: str | None = None
+        for entry in entries:
+            match entry.body:
+                case kinds.LeaseTaken(holder=taker):
+                    self.takeovers += holder not in (None, taker)
+                    holder = taker
+                case kinds.LeaseReleased():
+                    holder = None
+                case kinds.CheckpointTaken():
+                    self.steps += 1
+                case kinds.ModelRequested(model=model):
+                    models[entry.seq] = model or "?"
+                case (
+                    kinds.ModelReplied(request=request, cost_usd=cost_usd)
+                    | kinds.ModelFailed(request=request, cost_usd=cost_usd) as body
+                ):
+                    name = models.get(request or 0, "?")
+                    self.usage += body.usage
+                    self.usd += cost_usd
+                    self.by_model[name] = self.by_model.get(name, 0.0) + cost_usd
+                    if isinstance(body, kinds.ModelFailed):
+                        self.model_failures += 1
+                    elif body.latency_ms is not None:
+                        self.model.all_s.append(body.latency_ms / 1000)
+
+    def _add_calls(self, entries: Sequence[Entry], effects: dict[int, Effect], *, held: bool) -> None:
+        names: dict[int, str] = {}
+        for entry in entries:
+            match entry.body:
+                case kinds.ToolIssued(tool=tool):
+                    names[entry.seq] = tool
+                    self._tool(tool).outcomes[became_of(effects[entry.seq], held=held)] += 1
+                case kinds.ToolRan(tool=tool, latency_ms=latency_ms):
+                    self._tool(tool).outcomes["completed"] += 1
+                    if latency_ms is not None:
+                        self._tool(tool).times.all_s.append(latency_ms / 1000)
+                case kinds.ToolCompleted(issued=None, original=original) if original is not None:
+                    row = effects.get(original)
+                    self._tool(row.tool if row else "?").outcomes["replayed"] += 1
+                case kinds.ToolCompleted(issued=issued, latency_ms=latency_ms) if latency_ms is not None:
+                    self._tool(names.get(issued or 0, "?")).times.all_s.append(latency_ms / 1000)
+                case kinds.ToolRefused(tool=tool):
+                    self._tool(tool).outcomes["refused"] += 1
+
+    def _tool(self, name: str) -> ToolTally:
+        return self.tools.setdefault(name, ToolTally())
+
+    # -- refusals, and what the model made of them ---------------------------------------------------
+
+    def _add_refusals(self, entries: Sequence[Entry]) -> None:
+        """A refusal is followed by the next call of the same tool in a later reply, or by the first call
+        there if that tool is not called; what stood beside it in its own reply is no answer to it."""
+        waiting: list[tuple[str, RefusalTally]] = []
+        for reply in _by_reply(entries):
+            passed: dict[str, bool] = {}
+            for tool, right in reply:
+                passed.setdefault(tool, right)
+            if passed:
+                first = next(iter(passed.values()))
+                for tool, tally in waiting:
+                    tally.followed += 1
+                    tally.right += passed.get(tool, first)
+                waiting = []
+            waiting += [(body.tool, self._refuse(body)) for body in reply.refused]
+
+    def _refuse(self, body: kinds.ToolRefused) -> RefusalTally:
+        tally = self.refusals.setdefault((body.gate, body.tool), RefusalTally())
+        tally.count += 1
+        return tally
+
+    # -- for programs --------------------------------------------------------------------------------
+
+    def shape(self) -> dict[str, Any]:
+        """As one object."""
+        return {
+            "sessions": dict(self.sessions),
+            "runs": dict(self.runs),
+            "takeovers": self.takeovers,
+            "steps": self.steps,
+            "usage": shape_usage(self.usage),
+            "usd": self.usd,
+            "usd_by_model": self.by_model,
+            "model": {**self.model.shape(), "failures": self.model_failures},
+            "tools": {
+                name: {"outcomes": dict(one.outcomes), **one.times.shape()}
+                for name, one in sorted(self.tools.items())
+            },
+            "refusals": [
+                {
+                    "gate": gate,
+                    "tool": tool,
+                    "count": one.count,
+                    "followed": one.followed,
+                    "next_right": one.right,
+                }
+                for (gate, tool), one in sorted(self.refusals.items())
+            ],
+        }
+
+
+class _Reply(list[tuple[str, bool]]):
+    """The calls of one reply, or one call that a caller made by itself: (tool, whether it passed)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[kinds.ToolRefused] = []
+
+
+def _by_reply(entries: Iterable[Entry]) -> Iterable[_Reply]:
+    found: dict[object, _Reply] = {}
+    for entry in entries:
+        body = entry.body
+        if not isinstance(body, kinds.ToolIssued | kinds.ToolRan | kinds.ToolRefused | kinds.ApprovalAsked):
+            continue
+        if isinstance(body, kinds.ToolIssued) and body.attempt > 1:
+            continue
+        place = body.call.reply if body.call.reply is not None else f"={body.call.id}"
+        reply = found.setdefault(place, _Reply())
+        refused = isinstance(body, kinds.ToolRefused)
+        reply.append((body.tool, not refused))
+        if isinstance(body, kinds.ToolRefused):
+            reply.refused.append(body)
+    return found.values()

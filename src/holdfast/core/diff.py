@@ -1,0 +1,102 @@
+"""What changed between two states of a session."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ..messages import AnyMessage, Json
+from .plan import PlanStep
+from .session_state import SessionState
+
+
+class Change(Struct, frozen=True):
+    """A value before and after; `ABSENT` stands for none."""
+
+    before: Json
+    after: Json
+
+
+class Absent(Struct, frozen=True):
+    """There was, or is, no value."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = Absent()
+
+
+class Spending(Struct, frozen=True, kw_only=True):
+    """What was spent between the two."""
+
+    usd: float
+    tokens: int
+    steps: int
+    seconds: float
+
+
+class Diff(Struct, frozen=True, kw_only=True):
+    """From state `a` to state `b`."""
+
+    messages_removed: tuple[AnyMessage, ...]
+    messages_added: tuple[AnyMessage, ...]
+    state: dict[str, Change]
+    plan: dict[str, tuple[PlanStep | None, PlanStep | None]]
+    """Steps that differ, by their id."""
+    summary: tuple[str, str] | None
+    spending: Spending
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.messages_removed
+            or self.messages_added
+            or self.state
+            or self.plan
+            or self.summary is not None
+        )
+
+
+def compare(a: SessionState, b: SessionState) -> Diff:
+    """What leads from `a` to `b`. Messages are told apart by the entries that recorded them."""
+    old, new = a.transcript_fold.items, b.transcript_fold.items
+    common = 0
+    for left, right in zip(old, new, strict=False):
+        # A result may have been replaced when somebody found out what became of its call.
+        if (left.seq, left.role, left.results) != (right.seq, right.role, right.results):
+            break
+        common += 1
+    return Diff(
+        messages_removed=tuple(item.read() for item in old[common:]),
+        messages_added=tuple(item.read() for item in new[common:]),
+        state=_compare_values(a, b),
+        plan=_compare_plans(a, b),
+        summary=(a.facts.summary, b.facts.summary) if a.facts.summary != b.facts.summary else None,
+        spending=Spending(
+            usd=b.budget.usd - a.budget.usd,
+            tokens=b.budget.tokens - a.budget.tokens,
+            steps=b.budget.steps - a.budget.steps,
+            seconds=b.budget.seconds - a.budget.seconds,
+        ),
+    )
+
+
+def _compare_values(a: SessionState, b: SessionState) -> dict[str, Change]:
+    before, after = a.facts.values, b.facts.values
+    return {
+        key: Change(
+            a.get(key) if key in before else ABSENT,
+            b.get(key) if key in after else ABSENT,
+        )
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    }
+
+
+def _compare_plans(a: SessionState, b: SessionState) -> dict[str, tuple[PlanStep | None, PlanStep | None]]:
+    old = {step.id: step for step in a.facts.plan.steps} if a.facts.plan else {}
+    new = {step.id: step for step in b.facts.plan.steps} if b.facts.plan else {}
+    return {
+        id: (old.get(id), new.get(id))
+        for id in [*old, *(id for id in new if id not in old)]
+        if old.get(id) != new.get(id)
+    }

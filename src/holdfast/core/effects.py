@@ -1,0 +1,496 @@
+"""The effect ledger, as a fold: what became of every call that was issued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import replace
+
+from ..content.lazy import read_content
+from ..messages import Json
+from ..system.clock import Instant
+from .entries import (
+    ApprovalAsked,
+    ApprovalGiven,
+    ApprovalRefused,
+    Body,
+    CallRef,
+    Entry,
+    LeaseTaken,
+    ToolAnnotated,
+    ToolCompleted,
+    ToolDiscarded,
+    ToolFailed,
+    ToolInDoubt,
+    ToolIssued,
+    ToolRan,
+    ToolRefused,
+    ToolSettled,
+    ToolUndone,
+)
+
+EffectStatus: TypeAlias = Literal[
+    "running", "completed", "failed", "in_doubt", "not_landed", "gave_up", "discarded", "undone"
+]
+OPEN: frozenset[EffectStatus] = frozenset({"running", "in_doubt"})
+PROGRESS: Final = "holdfast.progress"
+"""The note with which a delegate says how far it was when it was taken up."""
+
+
+class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A row of the ledger. `issued` is the `seq` of its intent and names it; `outcome` that of its end."""
+
+    issued: int
+    at: datetime
+    call: CallRef
+    tool: str
+    operation: str
+    key: str
+    fingerprint: str = ""
+    args: Json = None
+    """Kept while the row is open; afterwards the journal has them."""
+    scope: str = "call"
+    side_effects: tuple[str, ...] = ()
+    generation: int = 0
+    attempt: int = 1
+    timeout_s: float | None = None
+    clock: Instant | None = None
+    """When it was issued, by clocks that no person sets."""
+    holder: str | None = None
+    """Whose body it was."""
+    status: EffectStatus = "running"
+    why: str = ""
+    outcome: int | None = None
+    left_behind: bool = False
+    """Its body could not be stopped."""
+    doubted: bool = False
+    """It was in doubt, whatever became of it since."""
+    crashed: bool = False
+    """The process died while it ran."""
+    exited: bool = False
+    """Its body asked the process to end."""
+    undoes: int | None = None
+    undo: int | None = None
+    """The last attempt to take it back."""
+    notes: dict[str, Json] = {}
+
+    @property
+    def changes_the_world(self) -> bool:
+        """Whether running it again could do something twice."""
+        return "write" in self.side_effects or "mutate" in self.side_effects
+
+
+UndoStatus: TypeAlias = Literal["undone", "cannot", "failed", "in_doubt"]
+
+
+class Undone(Struct, frozen=True, kw_only=True):
+    """What became of an effect that was to be taken back."""
+
+    tool: str
+    call: str
+    issued: int
+    status: UndoStatus
+    why: str = ""
+
+
+class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that waits for a person's approval, or has an answer."""
+
+    asked: int
+    at: datetime
+    call: CallRef
+    tool: str
+    args: Json
+    fingerprint: str = ""
+    why: str = ""
+    approved: bool | None = None
+    new_args: Json | UnsetType = UNSET
+    answer: str = ""
+    """What the model was told when it was refused."""
+
+
+class Repeats(Struct, kw_only=True, omit_defaults=True):
+    """How often the last call was made in a row, with the same result."""
+
+    fingerprint: str = ""
+    count: int = 0
+    result: str = ""
+
+    def note_call(self, fingerprint: str) -> None:
+        """One more call; any other than the last one starts the count anew."""
+        if fingerprint != self.fingerprint:
+            self.fingerprint, self.count, self.result = fingerprint, 0, ""
+        self.count += 1
+
+    def note_retry(self, fingerprint: str) -> None:
+        """The tool asked for the call to be made again: that is progress, whatever the arguments are."""
+        if fingerprint == self.fingerprint:
+            self.count, self.result = 0, ""
+
+    def note_result(self, fingerprint: str, content: bytes | None) -> None:
+        """A result that differs from the one before is progress, and so is one that was erased."""
+        if fingerprint != self.fingerprint:
+            return
+        result = "" if content is None else sha256(content).hexdigest()[:16]
+        if content is None or result != self.result:
+            self.count, self.result = min(self.count, 1), result
+
+
+class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
+    """Every effect by the `seq` of its intent, and what the gates must remember."""
+
+    rows: dict[int, Effect] = {}
+    by_operation: dict[str, list[int]] = {}
+    """By generation, and within one in order."""
+    by_call: dict[str, list[int]] = {}
+    open: dict[int, None] = {}
+    """The rows that are running or in doubt."""
+    questions: dict[int, Question] = {}
+    answers: dict[str, Question] = {}
+    """Questions that a person has answered, by call."""
+    replayed: dict[str, str] = {}
+    """The fingerprints of callers' own calls that got an earlier outcome, by call."""
+    repeats: Repeats = field(default_factory=Repeats)
+
+    # Two indexes of the rows, which are not stored: most rows of a long session are harmless and have ended.
+
+    @cached_property
+    def _changes(self) -> list[int]:
+        """The rows that change the world, in order."""
+        return [issued for issued, row in self.rows.items() if row.changes_the_world]
+
+    @cached_property
+    def _open_changes(self) -> set[int]:
+        return {issued for issued in self.open if self.rows[issued].changes_the_world}
+
+    @property
+    def in_doubt(self) -> list[Effect]:
+        """Issued, and nobody knows whether it happened."""
+        return [self.rows[issued] for issued in self.open if self.rows[issued].status == "in_doubt"]
+
+    def count_open(self) -> int:
+        """How many effects have no outcome: they run, or are in doubt, or will be when their holder dies."""
+        return len(self._open_changes)
+
+    def iter_changes_since(self, seq: int) -> Iterator[Effect]:
+        """The rows that change the world and were issued after an entry, the last first."""
+        for issued in reversed(self._changes):
+            if issued <= seq:
+                return
+            yield self.rows[issued]
+
+    def since(self, seq: int) -> list[Effect]:
+        """Effects in the world that were issued after an entry, and were not taken back."""
+        return [
+            row
+            for row in self.rows.values()
+            if row.issued > seq
+            and row.changes_the_world
+            and row.undoes is None
+            and row.status in ("completed", "in_doubt", "running", "gave_up")
+        ]
+
+    def find_last(self, operation: str) -> Effect | None:
+        """The latest row of this operation: of its last generation, the last attempt."""
+        found = self.by_operation.get(operation)
+        return self.rows[found[-1]] if found else None
+
+    def find_open_undo(self, row: Effect) -> Effect | None:
+        """What may be taking this effect back, or may have done so: nobody knows whether it still stands."""
+        undo = None if row.undo is None else self.rows[row.undo]
+        return undo if undo is not None and undo.status in ("running", "in_doubt", "gave_up") else None
+
+    def attempts(self, row: Effect) -> list[Effect]:
+        """Every attempt at what this row was for, oldest first."""
+        found: list[Effect] = []
+        for issued in reversed(self.by_operation[row.operation]):
+            one = self.rows[issued]
+            if one.generation < row.generation:
+                break
+            if one.generation == row.generation:
+                found.append(one)
+        return found[::-1]
+
+    def may_have_landed_before(self, row: Effect) -> bool:
+        """Whether an earlier attempt with the same key was in doubt when another took its place, and nobody
+        has said since that it did not land."""
+        found = False
+        for one in self.attempts(row):
+            if one.status == "not_landed":
+                found = False
+            elif one.status == "discarded" and one.outcome in self.rows:
+                found = True
+        return found
+
+    def has_changed_since(self, row: Effect, call: CallRef) -> bool:
+        """Whether anything else changed the world after the row and before the call. What comes later in
+        the call's own reply does not count, though its intent may be there already."""
+        for other in self.iter_changes_since(row.issued):
+            same = call.asked_by is not None and call.asked_by == other.call.asked_by
+            if not (same and call.index < other.call.index):
+                return True
+        return False
+
+    def knows(self, call: CallRef) -> bool:
+        """Whether this very call may have been here before, in whatever way."""
+        name = call_name(call)
+        return bool(self.questions) or name in self.by_call or name in self.replayed or name in self.answers
+
+    def find_call(self, call: CallRef) -> list[Effect]:
+        """The rows of this very call, oldest first."""
+        return [self.rows[issued] for issued in self.by_call.get(call_name(call), ())]
+
+    def is_answered(self, call: CallRef) -> bool:
+        """Whether this very call, a caller's own, got an earlier outcome before."""
+        return call_name(call) in self.replayed
+
+    def find_question(self, call: CallRef) -> Question | None:
+        """What a person was asked about this very call, answered or not."""
+        name = call_name(call)
+        waiting = (one for one in self.questions.values() if call_name(one.call) == name)
+        return next(waiting, None) or self.answers.get(name)
+
+    def inherit(self, undone: Iterable[int]) -> None:
+        """Of a fork: what its origin has taken back since is not done."""
+        for issued in undone:
+            if issued in self.rows:
+                self._end(issued, "undone", self.rows[issued].outcome)
+
+    def rewind(self, seq: int) -> None:
+        """What came after an entry was left behind: nobody waits for an answer any more."""
+        self.questions = {asked: one for asked, one in self.questions.items() if asked <= seq}
+
+    def apply(self, entry: Entry, holder: str | None) -> None:
+        """Fold one entry of the ledger. `holder` is who holds the session."""
+        body = entry.body
+        if isinstance(body, ToolIssued):
+            self._issue(entry, body, holder)
+        else:
+            _FOLDS[body.__class__](self, entry, body)
+
+    def _get(self, issued: int) -> Effect:
+        row = self.rows.get(issued)
+        if row is None:
+            raise ValueError(f"entry {issued} issued no call")
+        return row
+
+    def is_sound(self) -> bool:
+        """Whether every row that is referred to is there."""
+        rows = self.rows.keys()
+        links = (link for row in self.rows.values() for link in (row.undoes, row.undo) if link is not None)
+        return (
+            self.open.keys() <= rows
+            and all(row.issued == issued for issued, row in self.rows.items())
+            and all(found and rows >= set(found) for found in self.by_operation.values())
+            and all(rows >= set(found) for found in self.by_call.values())
+            and rows >= set(links)
+            and all(row.operation in self.by_operation for row in self.rows.values())
+            and all(asked == one.asked for asked, one in self.questions.items())
+        )
+
+    def _issue(self, entry: Entry, body: ToolIssued, holder: str | None) -> None:
+        row = Effect(
+            issued=entry.seq,
+            at=entry.at,
+            call=body.call,
+            tool=body.tool,
+            operation=body.operation,
+            key=body.key,
+            fingerprint=body.fingerprint,
+            args=body.args,
+            scope=body.scope,
+            side_effects=body.side_effects,
+            generation=body.generation,
+            attempt=body.attempt,
+            timeout_s=body.timeout_s,
+            clock=body.clock,
+            holder=holder,
+            undoes=body.undoes,
+        )
+        undone = None if body.undoes is None else self._get(body.undoes)
+        self._follow(row)
+        if row.changes_the_world:
+            self._changes.append(entry.seq)
+            self._open_changes.add(entry.seq)
+        self.rows[entry.seq] = row
+        self.open[entry.seq] = None
+        if undone is not None:
+            undone.undo = entry.seq
+        made = self.by_call.setdefault(call_name(body.call), [])
+        made.append(entry.seq)
+        # A call that was issued before goes on: it is not made a second time.
+        if body.attempt == 1 and body.undoes is None and len(made) == 1:
+            self.repeats.note_call(body.fingerprint)
+
+    def _run(self, entry: Entry, body: ToolRan) -> None:
+        name = call_name(body.call)
+        self.rows[entry.seq] = Effect(
+            issued=entry.seq,
+            at=entry.at,
+            call=body.call,
+            tool=body.tool,
+            operation=name,
+            key="",
+            fingerprint=body.fingerprint,
+            side_effects=body.side_effects,
+            status="completed",
+            outcome=entry.seq,
+        )
+        self.by_operation[name] = [entry.seq]
+        self.by_call.setdefault(name, []).append(entry.seq)
+        self.repeats.note_call(body.fingerprint)
+        self._note_result(entry, entry.seq)
+
+    def _follow(self, row: Effect) -> None:
+        """Put a row after the earlier attempts of its generation: it takes their place."""
+        issued = self.by_operation.get(row.operation)
+        if issued is None:
+            self.by_operation[row.operation] = [row.issued]
+            return
+        place = len(issued)
+        while place and self.rows[issued[place - 1]].generation > row.generation:
+            place -= 1
+        issued.insert(place, row.issued)
+        while place and self.rows[issued[place - 1]].generation == row.generation:
+            place -= 1
+            earlier = self.rows[issued[place]]
+            row.notes = row.notes or earlier.notes
+            if earlier.issued in self.open:
+                self._end(earlier.issued, "discarded", row.issued, "tried again with the same key")
+
+    def _annotate(self, entry: Entry, body: ToolAnnotated) -> None:
+        row = self._get(body.issued)
+        row.notes = {**row.notes, **body.notes}
+
+    def _complete(self, entry: Entry, body: ToolCompleted) -> None:
+        if body.issued is None:
+            if not self.is_answered(body.call):
+                self.repeats.note_call(body.fingerprint)
+            if body.call.reply is None:
+                self.replayed[call_name(body.call)] = body.fingerprint
+            return
+        self._end(body.issued, "completed", entry.seq)
+        self._note_result(entry, body.issued)
+
+    def _note_result(self, entry: Entry, issued: int) -> None:
+        content = None if entry.content is None else bytes(entry.content)
+        self.repeats.note_result(self.rows[issued].fingerprint, content)
+
+    def _refuse(self, entry: Entry, body: ToolRefused) -> None:
+        if body.fingerprint:
+            self.repeats.note_call(body.fingerprint)
+
+    def _fail(self, entry: Entry, body: ToolFailed) -> None:
+        if body.issued is None:
+            return
+        self._end(body.issued, "failed", entry.seq, body.error)
+        if body.retry:
+            self.repeats.note_retry(self._get(body.issued).fingerprint)
+        elif body.final:
+            self._note_result(entry, body.issued)
+
+    def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:
+        row = self._get(body.issued)
+        row.status, row.why, row.doubted = "in_doubt", body.why, True
+        row.left_behind = row.left_behind or body.left_behind
+        row.exited = row.exited or body.exited
+
+    def _discard(self, entry: Entry, body: ToolDiscarded) -> None:
+        self._get(body.issued).exited = body.exited
+        self._end(body.issued, "discarded", entry.seq)
+
+    def _settle(self, entry: Entry, body: ToolSettled) -> None:
+        status: EffectStatus = "completed" if body.verdict == "landed" else body.verdict
+        self._end(body.issued, "failed" if body.void else status, entry.seq, body.note)
+
+    def _undo(self, entry: Entry, body: ToolUndone) -> None:
+        self._end(body.issued, "undone", entry.seq)
+
+    def _end(self, issued: int, status: EffectStatus, outcome: int | None, why: str = "") -> None:
+        row = self._get(issued)
+        row.status, row.outcome, row.why, row.args = status, outcome, why, None
+        self.open.pop(issued, None)
+        self._open_changes.discard(issued)
+        if row.undoes is not None and status == "completed":
+            self._end(row.undoes, "undone", outcome)
+
+    def _ask(self, entry: Entry, body: ApprovalAsked) -> None:
+        self.questions[entry.seq] = Question(
+            asked=entry.seq,
+            at=entry.at,
+            call=body.call,
+            tool=body.tool,
+            args=body.args,
+            fingerprint=body.fingerprint,
+            why=body.why,
+        )
+
+    def _answered(self, asked: int) -> Question:
+        question = self.questions.pop(asked, None)
+        if question is None:
+            raise ValueError(f"nothing waits for an answer that was asked by entry {asked}")
+        return question
+
+    def _approve(self, entry: Entry, body: ApprovalGiven) -> None:
+        question = self._answered(body.asked)
+        self.answers[call_name(question.call)] = replace(question, approved=True, new_args=body.args)
+
+    def _decline(self, entry: Entry, body: ApprovalRefused) -> None:
+        question = self._answered(body.asked)
+        said = read_content(entry.content).text
+        self.answers[call_name(question.call)] = replace(question, approved=False, answer=said)
+        self.repeats.note_call(question.fingerprint)
+
+    def _orphan(self, entry: Entry, body: LeaseTaken) -> None:
+        """A new holder: what was running under the old one is in doubt, or was harmless."""
+        for issued in list(self.open):
+            row = self.rows[issued]
+            if row.status == "running":
+                row.crashed = True
+                if row.changes_the_world:
+                    row.status, row.doubted = "in_doubt", True
+                    row.why = "the process that ran it is gone and left no outcome"
+                else:
+                    self._end(issued, "discarded", None, "the process that ran it is gone; it is harmless")
+
+
+def count_crashes(tried: Sequence[Effect]) -> int:
+    """How often the process died while it ran this call, or was asked by it to end, without any progress in
+    between."""
+    last = progress_of(tried[-1])
+    return sum(row.crashed or row.exited for row in tried if progress_of(row) == last)
+
+
+def progress_of(row: Effect) -> int:
+    """How far a delegate was when this attempt began; 0 for everything else."""
+    progress = row.notes.get(PROGRESS)
+    return progress if isinstance(progress, int) else 0
+
+
+def call_name(call: CallRef) -> str:
+    """What tells a call from all others of its session: its reply and place, or the caller's own id."""
+    return f"{call.reply}.{call.index}" if call.reply is not None else f"={call.id}"
+
+
+_FOLDS: dict[type[Body], Callable[[Effects, Entry, Any], None]] = {
+    ToolAnnotated: Effects._annotate,
+    ToolCompleted: Effects._complete,
+    ToolRan: Effects._run,
+    ToolRefused: Effects._refuse,
+    ToolFailed: Effects._fail,
+    ToolInDoubt: Effects._doubt,
+    ToolDiscarded: Effects._discard,
+    ToolSettled: Effects._settle,
+    ToolUndone: Effects._undo,
+    ApprovalAsked: Effects._ask,
+    ApprovalGiven: Effects._approve,
+    ApprovalRefused: Effects._decline,
+    LeaseTaken: Effects._orphan,
+}
+LEDGER: frozenset[type[Body]] = frozenset(_FOLDS) | {ToolIssued}
+"""What the ledger is folded from."""

@@ -1,0 +1,482 @@
+"""What the fold knows of a session, message bodies aside, and what each kind of entry changes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Raw, Struct, field
+from msgspec.structs import replace
+
+from ..ids import HolderId, SessionId
+from ..messages import Json
+from .budget import Budget, Reservation, Usage
+from .effects import Effects
+from .entries import (
+    Body,
+    BudgetChanged,
+    CheckpointDropped,
+    CheckpointTaken,
+    DelegateEnded,
+    DelegateStarted,
+    Entry,
+    InboxApproval,
+    InboxCancel,
+    InboxMessage,
+    InboxTaken,
+    InboxVerdict,
+    LeaseReleased,
+    LeaseRenewed,
+    LeaseTaken,
+    LeftBehind,
+    ModelFailed,
+    ModelReplied,
+    ModelRequested,
+    Parent,
+    PlanChanged,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunStarted,
+    ScratchpadSet,
+    SessionClosed,
+    SessionErased,
+    SessionForked,
+    SessionLabelled,
+    SessionOpened,
+    SessionPostponed,
+    StateSet,
+    StateUnset,
+    SummaryChanged,
+    ToolIssued,
+    ToolRan,
+)
+from .head import Head, Lease
+from .plan import Plan
+from .scheduling import go_on_later, make_due, postpone
+
+RunStatus: TypeAlias = Literal["running", "completed", "failed", "cancelled", "paused", "interrupted"]
+
+
+class RunInfo(Struct, kw_only=True, omit_defaults=True):
+    """One drive of the loop. `interrupted`: it has no end, and another run came after it. `trace`: the W3C
+    traceparent of its span, if there was one."""
+
+    run: str
+    session: SessionId
+    started_at: datetime
+    status: RunStatus = "running"
+    agent: str | None = None
+    model: str | None = None
+    parent: Parent | None = None
+    continues: str | None = None
+    ended_at: datetime | None = None
+    reason: str = ""
+    config: Json = None
+    trace: str | None = None
+
+
+class Checkpoint(Struct, frozen=True, array_like=True, gc=False):
+    """A position in the journal where the state is whole. `base` is the version it was built on."""
+
+    version: int
+    seq: int
+    at: datetime
+    step: int
+    run: str | None = None
+    why: tuple[str, ...] = ()
+    name: str | None = None
+    base: int = 0
+
+    @property
+    def continuable(self) -> bool:
+        """Whether a provider would accept the transcript as it stood; `why` says what is wrong."""
+        return not self.why
+
+
+class ToolCounters(Struct, kw_only=True):
+    """How often tools were called."""
+
+    per_tool: dict[str, int] = {}
+    per_tool_in_step: dict[str, int] = {}
+
+    @property
+    def total(self) -> int:
+        """All calls of the session."""
+        return sum(self.per_tool.values())
+
+    @property
+    def in_step(self) -> int:
+        """The calls of the step under way."""
+        return sum(self.per_tool_in_step.values())
+
+
+class Delegation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a delegate has spent up to its last end, and what is held for it while it works."""
+
+    usage: Usage = Usage()
+    usd: float = 0.0
+    steps: int = 0
+    held: Reservation | None = None
+    held_steps: int = 0
+
+
+THREAD: Final = "holdfast.thread"
+"""The key of the state in which a thread of several agents keeps where it stands."""
+
+
+class ThreadPlace(Struct, frozen=True, kw_only=True):
+    """Where a thread stands: the iteration under way, the message that is its topic, the first iteration of
+    that, and the turns that had been taken before it."""
+
+    iteration: int = 0
+    first: int = 0
+    turns_before: int = 0
+    stopped: bool = False
+    topic: str | None = None
+
+
+def cast_of(config: Json) -> dict[str, str]:
+    """The roles of a thread's agents by their names, from the configuration of its run; empty if the run is
+    not a thread's."""
+    found = config.get("cast") if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+class Facts(Struct, kw_only=True, omit_defaults=True):
+    """What the fold knows, message bodies aside."""
+
+    head: Head
+    runs: dict[str, RunInfo] = {}
+    replies: dict[str, int] = {}
+    """How many replies each run has had."""
+    requests: dict[int, Reservation] = {}
+    """Requests without an outcome, by the `seq` of their line."""
+    delegates: dict[str, Delegation] = {}
+    """By their sessions."""
+    seconds: float = 0.0
+    last_run: str | None = None
+    counters: ToolCounters = field(default_factory=ToolCounters)
+    values: dict[str, Raw] = {}
+    plan: Plan | None = None
+    summary: str = ""
+    budget: Budget = Budget()
+    scratchpad: str | None = None
+    checkpoints: dict[int, Checkpoint] = {}
+    dropped: set[int] = set()
+    base: int = 0
+    """The version that the present state was built on."""
+    changed: bool = False
+    """Whether something came after that version."""
+    submitted: set[str] = set()
+    """Keys of the messages that were submitted through the inbox."""
+    asked: int = 0
+    """The `seq` of the last message that came through the inbox."""
+    begun: int = 0
+    requested: int = 0
+    """The `seq` of the last run's beginning, and of the last request to a model."""
+    backed_off: int = 0
+    """The number of failures in a row for which it was last postponed."""
+    cancel: str | None = None
+    late: set[int] = set()
+    """Numbers of the inbox items that came too late."""
+    left_behind: tuple[LeftBehind, ...] = ()
+    """Of a fork: what its origin did in the world after the version it began with."""
+    forked_at: int = 0
+    """Of a fork: the `seq` of its first line. What came before is its origin's."""
+    effects: Effects = field(default_factory=Effects)
+    skipped: bool = False
+    """A line of an unknown kind was passed over."""
+    unknown: tuple[str, int] | None = None
+    """The first line that must be understood and is not, as (kind, seq)."""
+
+    def is_sound(self) -> bool:
+        """Whether everything that is referred to is there, and under its own name."""
+        checkpoints = self.checkpoints.items()
+        return (
+            all(one.version == version and one.base < version for version, one in checkpoints)
+            and all(run.run == name for name, run in self.runs.items())
+            and self.effects.is_sound()
+        )
+
+
+def count_call(facts: Facts, tool: str) -> None:
+    """One more call of this tool."""
+    counters = facts.counters
+    counters.per_tool[tool] = counters.per_tool.get(tool, 0) + 1
+    counters.per_tool_in_step[tool] = counters.per_tool_in_step.get(tool, 0) + 1
+    facts.head.tool_calls += 1
+
+
+# -- one small function a kind ------------------------------------------------------------------------
+
+
+def _opened(facts: Facts, entry: Entry, body: SessionOpened) -> None:
+    head = facts.head
+    head.uid, head.created_at, head.labels, head.agent = body.uid, entry.at, body.labels, body.agent
+    head.parent = SessionId(body.parent.session) if body.parent and body.parent.session else None
+
+
+def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
+    """History, ledger, plan, values, caps and labels are inherited; who it is and what it spent are not."""
+    old = facts.head
+    facts.head = Head(
+        session=old.session,
+        uid=body.uid,
+        seq=entry.seq,
+        sum=old.sum,
+        status="active",
+        title=old.title,
+        labels={**old.labels, **body.labels},
+        created_at=entry.at,
+        updated_at=entry.at,
+        origin=SessionId(body.origin),
+        step=old.step,
+        version=old.version,
+        messages=old.messages,
+        in_doubt=old.in_doubt,
+        waiting=old.waiting,
+    )
+    facts.runs, facts.requests, facts.seconds, facts.last_run = {}, {}, 0.0, None
+    facts.delegates = {}
+    facts.counters = ToolCounters()
+    facts.submitted, facts.cancel, facts.late = set(), None, set()
+    facts.asked, facts.begun, facts.requested, facts.backed_off = 0, 0, 0, 0
+    facts.left_behind, facts.forked_at = body.left_behind, entry.seq
+    facts.effects.inherit(one.issued for one in body.left_behind if one.status == "undone")
+
+
+def _leased(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
+    old = facts.head.lease
+    if old is not None and old.holder != body.holder and facts.head.open_run is not None:
+        facts.head.failures += 1  # Whoever was at it never gave the lease back.
+    facts.head.lease = Lease(holder=HolderId(body.holder), name=body.name, fence=entry.seq)
+
+
+def _released(facts: Facts, entry: Entry, body: LeaseReleased) -> None:
+    facts.head.lease = None
+
+
+def _labelled(facts: Facts, entry: Entry, body: SessionLabelled) -> None:
+    merged = {**facts.head.labels, **body.labels}
+    facts.head.labels = {key: value for key, value in merged.items() if value is not None}
+
+
+def _closed(facts: Facts, entry: Entry, body: SessionClosed) -> None:
+    facts.head.status, facts.head.reason = body.status, body.reason
+    if body.status == "active":
+        facts.cancel = None
+    else:
+        facts.head.due = None
+
+
+def _scratchpad(facts: Facts, entry: Entry, body: ScratchpadSet) -> None:
+    facts.scratchpad = body.root
+
+
+def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
+    if entry.run is None:
+        raise ValueError("the run has no id")
+    inside = body.parent.run if body.parent else None
+    if inside not in facts.runs:
+        for run in facts.runs.values():
+            if run.status == "running":
+                run.status = "interrupted"
+    facts.runs[entry.run] = RunInfo(
+        run=entry.run,
+        session=facts.head.session,
+        started_at=entry.at,
+        agent=body.agent,
+        model=body.model,
+        parent=body.parent,
+        continues=body.continues,
+        config=body.config,
+        trace=body.trace,
+    )
+    head = facts.head
+    head.runs = len(facts.runs)
+    head.agent = body.agent or head.agent
+    head.open_run = entry.run
+    head.status, head.reason = "active", ""
+    facts.begun = entry.seq
+    if head.parent is not None:
+        head.due = None  # Whoever it works for takes it up again, if need be.
+    elif body.agent is not None:
+        head.due, head.postponed = head.due or entry.at, False
+
+
+def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused) -> None:
+    run = facts.runs.get(entry.run or "")
+    if run is None:
+        return
+    status, session_status = RUN_ENDS[type(body)]
+    run.status, run.ended_at = status, entry.at
+    run.reason = getattr(body, "reason", "")
+    still = [one.run for one in facts.runs.values() if one.status == "running"]
+    facts.head.open_run = still[-1] if still else None
+    if not still:
+        facts.head.status, facts.head.reason = session_status, run.reason
+        facts.cancel = None
+        go_on_later(facts, entry, body)
+
+
+RUN_ENDS: dict[type[Body], tuple[RunStatus, Any]] = {
+    RunCompleted: ("completed", "completed"),
+    RunFailed: ("failed", "failed"),
+    RunCancelled: ("cancelled", "cancelled"),
+    RunPaused: ("paused", "waiting"),
+}
+
+
+def _requested(facts: Facts, entry: Entry, body: ModelRequested) -> None:
+    facts.requests[entry.seq] = body.reserved
+    facts.requested = entry.seq
+
+
+def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> None:
+    if body.request is not None:
+        facts.requests.pop(body.request, None)
+    facts.head.usage += body.usage
+    facts.head.usd += body.cost_usd
+    if isinstance(body, ModelReplied):
+        facts.head.failures = facts.backed_off = 0
+        if entry.run is not None:
+            facts.replies[entry.run] = facts.replies.get(entry.run, 0) + 1
+
+
+def _delegate_started(facts: Facts, entry: Entry, body: DelegateStarted) -> None:
+    before = facts.delegates.get(body.session, Delegation())
+    facts.delegates[body.session] = replace(before, held=body.reserved, held_steps=body.steps)
+
+
+def _delegate_ended(facts: Facts, entry: Entry, body: DelegateEnded) -> None:
+    before = facts.delegates.get(body.session, Delegation())
+    facts.head.usage += body.usage - before.usage
+    facts.head.usd += body.cost_usd - before.usd
+    facts.delegates[body.session] = Delegation(usage=body.usage, usd=body.cost_usd, steps=body.steps)
+
+
+def _issued(facts: Facts, entry: Entry, body: ToolIssued) -> None:
+    if body.call.asked_by is None and body.attempt == 1:
+        count_call(facts, body.tool)
+
+
+def _ran(facts: Facts, entry: Entry, body: ToolRan) -> None:
+    if body.call.reply is None:
+        count_call(facts, body.tool)
+
+
+def _set(facts: Facts, entry: Entry, body: StateSet) -> None:
+    if entry.content is not None:
+        facts.values[body.key] = entry.content
+
+
+def _unset(facts: Facts, entry: Entry, body: StateUnset) -> None:
+    facts.values.pop(body.key, None)
+
+
+def _planned(facts: Facts, entry: Entry, body: PlanChanged) -> None:
+    facts.plan = body.plan
+
+
+def _summarised(facts: Facts, entry: Entry, body: SummaryChanged) -> None:
+    facts.summary = body.summary
+
+
+def _erased(facts: Facts, entry: Entry, body: SessionErased) -> None:
+    facts.head.title = ""
+
+
+def _budgeted(facts: Facts, entry: Entry, body: BudgetChanged) -> None:
+    facts.budget = body.budget
+
+
+def _checkpoint(facts: Facts, entry: Entry, body: CheckpointTaken) -> None:
+    head = facts.head
+    if body.version <= head.version:
+        raise ValueError(f"version {body.version} comes after version {head.version}")
+    facts.checkpoints[body.version] = Checkpoint(
+        body.version, entry.seq, entry.at, entry.step, entry.run, body.why, body.name, facts.base
+    )
+    head.version, head.step = body.version, entry.step
+    facts.base, facts.changed = body.version, False
+    facts.counters.per_tool_in_step = {}
+
+
+def _dropped(facts: Facts, entry: Entry, body: CheckpointDropped) -> None:
+    facts.dropped.add(body.version)
+
+
+def _taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
+    if body.number <= facts.head.taken:
+        return
+    facts.head.taken = body.number
+    if body.late:
+        facts.late.add(body.number)
+    item = body.item
+    if isinstance(item, InboxCancel):
+        facts.cancel = item.reason or "cancelled"
+    elif isinstance(item, InboxMessage) and (item.key is None or item.key not in facts.submitted):
+        if item.key is not None:
+            facts.submitted.add(item.key)
+        facts.asked = entry.seq
+        facts.head.agent = item.agent or facts.head.agent
+        make_due(facts, entry)
+    elif isinstance(item, InboxApproval | InboxVerdict) and facts.head.status == "waiting" and not body.late:
+        make_due(facts, entry)
+
+
+HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
+    SessionOpened: _opened,
+    SessionForked: _forked,
+    LeaseTaken: _leased,
+    LeaseReleased: _released,
+    SessionLabelled: _labelled,
+    SessionClosed: _closed,
+    SessionPostponed: postpone,
+    ScratchpadSet: _scratchpad,
+    RunStarted: _run_started,
+    RunCompleted: _run_ended,
+    RunFailed: _run_ended,
+    RunCancelled: _run_ended,
+    RunPaused: _run_ended,
+    ModelRequested: _requested,
+    ModelReplied: _answered,
+    ModelFailed: _answered,
+    DelegateStarted: _delegate_started,
+    DelegateEnded: _delegate_ended,
+    ToolIssued: _issued,
+    ToolRan: _ran,
+    StateSet: _set,
+    StateUnset: _unset,
+    PlanChanged: _planned,
+    SummaryChanged: _summarised,
+    SessionErased: _erased,
+    BudgetChanged: _budgeted,
+    CheckpointTaken: _checkpoint,
+    CheckpointDropped: _dropped,
+    InboxTaken: _taken,
+}
+BOOKKEEPING: frozenset[type[Body]] = frozenset(
+    {
+        SessionOpened,
+        SessionForked,
+        LeaseTaken,
+        LeaseRenewed,
+        LeaseReleased,
+        SessionLabelled,
+        SessionClosed,
+        SessionErased,
+        SessionPostponed,
+        RunStarted,
+        RunCompleted,
+        RunFailed,
+        RunCancelled,
+        RunPaused,
+        CheckpointTaken,
+        CheckpointDropped,
+    }
+)
+"""Kinds that by themselves give no reason for another checkpoint."""

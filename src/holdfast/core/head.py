@@ -1,0 +1,58 @@
+"""The head of a session: what listings need to know of it, and who holds it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from ..ids import HolderId, SessionId
+from .budget import Usage
+from .entries import SessionStatus
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """Who holds a session. `name` is for people; `fence` is the `seq` of the line that took it."""
+
+    holder: HolderId
+    name: str
+    fence: int
+
+
+class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What listings need to know of a session without folding it: its state after entry `seq`."""
+
+    session: SessionId
+    uid: str
+    seq: int
+    sum: str
+    status: SessionStatus
+    reason: str = ""
+    title: str = ""
+    labels: dict[str, str] = {}
+    created_at: datetime
+    updated_at: datetime
+    agent: str | None = None
+    parent: SessionId | None = None
+    origin: SessionId | None = None
+    step: int = 0
+    version: int = 0
+    messages: int = 0
+    runs: int = 0
+    open_run: str | None = None
+    usage: Usage = Usage()
+    usd: float = 0.0
+    tool_calls: int = 0
+    in_doubt: int = 0
+    """Effects without an outcome: in doubt, or running if the holder is alive."""
+    waiting: int = 0
+    taken: int = 0
+    due: datetime | None = None
+    """From when on somebody is to drive it: it has an unanswered message, an answer that it waited for, or a
+    run without an end. None while there is nothing to do."""
+    postponed: bool = False
+    """Whether `due` is a time that was chosen, and is to be waited for. If not, it only says since when there
+    is something to do: that is due at once, also by a clock that is behind the one that wrote it."""
+    failures: int = 0
+    """Times in a row that driving it came to nothing, without a reply in between."""
+    lease: Lease | None = None

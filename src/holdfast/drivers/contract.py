@@ -1,0 +1,362 @@
+"""What a driver must do: keep bytes, in order, durably, for many processes at once.
+
+A driver is blocking and knows no meaning: lines, keyframes, inbox items, heartbeats and claims are bytes
+to it. All decisions are made above. Its methods are called from several threads at once.
+
+Foreign exceptions stop here: a driver raises `StoreFailed` when the disk or server fails (what was being
+written may or may not be there), `StoreBusy` when somebody blocks it for too long, and `Corrupt` when
+stored bytes are damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ..core.entries import SessionStatus
+from ..core.head import Head
+from ..errors import Corrupt, StoreFailed
+from ..ids import HolderId, SessionId
+
+
+class Tip(Struct, frozen=True, kw_only=True):
+    """Where a journal ends. `head` is None where the driver only caches heads and its cache is not the
+    journal's: fold the journal to know it. `posted` is the number of the newest inbox item, or 0. In a list,
+    `damage` says why nothing more can be told of a session."""
+
+    session: SessionId
+    seq: int
+    sum: str
+    posted: int
+    head: Head | None
+    damage: Corrupt | None = None
+
+
+class Pin(Struct, frozen=True, kw_only=True):
+    """A fork needs the entries of `origin` up to `seq`, as long as it lives."""
+
+    origin: SessionId
+    uid: str
+    seq: int
+
+
+class ClaimChange(Struct, frozen=True, kw_only=True):
+    """Replace the record under `key`, if it is `expect` (None: if there is none). A `record` of None
+    removes it."""
+
+    key: str
+    expect: str | None
+    record: str | None
+
+
+class Append(Struct, frozen=True, kw_only=True):
+    """Lines for one session: they follow the entry with the sum `after`, or begin a session (None).
+
+    `head` describes the session after the last of them. A `pin` makes a fork. `keyframe` replaces the
+    one that is there. Inbox items up to `head.taken` are no longer needed.
+    """
+
+    session: SessionId
+    after: str | None
+    first_seq: int
+    lines: tuple[bytes, ...]
+    kinds: tuple[str, ...]
+    head: Head
+    keyframe: bytes | None = None
+    claims: tuple[ClaimChange, ...] = ()
+    pin: Pin | None = None
+
+
+class Done(Struct, frozen=True):
+    """Durable. `posted` is the number of the newest inbox item."""
+
+    posted: int
+
+
+class Conflict(Struct, frozen=True):
+    """Nothing was written: the journal ends with `sum`, not with `after` (None: there is no session)."""
+
+    sum: str | None
+
+
+class Claimed(Struct, frozen=True):
+    """Nothing was written: `key` has this record (None: none), which was not expected."""
+
+    key: str
+    record: str | None
+
+
+class OriginGone(Struct, frozen=True):
+    """Nothing was written: the session to fork from was deleted."""
+
+
+Outcome: TypeAlias = Done | Conflict | Claimed | OriginGone
+
+
+class HeadFilter(Struct, frozen=True, kw_only=True):
+    """Which sessions to list; None does not restrict. `labels` must all be there."""
+
+    status: SessionStatus | None = None
+    parent: SessionId | None = None
+    labels: Mapping[str, str] = {}
+    open_run: bool | None = None
+    in_doubt: bool | None = None
+
+    def matches(self, head: Head) -> bool:
+        """Whether the session belongs into the list."""
+        return (
+            (self.status is None or head.status == self.status)
+            and (self.parent is None or head.parent == self.parent)
+            and (self.open_run is None or (head.open_run is not None) == self.open_run)
+            and (self.in_doubt is None or (head.in_doubt > 0) == self.in_doubt)
+            and self.labels.items() <= head.labels.items()
+        )
+
+
+class DueFilter(Struct, frozen=True, kw_only=True):
+    """Which sessions with something to do to list: those that `holder` has the lease of (None: nobody), for
+    one of the `agents`, due at once or, if they were postponed, at `until` at the latest. All `labels` must
+    be there."""
+
+    until: datetime
+    holder: HolderId | None = None
+    agents: Collection[str] | None = None
+    labels: Mapping[str, str] = {}
+
+    def since(self, head: Head, posted_at: datetime | None) -> datetime | None:
+        """Since when the session is due, or None if it does not belong into the list. `posted_at`: when the
+        oldest inbox item came that was not taken in. It is due at once, whatever the clocks say."""
+        if posted_at is None and (head.due is None or (head.postponed and head.due > self.until)):
+            return None
+        wanted = (
+            (head.lease.holder if head.lease else None) == self.holder
+            and (self.agents is None or head.agent in self.agents)
+            and self.labels.items() <= head.labels.items()
+        )
+        return min(time for time in (head.due, posted_at) if time is not None) if wanted else None
+
+
+class RunCursor(NamedTuple):
+    """A place in the list of runs: when it started, and where its line is."""
+
+    at: str
+    session: SessionId
+    seq: int
+
+
+class RunLines(NamedTuple):
+    """The lines that begin and end a run; `ended` is None while there is no end."""
+
+    cursor: RunCursor
+    started: bytes
+    ended: bytes | None
+
+
+class Beat(NamedTuple):
+    """A holder's last heartbeat, and its age where the driver's server has a clock of its own."""
+
+    record: bytes
+    age_s: float | None
+
+
+class InboxRow(NamedTuple):
+    """An item and its number."""
+
+    number: int
+    item: bytes
+
+
+class FoundBlob(NamedTuple):
+    """A blob: its info, its bytes in parts (fetched as they are read), and how many bytes there are."""
+
+    info: bytes
+    parts: Iterator[bytes]
+    size: int
+
+
+class BlobRow(NamedTuple):
+    """A blob in a list. `put_at` is when it was put last, in UTC, by the clock that `put_blob` reads."""
+
+    digest: str
+    size: int
+    put_at: datetime
+    info: bytes
+
+
+_decode_head = msgspec.json.Decoder(Head).decode
+
+
+def read_tip(row: Sequence[Any], where: str) -> Tip:
+    """The tip that a row of session, seq, sum, posted and head (as JSON) stands for, or `Corrupt`."""
+    session, seq, sum, posted, data = row
+    place = f"{where}, session {session!r}"
+    if not (type(seq) is int and isinstance(sum, str) and type(posted) is int and isinstance(session, str)):
+        raise Corrupt(place, "its seq, sum or posted is not of the right type")
+    try:
+        head = _decode_head(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError) as error:
+        raise Corrupt(place, f"its head cannot be read ({error})") from error
+    if (head.session, head.seq, head.sum) != (session if session[:1] != "~" else head.session, seq, sum):
+        raise Corrupt(place, f"its head is that of session {head.session!r} after entry {head.seq}")
+    return Tip(session=SessionId(session), seq=seq, sum=sum, posted=posted, head=head)
+
+
+def read_listed_tip(row: Sequence[Any], where: str) -> Tip:
+    """The same for a list, in which a damaged session hides no other."""
+    try:
+        return read_tip(row, where)
+    except Corrupt as error:
+        return Tip(session=SessionId(str(row[0])), seq=0, sum="", posted=0, head=None, damage=error)
+
+
+def hidden_name(uid: str) -> SessionId:
+    """Where the pinned lines of a deleted session are: a name that no session can have."""
+    return SessionId(f"~{uid}")
+
+
+def swept_away(digest: str, where: str) -> StoreFailed:
+    """For `put_blob`: the upload was under way when `sweep_uploads` took it for one that had died."""
+    return StoreFailed(
+        f"{where}: blob {digest} took so long to arrive that it was swept away as an upload that had died; "
+        "put it again, and collect blobs with a longer grace period"
+    )
+
+
+class Driver(Protocol):
+    """One store. Everything that returns after a write is durable: it survives `kill -9` and a power cut."""
+
+    def store_id(self) -> str:
+        """A random name that was given to the store when it was made."""
+
+    def server_s(self) -> float | None:
+        """What the clock of the store's server says, in seconds; None if there is no server.
+
+        Called before every effect, so it asks nobody: it goes by what a heartbeat has last been told.
+        """
+
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        """Append each item's lines after its `after`, all of an item or none.
+
+        Durable on return, with head, keyframe, pin and claims. An item that does not fit gets
+        `Conflict`, `Claimed` or `OriginGone` and has written nothing; the others are not affected. No
+        session is twice in a batch. Where the backend has transactions the batch is one of them; where it
+        has none, a claim is taken before the lines and changed or freed after them.
+
+        On `StoreFailed` each item may or may not be there; committing the same item again settles it:
+        it answers `Done`, or `Conflict` with the item's own last sum, if it had landed.
+
+        Without `wait` it is called on an event loop's thread, which may wait for a sync of the disk and for
+        nothing else: if that is not enough (another process or thread is writing, there is a server to talk
+        to, something longer is due), raise `StoreBusy` at once, having written nothing.
+        """
+
+    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+        """Up to `limit` lines with a `seq` greater than `after`, in order; none if there is no session.
+
+        `Corrupt` where they are damaged, now or as soon as somebody looks at one of them.
+        """
+
+    def find_tip(self, session: SessionId) -> Tip | None:
+        """Where the journal ends, or None if there is no such session."""
+
+    def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
+        """Sessions in the order of their ids, beginning after `after`; hidden ones are left out.
+
+        A tip without a head may or may not be wanted: the caller folds it and decides. A session that is
+        damaged is in the list, with its `damage`.
+        """
+
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        """Sessions with something to do, the longest due first, then by id; hidden ones are left out.
+
+        Asked for several times a second by every worker: it costs what it finds, not what is stored, where
+        the backend has indexes. A tip without a head may or may not be wanted, and comes first.
+        """
+
+    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+        """Runs of one session or of all, oldest first, beginning after `after`."""
+
+    def find_keyframe(self, session: SessionId) -> bytes | None:
+        """The last keyframe that was committed, if it is still there."""
+
+    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+        """Put other lines in the place of those with these `seq`s, drop the keyframe, replace the head.
+
+        Lines that a fork has pinned stay as they are. All or nothing, durable on return. `Conflict` if the
+        journal does not end with `after`.
+        """
+
+    def delete(self, session: SessionId, after: str) -> Outcome:
+        """Remove the session and everything of it, if its journal ends with `after`.
+
+        Lines that a fork has pinned stay readable under `hidden_name(uid)` until the last fork goes.
+        Claims stay. The id is free for a new session at once.
+        """
+
+    def post(self, session: SessionId, item: bytes) -> int:
+        """Put an item into the session's inbox; its number. `NotFound` if there is no session.
+
+        Numbers grow and are never used again.
+        """
+
+    def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
+        """Items with a number greater than `after`, in order."""
+
+    def beat(
+        self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
+    ) -> Mapping[SessionId, int]:
+        """Replace the holder's heartbeat. Answers the newest inbox number of each of the sessions."""
+
+    def find_beat(self, holder: HolderId) -> Beat | None:
+        """The holder's last heartbeat, or None if it never had one or has retired."""
+
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        """Whoever has a heartbeat, or the lease of a session with something to do, in the order of ids."""
+
+    def retire(self, holder: HolderId) -> None:
+        """Forget the holder: it has ended, and counts as gone from now on."""
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        """Return when somebody may have posted something, and after `timeout_s` in any case.
+
+        Only a hint. Coming back too early costs a look; a post that goes unnoticed is found when the time is
+        over. A driver that cannot be told sleeps.
+        """
+
+    def claim(self, change: ClaimChange) -> Outcome:
+        """Change one claim by itself: `Done`, or `Claimed` with the record that is there."""
+
+    def find_claim(self, key: str) -> str | None:
+        """The record under `key`."""
+
+    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+        """Keep the bytes under their digest, with `info`, whole or not at all. Durable on return.
+
+        Equal digests are stored once and the first wins: if the blob is there, `parts` may be left unread,
+        and it counts as put now. The bytes are never in memory as a whole, where the backend allows it, and
+        nobody else waits for them to arrive: a database takes each part in a transaction of its own. An
+        upload that died leaves something that `sweep_uploads` finds, and no blob.
+        """
+
+    def find_blob(self, digest: str) -> FoundBlob | None:
+        """The blob, or None. Whether the bytes still have the digest is for the caller to see."""
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        """Blobs in the order of their digests, beginning after `after`."""
+
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        """Remove the blob, unless it was put at `put_before` or later; whether this call removed it.
+
+        Looking and removing are one step: a `put_blob` of these bytes that returns meanwhile either makes
+        the answer False or has stored them anew. A reader who is in the middle may find them cut short.
+        """
+
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        """Remove what uploads left behind that began before then and never ended; how many they were."""
+
+    def close(self) -> None:
+        """Let go of files and connections. Safe to call twice."""

@@ -1,0 +1,87 @@
+"""A session's inbox: a file an item, named by its number.
+
+The newest number must outlive its item, or the next item would get it again: a taken item's file is
+removed, but the newest one's is only renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from ...system.clock import utc_now
+from ..contract import InboxRow
+from .files import find_bytes, list_names, make_directory, put
+
+_NAME = re.compile(r"([0-9]+)\.(json|taken)")
+
+
+class _Item(NamedTuple):
+    number: int
+    taken: bool
+    name: str
+
+
+class Inbox:
+    """The inbox in one directory, which is made with the first item."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def posted(self) -> int:
+        """The number of the newest item there ever was, or 0."""
+        return max((item.number for item in self._items()), default=0)
+
+    def post(self, item: bytes, scratch: Path) -> int:
+        """Add an item; its number. Durable. Needs the session's lock."""
+        number = self.posted() + 1
+        make_directory(self.path)
+        path = self.path / f"{number}.json"
+        put(path, [item], scratch)
+        # By itself, the kernel would give all items of a few milliseconds the same time.
+        now_s = utc_now().timestamp()
+        os.utime(path, (now_s, now_s))
+        return number
+
+    def read(self, after: int, limit: int) -> list[InboxRow]:
+        """Items with a number greater than `after`, in order."""
+        rows: list[InboxRow] = []
+        for item in sorted(self._items()):
+            if item.taken or item.number <= after:
+                continue
+            if len(rows) >= limit:
+                break
+            # Missing if it was taken in the meantime.
+            if (data := find_bytes(self.path / item.name)) is not None:
+                rows.append(InboxRow(item.number, data))
+        return rows
+
+    def find_arrival(self, after: int) -> datetime | None:
+        """When the oldest item with a number greater than `after` came."""
+        for item in sorted(self._items()):
+            if item.number > after and not item.taken:
+                with suppress(FileNotFoundError):  # It was taken in the meantime.
+                    modified_s = (self.path / item.name).stat().st_mtime_ns / 1e9
+                    return datetime.fromtimestamp(modified_s, UTC)
+        return None
+
+    def drop(self, upto: int) -> None:
+        """Forget items up to this number. Not durable: who sees one again knows that it was taken in.
+
+        Needs the session's lock.
+        """
+        items = sorted(self._items())
+        for item in items[:-1]:
+            if item.number <= upto:
+                (self.path / item.name).unlink()
+        if items and items[-1].number <= upto and not items[-1].taken:
+            newest = self.path / items[-1].name
+            newest.rename(newest.with_suffix(".taken"))
+
+    def _items(self) -> list[_Item]:
+        matches = (_NAME.fullmatch(name) for name in list_names(self.path))
+        return [_Item(int(match[1]), match[2] == "taken", match[0]) for match in matches if match]

@@ -1,0 +1,305 @@
+"""`memory:`: nothing outlives the process. The reference that the other drivers are compared with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from ..core.head import Head
+from ..errors import NotFound
+from ..ids import HolderId, SessionId, fresh_uid
+from ..system.clock import utc_now
+from .contract import (
+    Append,
+    Beat,
+    BlobRow,
+    ClaimChange,
+    Claimed,
+    Conflict,
+    Done,
+    DueFilter,
+    FoundBlob,
+    HeadFilter,
+    InboxRow,
+    OriginGone,
+    Outcome,
+    Pin,
+    RunCursor,
+    RunLines,
+    Tip,
+    hidden_name,
+)
+
+
+class _Journal:
+    def __init__(self, first_seq: int, head: Head) -> None:
+        self.first_seq, self.head = first_seq, head
+        self.lines: list[bytes] = []
+        self.runs: list[int] = []
+        """Positions of the lines that begin or end a run."""
+        self.keyframe: bytes | None = None
+        self.inbox: list[InboxRow] = []
+        self.posted = 0
+        self.arrived: dict[int, datetime] = {}
+        self.pin: Pin | None = None
+        self.pinned: dict[str, Pin] = {}
+        """The forks that need these lines, by their uid."""
+
+    def tip(self, session: SessionId) -> Tip:
+        head = msgspec.structs.replace(self.head)
+        return Tip(session=session, seq=head.seq, sum=head.sum, posted=self.posted, head=head)
+
+    def since(self, wanted: DueFilter) -> datetime | None:
+        return wanted.since(self.head, self.arrived[self.inbox[0].number] if self.inbox else None)
+
+
+class _RunFields(msgspec.Struct):
+    at: str
+    kind: str
+    seq: int
+    run: str | None = None
+
+
+_decode_run = msgspec.json.Decoder(_RunFields).decode
+
+
+class MemoryDriver:
+    """Keeps everything in dictionaries under one lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._posted = threading.Condition(self._lock)
+        self._id = fresh_uid()
+        self._journals: dict[SessionId, _Journal] = {}
+        self._claims: dict[str, str] = {}
+        self._beats: dict[HolderId, bytes] = {}
+        self._blobs: dict[str, tuple[BlobRow, tuple[bytes, ...]]] = {}
+
+    def store_id(self) -> str:
+        return self._id
+
+    def server_s(self) -> float | None:
+        return None
+
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        with self._lock:
+            return [self._commit(item) for item in batch]
+
+    def _commit(self, item: Append) -> Outcome:
+        journal = self._journals.get(item.session)
+        if (journal.head.sum if journal else None) != item.after:
+            return Conflict(journal.head.sum if journal else None)
+        for change in item.claims:
+            if self._claims.get(change.key) != change.expect:
+                return Claimed(change.key, self._claims.get(change.key))
+        if journal is None:
+            origin = self._journals.get(item.pin.origin) if item.pin else None
+            if item.pin and (origin is None or origin.head.uid != item.pin.uid):
+                return OriginGone()
+            journal = self._journals[item.session] = _Journal(item.first_seq, item.head)
+            journal.pin = item.pin
+            if origin and item.pin:
+                origin.pinned[item.head.uid] = item.pin
+        for change in item.claims:
+            self._change_claim(change)
+        for line, kind in zip(item.lines, item.kinds, strict=True):
+            if kind.startswith("run."):
+                journal.runs.append(len(journal.lines))
+            journal.lines.append(line)
+        journal.head = item.head
+        journal.keyframe = item.keyframe or journal.keyframe
+        journal.inbox = [row for row in journal.inbox if row.number > item.head.taken]
+        return Done(journal.posted)
+
+    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+        with self._lock:
+            journal = self._journals.get(session)
+            if journal is None:
+                return []
+            start = max(0, after - journal.first_seq + 1)
+            return journal.lines[start : start + limit]
+
+    def find_tip(self, session: SessionId) -> Tip | None:
+        with self._lock:
+            journal = self._journals.get(session)
+            return journal.tip(session) if journal else None
+
+    def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
+        with self._lock:
+            names = sorted(n for n in self._journals if not n.startswith("~") and n > (after or ""))
+            found = (self._journals[name].tip(name) for name in names)
+            return [tip for tip in found if tip.head and wanted.matches(tip.head)][:limit]
+
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        with self._lock:
+            found = [
+                (since, name)
+                for name, journal in self._journals.items()
+                if not name.startswith("~") and (since := journal.since(wanted)) is not None
+            ]
+            return [self._journals[name].tip(name) for _, name in sorted(found)[:limit]]
+
+    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+        with self._lock:
+            runs: dict[tuple[SessionId, str | None], RunLines] = {}
+            for name, journal in self._journals.items():
+                if name.startswith("~") or session not in (None, name):
+                    continue
+                for position in journal.runs:
+                    line = journal.lines[position]
+                    fields = _decode_run(line)
+                    place = name, fields.run
+                    if fields.kind == "run.started":
+                        runs[place] = RunLines(RunCursor(fields.at, name, fields.seq), line, None)
+                    elif place in runs:
+                        # Otherwise a fork ends a run that its origin began: that one is listed there.
+                        runs[place] = runs[place]._replace(ended=line)
+        ordered = sorted(runs.values(), key=lambda run: run.cursor)
+        return [run for run in ordered if after is None or run.cursor > after][:limit]
+
+    def find_keyframe(self, session: SessionId) -> bytes | None:
+        with self._lock:
+            journal = self._journals.get(session)
+            return journal.keyframe if journal else None
+
+    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+        with self._lock:
+            journal = self._journals.get(session)
+            if journal is None or journal.head.sum != after:
+                return Conflict(journal.head.sum if journal else None)
+            pinned = max((pin.seq for pin in journal.pinned.values()), default=0)
+            for seq, line in lines.items():
+                if seq > pinned:
+                    journal.lines[seq - journal.first_seq] = line
+            journal.keyframe = None
+            journal.head = head
+            return Done(journal.posted)
+
+    def delete(self, session: SessionId, after: str) -> Outcome:
+        with self._lock:
+            journal = self._journals.get(session)
+            if journal is None or journal.head.sum != after:
+                return Conflict(journal.head.sum if journal else None)
+            del self._journals[session]
+            if journal.pinned:
+                last = max(pin.seq for pin in journal.pinned.values())
+                del journal.lines[max(0, last - journal.first_seq + 1) :]
+                self._journals[hidden_name(journal.head.uid)] = journal
+            else:
+                self._let_go(journal)
+            return Done(journal.posted)
+
+    def _let_go(self, journal: _Journal) -> None:
+        """The lines are gone; a hidden origin that nobody else needs goes with them."""
+        while journal.pin is not None:
+            name = hidden_name(journal.pin.uid)
+            origin = self._journals.get(name) or self._journals.get(journal.pin.origin)
+            if origin is None or origin.head.uid != journal.pin.uid:
+                return
+            origin.pinned.pop(journal.head.uid, None)
+            if origin.pinned or name not in self._journals:
+                return
+            del self._journals[name]
+            journal = origin
+
+    def post(self, session: SessionId, item: bytes) -> int:
+        with self._lock:
+            journal = self._journals.get(session)
+            if journal is None:
+                raise NotFound(f"no session {session!r}")
+            journal.posted += 1
+            journal.inbox.append(InboxRow(journal.posted, item))
+            journal.arrived[journal.posted] = utc_now()
+            self._posted.notify_all()
+            return journal.posted
+
+    def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
+        with self._lock:
+            journal = self._journals.get(session)
+            return [row for row in journal.inbox if row.number > after][:limit] if journal else []
+
+    def beat(
+        self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
+    ) -> Mapping[SessionId, int]:
+        with self._lock:
+            self._beats[holder] = record
+            return {name: self._journals[name].posted for name in sessions if name in self._journals}
+
+    def find_beat(self, holder: HolderId) -> Beat | None:
+        with self._lock:
+            record = self._beats.get(holder)
+            return Beat(record, None) if record is not None else None
+
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        with self._lock:
+            found: dict[HolderId, Beat | None] = {
+                journal.head.lease.holder: None
+                for name, journal in self._journals.items()
+                if journal.head.lease and (journal.head.due or journal.inbox) and not name.startswith("~")
+            }
+            found |= {holder: Beat(record, None) for holder, record in self._beats.items()}
+            return sorted(found.items())
+
+    def retire(self, holder: HolderId) -> None:
+        with self._lock:
+            self._beats.pop(holder, None)
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        with self._lock:
+            self._posted.wait(timeout_s)
+
+    def claim(self, change: ClaimChange) -> Outcome:
+        with self._lock:
+            current = self._claims.get(change.key)
+            if current != change.expect:
+                return Claimed(change.key, current)
+            self._change_claim(change)
+            return Done(0)
+
+    def _change_claim(self, change: ClaimChange) -> None:
+        if change.record is None:
+            self._claims.pop(change.key, None)
+        else:
+            self._claims[change.key] = change.record
+
+    def find_claim(self, key: str) -> str | None:
+        with self._lock:
+            return self._claims.get(key)
+
+    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+        with self._lock:
+            whole = self._blobs.get(digest, (None, None))[1]
+        if whole is None:
+            whole = tuple(parts)
+        with self._lock:
+            first, whole = self._blobs.get(digest, (None, whole))
+            size = sum(map(len, whole))
+            row = BlobRow(digest, size, utc_now(), first.info if first else info)
+            self._blobs[digest] = row, whole
+
+    def find_blob(self, digest: str) -> FoundBlob | None:
+        with self._lock:
+            found = self._blobs.get(digest)
+        return FoundBlob(found[0].info, iter(found[1]), found[0].size) if found else None
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        with self._lock:
+            digests = sorted(digest for digest in self._blobs if digest > (after or ""))
+            return [self._blobs[digest][0] for digest in digests[:limit]]
+
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        with self._lock:
+            found = self._blobs.get(digest)
+            if found is None or found[0].put_at >= put_before:
+                return False
+            del self._blobs[digest]
+            return True
+
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        return 0  # What never arrived as a whole was never kept.
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,67 @@
+"""Claims: found by the digest of their key, which may be of any length, and kept as readable text."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from ..contract import ClaimChange, Claimed, Done, Outcome
+from .connections import Connection
+from .statements import Statements
+
+_MARK: Final = "\x01"
+_FIND: Final = "SELECT record FROM $schema.claims WHERE digest = %(digest)s"
+_ADD: Final = """
+    INSERT INTO $schema.claims (digest, key, record) VALUES (%(digest)s, %(key)s, %(record)s)
+    ON CONFLICT DO NOTHING RETURNING $durable
+"""
+_CHANGE: Final = """
+    UPDATE $schema.claims SET record = %(record)s
+    WHERE digest = %(digest)s AND record = %(expect)s RETURNING $durable
+"""
+_FREE: Final = (
+    "DELETE FROM $schema.claims WHERE digest = %(digest)s AND record = %(expect)s RETURNING $durable"
+)
+
+
+def digest_of(key: str) -> str:
+    """What a claim is found by."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def escape(text: str) -> str:
+    """As it is stored: a text of PostgreSQL's can hold anything but a NUL."""
+    return text.replace(_MARK, _MARK + _MARK).replace("\0", _MARK + "0")
+
+
+def unescape(stored: str) -> str:
+    """As it was given."""
+    return re.sub(f"{_MARK}(.)", lambda found: "\0" if found[1] == "0" else _MARK, stored)
+
+
+def find_claim(sql: Statements, connection: Connection, key: str) -> str | None:
+    row = sql.row(connection, _FIND, {"digest": digest_of(key)})
+    return unescape(row[0]) if row else None
+
+
+def change_claim(sql: Statements, connection: Connection, change: ClaimChange) -> Outcome:
+    """Look and change in one statement; look again only if that did nothing."""
+    values = {
+        "digest": digest_of(change.key),
+        "key": escape(change.key),
+        "expect": None if change.expect is None else escape(change.expect),
+        "record": None if change.record is None else escape(change.record),
+    }
+    if change.expect is None:
+        statement = _ADD if change.record is not None else None
+    else:
+        statement = _CHANGE if change.record is not None else _FREE
+    while True:
+        if statement is not None and sql.row(connection, statement, values) is not None:
+            return Done(0)
+        record = find_claim(sql, connection, change.key)
+        if record != change.expect:
+            return Claimed(change.key, record)
+        if statement is None:
+            return Done(0)

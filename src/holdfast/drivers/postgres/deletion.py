@@ -1,0 +1,124 @@
+"""Erasing lines and deleting sessions: a transaction of a few statements, first the lock, then the look.
+
+A fork takes a share in its origin's row when it pins it, and this takes the whole row. So nobody pins what
+is being removed, and whoever waited sees what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ...core.head import Head
+from ...ids import SessionId
+from ...limits import BUSY_S
+from ..contract import Conflict, Done, Outcome, hidden_name
+from .binary_arrays import Numbers, Texts
+from .commit import head_row
+from .connections import Connection
+from .statements import Statements
+
+_REPLACE_HEAD = """
+    UPDATE $schema.sessions
+    SET seq = %s::bigint, sum = %s, status = %s, parent = %s, open_run = %s, in_doubt = %s::bigint,
+        labels = string_to_array(%s, chr(31)), holder = %s, due = %s::timestamptz, agent = %s, head = %s
+    WHERE session = %s
+"""
+_REPLACE_LINES = """
+    UPDATE $schema.entries SET line = new.line
+    FROM unnest(%(seq)s, %(line)s) AS new (seq, line)
+    WHERE entries.session = %(session)s AND entries.seq = new.seq
+"""
+
+
+@contextmanager
+def transaction(sql: Statements, connection: Connection) -> Iterator[None]:
+    """Durable when the block ends, or never was. Who is stopped in the middle does not hold others up, and
+    whoever is held up by others is told after a while."""
+    with connection.transaction():
+        sql.rows(
+            connection,
+            "SELECT set_config('idle_in_transaction_session_timeout', '30s', true), "
+            "set_config('lock_timeout', %s, true), $durable",
+            [f"{BUSY_S * 1000:.0f}ms"],
+        )
+        yield
+
+
+def erase(
+    sql: Statements,
+    connection: Connection,
+    session: SessionId,
+    after: str,
+    lines: Mapping[int, bytes],
+    head: Head,
+) -> Outcome:
+    with transaction(sql, connection):
+        sum, posted, uid = _lock(sql, connection, session)
+        if sum != after:
+            return Conflict(sum)
+        pinned = _last_pinned(sql, connection, uid) or 0
+        _, *kept = head_row(head)
+        sql.do(connection, _REPLACE_HEAD, [*kept, session])
+        chosen = {seq: line for seq, line in lines.items() if seq > pinned}
+        sql.do(
+            connection,
+            _REPLACE_LINES,
+            {"session": session, "seq": Numbers(chosen), "line": Texts(chosen.values())},
+        )
+        sql.do(connection, "DELETE FROM $schema.keyframes WHERE session = %s", [session])
+    return Done(posted)
+
+
+def delete(sql: Statements, connection: Connection, session: SessionId, after: str) -> Outcome:
+    with transaction(sql, connection):
+        sum, posted, uid = _lock(sql, connection, session)
+        if sum != after:
+            return Conflict(sum)
+        sql.do(connection, "DELETE FROM $schema.inbox WHERE session = %s", [session])
+        sql.do(connection, "DELETE FROM $schema.keyframes WHERE session = %s", [session])
+        needed = _last_pinned(sql, connection, uid)
+        if needed is None:
+            _remove(sql, connection, session, uid)
+        else:
+            hidden = hidden_name(uid)
+            sql.do(
+                connection, "DELETE FROM $schema.entries WHERE session = %s AND seq > %s", [session, needed]
+            )
+            move = "UPDATE $schema.entries SET session = %s WHERE session = %s"
+            sql.do(connection, move, [hidden, session])
+            hide = """
+                UPDATE $schema.sessions SET session = %s, due = NULL, posted_at = NULL WHERE session = %s
+            """
+            sql.do(connection, hide, [hidden, session])
+    return Done(posted)
+
+
+def _lock(sql: Statements, connection: Connection, session: SessionId) -> tuple[Any, ...]:
+    query = "SELECT sum, posted, uid FROM $schema.sessions WHERE session = %s FOR UPDATE"
+    return sql.row(connection, query, [session]) or (None, 0, None)
+
+
+def _last_pinned(sql: Statements, connection: Connection, uid: str) -> int | None:
+    """Up to where forks need this journal."""
+    found = sql.row(connection, "SELECT max(seq) FROM $schema.pins WHERE origin_uid = %s", [uid])
+    return found[0] if found else None
+
+
+def _remove(sql: Statements, connection: Connection, session: str, uid: str) -> None:
+    """Remove a journal that is locked, and every hidden origin that only it still needed."""
+    while True:
+        sql.do(connection, "DELETE FROM $schema.entries WHERE session = %s", [session])
+        gone = "DELETE FROM $schema.sessions WHERE session = %s RETURNING origin_uid"
+        (origin_uid,) = sql.row(connection, gone, [session]) or (None,)
+        if origin_uid is None:
+            return
+        # Locked first, whatever it is called by now: another fork, or the origin itself, may be going too.
+        find = "SELECT session FROM $schema.sessions WHERE uid = %s FOR UPDATE"
+        origin = sql.row(connection, find, [origin_uid])
+        unpin = "DELETE FROM $schema.pins WHERE origin_uid = %s AND fork_uid = %s"
+        sql.do(connection, unpin, [origin_uid, uid])
+        session, uid = hidden_name(origin_uid), origin_uid
+        if origin is None or origin[0] != session or _last_pinned(sql, connection, uid) is not None:
+            return

@@ -1,0 +1,277 @@
+"""The driver: each call is a statement, or a short transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core.head import Head
+from ...errors import NotFound, StoreBusy
+from ...ids import HolderId, SessionId
+from ...limits import SERVER_CLOCK_S
+from ...system.clock import boot_s
+from ..contract import (
+    Append,
+    Beat,
+    BlobRow,
+    ClaimChange,
+    DueFilter,
+    FoundBlob,
+    HeadFilter,
+    InboxRow,
+    Outcome,
+    RunCursor,
+    RunLines,
+    Tip,
+    read_listed_tip,
+    read_tip,
+)
+from . import address, claims, deletion
+from .binary_arrays import Texts
+from .blobs import Blobs
+from .commit import APPEND, Commit, encode_labels
+from .connections import Connections, OwnConnections, PoolConnections
+from .notify import Hints, channel_of
+from .prepared_statement import Call
+from .schema import prepare
+from .statements import Statements
+from .work_queue import AGE, TIP, find_due, find_holders
+
+if TYPE_CHECKING:
+    from psycopg_pool import ConnectionPool
+
+
+_RUNS: Final = """
+    SELECT
+        $schema.readable(started.line) ->> 'at', started.session, started.seq, started.line,
+        (
+            SELECT ended.line FROM $schema.entries AS ended
+            WHERE ended.session = started.session
+                AND $schema.readable(ended.line) ->> 'run' = $schema.readable(started.line) ->> 'run'
+                AND ended.kind IN ('run.completed', 'run.failed', 'run.cancelled', 'run.paused')
+            ORDER BY ended.seq DESC LIMIT 1
+        )
+    FROM $schema.entries AS started
+    WHERE started.kind = 'run.started' AND started.session NOT LIKE '~%%' AND {chosen}
+        AND (($schema.readable(started.line) ->> 'at') COLLATE "C", started.session, started.seq)
+            > (%(at)s, %(after)s, %(seq)s)
+    ORDER BY ($schema.readable(started.line) ->> 'at') COLLATE "C", started.session, started.seq
+    LIMIT %(limit)s
+"""
+_POST: Final = """
+    WITH counted AS (
+        UPDATE $schema.sessions SET posted = posted + 1, posted_at = coalesce(posted_at, clock_timestamp())
+        WHERE session = %(session)s RETURNING posted
+    ),
+    posted AS (
+        INSERT INTO $schema.inbox (session, number, item, at)
+        SELECT %(session)s, posted, %(item)s, clock_timestamp() FROM counted
+    )
+    SELECT posted, $durable, pg_notify(%(channel)s, %(session)s) FROM counted
+"""
+_BEAT: Final = """
+    WITH beaten AS (
+        INSERT INTO $schema.holders AS holders (holder, record, beat_at)
+        VALUES (%(holder)s, %(record)s, clock_timestamp())
+        ON CONFLICT (holder) DO UPDATE SET record = excluded.record, beat_at = excluded.beat_at
+        RETURNING $durable
+    )
+    SELECT session, posted, extract(epoch FROM clock_timestamp())::float8
+    FROM beaten LEFT JOIN $schema.sessions ON session = ANY (%(sessions)s)
+"""
+
+
+class _ServerClock:
+    """The server's clock, as last seen: how far it is ahead of this boot's."""
+
+    def __init__(self) -> None:
+        self._ahead_s: float | None = None
+
+    def learn(self, server_s: float, began_s: float) -> None:
+        """What the server said to a question that was put at `began_s`, and is answered now."""
+        took_s = boot_s() - began_s
+        if took_s <= SERVER_CLOCK_S:
+            self._ahead_s = server_s - (began_s + took_s / 2)
+
+    def now_s(self) -> float | None:
+        """What it says now; None if no answer has come quickly enough yet."""
+        return None if self._ahead_s is None else boot_s() + self._ahead_s
+
+
+class PostgresDriver:
+    """A store in one schema of a PostgreSQL database, by URL or through an application's own pool."""
+
+    def __init__(
+        self, where: str | ConnectionPool[Any], *, schema: str | None = None, create: bool = True
+    ) -> None:
+        if isinstance(where, str):
+            found = address.parse(where, schema=schema)
+            conninfo = found.conninfo
+            self._db = Connections(OwnConnections(found), found.schema)
+        else:
+            source = PoolConnections(where)
+            conninfo = source.conninfo
+            self._db = Connections(source, address.check_schema(schema or address.SCHEMA))
+        self._where = f"schema {self._db.schema!r}"
+        self._sql = Statements(self._db.schema)
+        self._append = Call(APPEND.replace("$schema", self._sql.schema))
+        self._blobs = Blobs(self._db, self._sql)
+        self._hints = Hints(conninfo, self._db.schema)
+        self._clock = _ServerClock()
+        try:
+            self._id = prepare(self._db, create=create)
+            if isinstance(where, str):  # An application's own connections are left as they are.
+                self._db.again(self._append.prepare)
+                self._db.welcome = self._append.prepare
+        except BaseException:
+            self._db.close()
+            raise
+
+    def store_id(self) -> str:
+        return self._id
+
+    def server_s(self) -> float | None:
+        return self._clock.now_s()
+
+    # -- journals -----------------------------------------------------------------------------------
+
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        if not wait:
+            raise StoreBusy("a server may take any time to answer")
+        return self._db.again(Commit(self._sql, self._append, batch).run) if batch else []
+
+    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+        # As bytes: a text would be decoded here, to be encoded again.
+        query = """
+            SELECT convert_to(line, 'UTF8') FROM $schema.entries
+            WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s
+        """
+        return [line for (line,) in self._look(query, [session, after, limit])]
+
+    def find_tip(self, session: SessionId) -> Tip | None:
+        rows = self._look(f"{TIP} WHERE session = %s", [session])
+        return read_tip(rows[0], self._where) if rows else None
+
+    def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
+        where = ["session NOT LIKE '~%%'", "session > %(after)s"]
+        values: dict[str, Any] = {"after": after or "", "limit": limit}
+        if wanted.status is not None:
+            where.append("status = %(status)s")
+            values["status"] = wanted.status
+        if wanted.parent is not None:
+            where.append("parent = %(parent)s")
+            values["parent"] = wanted.parent
+        if wanted.open_run is not None:
+            where.append("open_run IS NOT NULL AND unfinished" if wanted.open_run else "open_run IS NULL")
+        if wanted.in_doubt is not None:
+            where.append("in_doubt > 0 AND unfinished" if wanted.in_doubt else "in_doubt = 0")
+        if wanted.labels:
+            # With the index's own condition: or else it is not used.
+            where.append("labels @> %(labels)s AND labels <> '{}'")
+            values["labels"] = Texts(encode_labels(wanted.labels))
+        query = f"{TIP} WHERE {' AND '.join(where)} ORDER BY session LIMIT %(limit)s"
+        return [read_listed_tip(row, self._where) for row in self._look(query, values)]
+
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        return [
+            read_listed_tip(row, self._where)
+            for row in self._db.again(lambda connection: find_due(self._sql, connection, wanted, limit))
+        ]
+
+    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+        at, name, seq = after or ("", "", 0)
+        values = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
+        chosen = "TRUE" if session is None else "started.session = %(session)s"
+        rows = self._look(_RUNS.format(chosen=chosen), values)
+        return [
+            RunLines(RunCursor(at, SessionId(name), seq), started.encode(), ended.encode() if ended else None)
+            for at, name, seq, started, ended in rows
+        ]
+
+    def find_keyframe(self, session: SessionId) -> bytes | None:
+        rows = self._look("SELECT body FROM $schema.keyframes WHERE session = %s", [session])
+        return rows[0][0].encode() if rows else None
+
+    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+        return self._db.once(
+            lambda connection: deletion.erase(self._sql, connection, session, after, lines, head),
+            patient=True,
+        )
+
+    def delete(self, session: SessionId, after: str) -> Outcome:
+        return self._db.once(
+            lambda connection: deletion.delete(self._sql, connection, session, after), patient=True
+        )
+
+    # -- inbox, holders, claims ---------------------------------------------------------------------
+
+    def post(self, session: SessionId, item: bytes) -> int:
+        values = {"session": session, "item": item.decode(), "channel": channel_of(self._db.schema)}
+        row = self._db.once(lambda connection: self._sql.row(connection, _POST, values))
+        if row is None:
+            raise NotFound(f"no session {session!r}")
+        return int(row[0])
+
+    def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
+        query = """
+            SELECT number, item FROM $schema.inbox
+            WHERE session = %s AND number > %s ORDER BY number LIMIT %s
+        """
+        return [
+            InboxRow(number, item.encode()) for number, item in self._look(query, [session, after, limit])
+        ]
+
+    def beat(
+        self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
+    ) -> Mapping[SessionId, int]:
+        values = {"holder": holder, "record": record.decode(), "sessions": Texts(sessions)}
+        began_s = boot_s()
+        rows = self._look(_BEAT, values)
+        if rows:
+            self._clock.learn(rows[0][2], began_s)
+        return {SessionId(session): posted for session, posted, _ in rows if session is not None}
+
+    def find_beat(self, holder: HolderId) -> Beat | None:
+        rows = self._look(f"SELECT record, {AGE} FROM $schema.holders WHERE holder = %s", [holder])
+        return Beat(rows[0][0].encode(), max(0.0, rows[0][1])) if rows else None
+
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        return self._db.again(lambda connection: find_holders(self._sql, connection))
+
+    def retire(self, holder: HolderId) -> None:
+        self._look("DELETE FROM $schema.holders WHERE holder = %s RETURNING $durable", [holder])
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        self._hints.wait(timeout_s)
+
+    def claim(self, change: ClaimChange) -> Outcome:
+        return self._db.once(lambda connection: claims.change_claim(self._sql, connection, change))
+
+    def find_claim(self, key: str) -> str | None:
+        return self._db.again(lambda connection: claims.find_claim(self._sql, connection, key))
+
+    # -- blobs --------------------------------------------------------------------------------------
+
+    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+        self._blobs.put(digest, parts, info)
+
+    def find_blob(self, digest: str) -> FoundBlob | None:
+        return self._blobs.find(digest)
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        return self._blobs.list_rows(after, limit)
+
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        return self._blobs.remove(digest, put_before)
+
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        return self._blobs.sweep(begun_before)
+
+    def close(self) -> None:
+        self._hints.close()
+        self._db.close()
+
+    def _look(self, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """One statement that may be repeated without harm."""
+        return self._db.again(lambda connection: self._sql.rows(connection, statement, values))

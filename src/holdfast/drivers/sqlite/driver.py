@@ -1,0 +1,305 @@
+"""The driver: each call is a transaction or a query."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from ...core.batch_decode import Lines
+from ...core.head import Head
+from ...errors import Corrupt, NotFound
+from ...ids import HolderId, SessionId
+from ...system.clock import utc_now
+from ..contract import (
+    Append,
+    Beat,
+    BlobRow,
+    ClaimChange,
+    Conflict,
+    Done,
+    DueFilter,
+    FoundBlob,
+    HeadFilter,
+    InboxRow,
+    Outcome,
+    RunCursor,
+    RunLines,
+    Tip,
+    hidden_name,
+    read_listed_tip,
+    read_tip,
+)
+from .blobs import Blobs
+from .commit import change_claim, commit, find_claim, find_refused, find_tip, move
+from .connections import Connections, LogLost, repeated
+from .notify import Hints
+from .statements import RUNS
+from .work_queue import HEAD, find_due, find_holders, stamp
+
+_encode = msgspec.json.Encoder().encode
+_LINES = "FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
+
+
+class SqliteDriver:
+    """A store in one SQLite file."""
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self._db = Connections(path, create=create)
+        self._blobs = Blobs(self._db)
+        self._hints = Hints(self._db)
+        self._id = self._find_id()
+
+    @repeated
+    def _find_id(self) -> str:
+        with self._db.reading() as db:
+            return str(db.execute("SELECT id FROM store").get)
+
+    def store_id(self) -> str:
+        return self._id
+
+    def server_s(self) -> float | None:
+        return None
+
+    # -- journals -----------------------------------------------------------------------------------
+
+    def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        return commit(self._db, batch, wait=wait)
+
+    @repeated
+    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+        # One row with all lines: no line holds a newline.
+        query = f"SELECT CAST(group_concat(line, char(10)) AS BLOB), count(*) FROM (SELECT line {_LINES})"
+        with self._db.reading() as db:
+            try:
+                joined, count = db.execute(query, (session, after, limit)).get
+            except apsw.TooBigError:  # All together they are more than SQLite takes as one value.
+                rows = db.execute(f"SELECT CAST(line AS BLOB) {_LINES}", (session, after, limit))
+                return [line for (line,) in rows]
+        if not isinstance(joined, bytes) and count:
+            raise Corrupt(f"{self._db.path}, session {session!r}", f"what follows entry {after} is no text")
+        return Lines(joined, count) if count else []
+
+    @repeated
+    def find_tip(self, session: SessionId) -> Tip | None:
+        with self._db.reading() as db:
+            row = db.execute(
+                "SELECT session, seq, sum, posted, head FROM sessions WHERE session = ?", (session,)
+            ).fetchone()
+        return read_tip(row, str(self._db.path)) if row else None
+
+    @repeated
+    def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
+        where = ["session NOT LIKE '~%'", "session > ?"]
+        bindings: list[Any] = [after or ""]
+        if wanted.status is not None:
+            where.append("status = ?")
+            bindings.append(wanted.status)
+        if wanted.parent is not None:
+            where.append("parent = ?")
+            bindings.append(wanted.parent)
+        if wanted.open_run or wanted.in_doubt:
+            where.append("unfinished")  # As its index has it.
+        if wanted.open_run is not None:
+            where.append("open_run IS NOT NULL" if wanted.open_run else "open_run IS NULL")
+        if wanted.in_doubt is not None:
+            where.append("in_doubt > 0" if wanted.in_doubt else "in_doubt = 0")
+        for label in wanted.labels.items():
+            where.append(f"EXISTS (SELECT 1 FROM json_each({HEAD}, '$.labels') WHERE key = ? AND value = ?)")
+            bindings.extend(label)
+        query = f"""
+            SELECT session, seq, sum, posted, head FROM sessions
+            WHERE {" AND ".join(where)} ORDER BY session LIMIT ?
+        """
+        with self._db.reading() as db:
+            rows: list[Any] = db.execute(query, (*bindings, limit)).fetchall()
+        return [read_listed_tip(row, str(self._db.path)) for row in rows]
+
+    @repeated
+    def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
+        with self._db.reading() as db:
+            rows = find_due(db, wanted, limit)
+        return [read_listed_tip(row, str(self._db.path)) for row in rows]
+
+    @repeated
+    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+        at, name, seq = after or ("", "", 0)
+        bindings = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
+        with self._db.reading() as db:
+            chosen = "TRUE" if session is None else "started.session = :session"
+            rows: list[Any] = db.execute(RUNS.format(session=chosen), bindings).fetchall()
+        return [RunLines(RunCursor(row[0], SessionId(row[1]), row[2]), row[3], row[4]) for row in rows]
+
+    @repeated
+    def find_keyframe(self, session: SessionId) -> bytes | None:
+        with self._db.reading() as db:
+            found = db.execute("SELECT CAST(body AS BLOB) FROM keyframes WHERE session = ?", (session,)).get
+        return found or None
+
+    @repeated
+    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+        with self._db.writing() as db:
+            sum, posted = find_tip(db, session) or (None, 0)
+            if sum != after:
+                return Conflict(sum)
+            # Erased means erased: not left to be read in unused parts of a page.
+            db.pragma("secure_delete", True)
+            move(db, after, head)
+            pinned = _last_pinned(db, head.uid) or 0
+            db.executemany(
+                "UPDATE entries SET line = ? WHERE session = ? AND seq = ?",
+                [(line.decode(), session, seq) for seq, line in lines.items() if seq > pinned],
+            )
+            db.execute("DELETE FROM keyframes WHERE session = ?", (session,))
+            return Done(posted)
+
+    def delete(self, session: SessionId, after: str) -> Outcome:
+        try:
+            return self._delete(session, after)
+        except LogLost:
+            outcome = self._delete(session, after)
+            return Done(0) if outcome == Conflict(None) else outcome  # It had landed.
+
+    def _delete(self, session: SessionId, after: str) -> Outcome:
+        with self._db.writing() as db:
+            sum, posted = find_tip(db, session) or (None, 0)
+            if sum != after:
+                return Conflict(sum)
+            uid = str(db.execute("SELECT uid FROM sessions WHERE session = ?", (session,)).get)
+            db.execute("DELETE FROM inbox WHERE session = ?", (session,))
+            db.execute("DELETE FROM keyframes WHERE session = ?", (session,))
+            needed = _last_pinned(db, uid)
+            if needed is None:
+                _remove(db, session, uid)
+            else:
+                hidden = hidden_name(uid)
+                db.execute("DELETE FROM entries WHERE session = ? AND seq > ?", (session, needed))
+                db.execute("UPDATE entries SET session = ? WHERE session = ?", (hidden, session))
+                db.execute(
+                    "UPDATE sessions SET session = ?, due = NULL, posted_at = NULL WHERE session = ?",
+                    (hidden, session),
+                )
+            return Done(posted)
+
+    # -- inbox, holders, claims ---------------------------------------------------------------------
+
+    def post(self, session: SessionId, item: bytes) -> int:
+        with self._db.writing() as db:
+            number = db.execute(
+                "UPDATE sessions SET posted = posted + 1 WHERE session = ? RETURNING posted", (session,)
+            ).get
+            if number is None:
+                raise NotFound(f"no session {session!r}")
+            now = stamp(utc_now())
+            db.execute("INSERT INTO inbox VALUES (?, ?, ?, ?)", (session, number, item.decode(), now))
+            db.execute(
+                "UPDATE sessions SET posted_at = ? WHERE session = ? AND posted_at IS NULL", (now, session)
+            )
+            db.execute("UPDATE store SET posts = posts + 1")
+            return int(number)
+
+    @repeated
+    def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
+        query = """
+            SELECT number, CAST(item AS BLOB) FROM inbox
+            WHERE session = ? AND number > ? ORDER BY number LIMIT ?
+        """
+        with self._db.reading() as db:
+            rows: list[Any] = db.execute(query, (session, after, limit)).fetchall()
+        if not all(type(number) is int for number, _ in rows):
+            raise Corrupt(f"{self._db.path}, session {session!r}", "an item of its inbox has no number")
+        return [InboxRow(*row) for row in rows]
+
+    @repeated
+    def beat(
+        self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
+    ) -> Mapping[SessionId, int]:
+        with self._db.writing() as db:
+            db.execute("INSERT OR REPLACE INTO holders VALUES (?, ?)", (holder, record.decode()))
+            query = "SELECT session, posted FROM sessions WHERE session IN (SELECT value FROM json_each(?))"
+            rows: list[Any] = db.execute(query, (_encode(list(sessions)).decode(),)).fetchall()
+            return dict(rows)
+
+    @repeated
+    def find_beat(self, holder: HolderId) -> Beat | None:
+        with self._db.reading() as db:
+            found = db.execute("SELECT CAST(record AS BLOB) FROM holders WHERE holder = ?", (holder,)).get
+        return Beat(found, None) if found is not None else None
+
+    @repeated
+    def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
+        with self._db.reading() as db:
+            rows = find_holders(db)
+        return [
+            (HolderId(str(name)), None if record is None else Beat(record, None)) for name, record in rows
+        ]
+
+    def wait_for_work(self, timeout_s: float) -> None:
+        self._hints.wait(timeout_s)
+
+    @repeated
+    def retire(self, holder: HolderId) -> None:
+        with self._db.writing() as db:
+            db.execute("DELETE FROM holders WHERE holder = ?", (holder,))
+
+    def claim(self, change: ClaimChange) -> Outcome:
+        with self._db.writing() as db:
+            refused = find_refused(db, (change,))
+            if refused is None:
+                change_claim(db, change)
+            return refused or Done(0)
+
+    @repeated
+    def find_claim(self, key: str) -> str | None:
+        with self._db.reading() as db:
+            record = find_claim(db, key)
+        if record is not None and not isinstance(record, str):
+            raise Corrupt(f"{self._db.path}, claim {key!r}", "its record is no text")
+        return record
+
+    # -- blobs --------------------------------------------------------------------------------------
+
+    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+        self._blobs.put(digest, parts, info)
+
+    def find_blob(self, digest: str) -> FoundBlob | None:
+        return self._blobs.find(digest)
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+        return self._blobs.list_rows(after, limit)
+
+    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+        return self._blobs.remove(digest, put_before)
+
+    def sweep_uploads(self, begun_before: datetime) -> int:
+        return self._blobs.sweep(begun_before)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _last_pinned(db: apsw.Connection, uid: str) -> int | None:
+    """Up to where forks need this journal."""
+    found: int | None = db.execute("SELECT max(seq) FROM pins WHERE origin_uid = ?", (uid,)).get
+    return found
+
+
+def _remove(db: apsw.Connection, session: str, uid: str) -> None:
+    """Remove a journal, and every hidden origin that only it still needed."""
+    while True:
+        origin_uid = db.execute("SELECT origin_uid FROM sessions WHERE session = ?", (session,)).get
+        db.execute("DELETE FROM entries WHERE session = ?", (session,))
+        db.execute("DELETE FROM sessions WHERE session = ?", (session,))
+        if origin_uid is None:
+            return
+        db.execute("DELETE FROM pins WHERE origin_uid = ? AND fork_uid = ?", (origin_uid, uid))
+        session, uid = hidden_name(origin_uid), origin_uid
+        if (
+            _last_pinned(db, uid) is not None
+            or not db.execute("SELECT 1 FROM sessions WHERE session = ?", (session,)).get
+        ):
+            return

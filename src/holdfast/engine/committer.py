@@ -1,0 +1,405 @@
+"""All sessions of a store share one committer.
+
+Sessions hand over lines as they arise. A line that nobody waits for leaves with the next barrier, or after a
+short linger. What is waited for is gathered until the event loop's turn ends, and while a commit is under way
+the next batch gathers: so one transaction and one sync carry the lines of many sessions.
+
+A thread commits. A single session's lines are committed right on the event loop's thread, as long as that has
+been quick: a hop into a thread and back would take as long as the commit itself.
+
+A commit that failed may have landed all the same. It is settled by committing the very same lines again: they
+name the `sum` they follow, so they land once or find themselves there, and no read can be fooled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from threading import get_ident
+
+from anyio.lowlevel import checkpoint
+
+from ..core.codec import Sealed
+from ..core.head import Head
+from ..drivers.contract import Append, Claimed, Conflict, Done, Driver, OriginGone, Outcome, Pin
+from ..errors import Closed, Fenced, HoldfastError, NotFound, StoreFailed, StoreUnreachable
+from ..ids import SessionId
+from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
+from .waiters import HomeLoop, Waiter, wake_up
+
+log = logging.getLogger("holdfast")
+_RETRY_S = 1.0
+"""How soon lines that failed are tried again when nobody asks for them."""
+_REMEMBER = 0.9
+_BUSY_LIKE_S = 10 * COMMIT_HERE_S
+"""A commit that would have had to wait counts as this: the next few are made in the thread."""
+
+
+class Channel:
+    """What one open session has handed over, and what became of it. Guarded by the committer's lock."""
+
+    def __init__(self, session: SessionId, after: str | None, pin: Pin | None = None) -> None:
+        self.session, self.after, self.pin = session, after, pin
+        self.fence = 0
+        self.lines: list[bytes] = []
+        self.kinds: list[str] = []
+        self.head: Head | None = None
+        self.first_seq = 0
+        self.keyframe: bytes | None = None
+        self.flying: Append | None = None
+        """Being committed, or failed and not yet settled."""
+        self.durable_seq = 0
+        self.posted = 0
+        self.lost: HoldfastError | None = None
+        """Why nothing can be written any more, not even what was handed over."""
+        self.closed: HoldfastError | None = None
+        """Why nothing more can be handed over."""
+        self.waiters: list[Waiter] = []
+        self.home: HomeLoop | None = None
+        """Where the session is open; None while it is being opened."""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the session was never left, and its event loop has ended."""
+        return self.home is not None and self.home.has_ended
+
+    def take(self) -> Append:
+        """What to commit next: what failed before, else all that has gathered."""
+        if self.flying is None:
+            assert self.head is not None
+            item = Append(
+                session=self.session,
+                after=self.after,
+                first_seq=self.first_seq,
+                lines=tuple(self.lines),
+                kinds=tuple(self.kinds),
+                head=self.head,
+                keyframe=self.keyframe,
+                pin=self.pin,
+            )
+            # In one go: a signal's handler that raises must not come in between.
+            self.lines, self.kinds, self.keyframe, self.pin, self.after, self.flying = (
+                [], [], None, None, item.head.sum, item
+            )  # fmt: skip
+        return self.flying
+
+
+class Committer:
+    """Gathers lines, commits them in batches, and wakes up who waits."""
+
+    def __init__(self, driver: Driver, *, linger_s: float = LINGER_S) -> None:
+        self._driver, self._linger_s = driver, linger_s
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._dirty: dict[Channel, None] = {}
+        self._urgent = False
+        self._leader: int | None = None
+        """The thread whose event loop has its turn, and sees to what is urgent then."""
+        self._writer: int | None = None
+        """The thread that commits a batch at this moment."""
+        self._due: float | None = None
+        self._lately_s: float | None = None
+        """How long a commit of one session takes: the mean of the last ones, the last counts most. The first
+        one takes a lease, in a thread, before there is anything to hand over."""
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        _committers.add(self)
+
+    # -- called by sessions, in their event loop -----------------------------------------------------
+
+    def offer(
+        self, channel: Channel, sealed: Sequence[Sealed], head: Head, *, keyframe: bytes | None = None
+    ) -> None:
+        """Hand over lines that belong into one commit. Returns at once; `head` must not change any more."""
+        # The bare lock, not the condition around it: this is done for every entry.
+        with self._lock:
+            if channel.lost is not None or channel.closed is not None or self._closing:
+                self.check(channel)
+            if not channel.lines:
+                channel.first_seq = sealed[0].entry.seq
+            for one in sealed:
+                channel.lines.append(one.line)
+                channel.kinds.append(one.entry.kind)
+            channel.head = head
+            channel.keyframe = keyframe or channel.keyframe
+            if self._due is None or channel not in self._dirty:
+                self._mark(channel)
+
+    def check(self, channel: Channel) -> None:
+        """Raise why nothing can be written through this channel any more, if so."""
+        ended = channel.lost or channel.closed
+        if ended is not None:
+            raise ended
+        if self._closing:
+            raise Closed("the store was closed, or was opened in the parent of this process: open it here")
+
+    def _mark(self, channel: Channel) -> None:
+        self._dirty[channel] = None
+        if self._due is None:
+            self._due = time.monotonic() + self._linger_s
+            self._wake.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
+            self._thread.start()
+
+    async def barrier(self, channel: Channel) -> None:
+        """Wait until everything that was offered so far is durable."""
+        with self._lock:
+            if channel.lost is not None or self._closing:
+                self.check(channel)
+            seq = channel.head.seq if channel.head else 0
+            if channel.durable_seq >= seq:
+                return
+            self._mark(channel)
+            leads = not self._urgent and self._writer is None
+            self._urgent = True
+            if leads:
+                self._leader, waiter = get_ident(), None
+            else:
+                waiter = self._add_waiter(channel, seq)
+                if self._leader != get_ident():
+                    self._wake.notify()  # Another event loop's turn may take its time.
+        if leads:
+            waiter = await self._lead(channel, seq)
+        # If the caller is cancelled here, the lines are committed all the same.
+        if waiter is not None:
+            await waiter.wait()
+
+    def _add_waiter(self, channel: Channel, seq: int) -> Waiter:
+        waiter = Waiter(seq)
+        channel.waiters.append(waiter)
+        return waiter
+
+    async def _lead(self, channel: Channel, seq: int) -> Waiter | None:
+        """The first who waits lets all tasks that are ready have their turn, and sees to what has gathered
+        then: commits it, or has the thread do it; then it waits as everybody does."""
+        try:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                await checkpoint()
+            else:
+                await asyncio.sleep(0)  # The same, for less.
+        except BaseException:
+            with self._lock:
+                self._wake.notify()
+            raise
+        told: list[Waiter] = []
+        try:
+            with self._lock:
+                if channel.durable_seq >= seq:
+                    return None
+                if channel.lost is not None:
+                    raise channel.lost
+                waiter = self._add_waiter(channel, seq)
+                batch = self._gather() if self._may_write_here(channel) else []
+                if not batch:
+                    self._urgent = True
+                    self._wake.notify()
+            if batch:
+                self._write(batch, told, wait=False)
+                wake_up(one for one in told if one is not waiter)
+        except BaseException:
+            # A signal's handler may raise at any point of it: the thread brings to its end what was begun.
+            self._abandon(channel, told)
+            raise
+        if waiter not in told:
+            return waiter
+        if waiter.error is not None:
+            raise waiter.error
+        return None
+
+    def _may_write_here(self, channel: Channel) -> bool:
+        if self._writer is not None or self._closing or len(self._dirty) > 1 or channel not in self._dirty:
+            return False
+        if channel.flying is not None or channel.keyframe is not None:
+            return False
+        is_quick = self._lately_s is not None and self._lately_s <= COMMIT_HERE_S
+        return is_quick and sum(map(len, channel.lines)) <= COMMIT_HERE_BYTES
+
+    def _abandon(self, channel: Channel, told: list[Waiter]) -> None:
+        """Leave to the thread what this one has begun. Whatever was done of it may be done again."""
+        with self._lock:
+            if self._writer == get_ident():
+                self._writer = None
+            if channel.lost is None and (channel.flying is not None or channel.lines):
+                self._dirty[channel] = None
+            self._urgent = True
+            self._wake.notify()
+            for waiter in channel.waiters:
+                waiter.error = waiter.error or channel.lost
+            told += [one for one in channel.waiters if one.error or one.seq <= channel.durable_seq]
+        wake_up(told)
+
+    def commit_now(self, item: Append) -> Outcome:
+        """Commit one item outside any channel, in the caller's thread; a failure is settled by trying once
+        more."""
+        began_s = time.monotonic()
+        try:
+            outcome = self._driver.commit([item])[0]
+        except StoreFailed:
+            outcome = self._driver.commit([item])[0]
+            if isinstance(outcome, Conflict) and outcome.sum == item.head.sum:
+                outcome = Done(0)
+        with self._lock:
+            self._note_time(time.monotonic() - began_s)
+        return outcome
+
+    # -- the thread ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._is_time():
+                    self._wake.wait(self._left_s())
+                batch = self._gather()
+                if not batch:
+                    if self._closing:
+                        return
+                    continue
+            told: list[Waiter] = []
+            self._write(batch, told, wait=True)
+            wake_up(told)
+
+    def _is_time(self) -> bool:
+        if self._writer is not None:
+            return False  # An event loop is at it, and says so when it is done.
+        return self._urgent or self._closing or (self._due is not None and self._due <= time.monotonic())
+
+    def _left_s(self) -> float | None:
+        if self._writer is not None:
+            return self._linger_s
+        return None if self._due is None else max(0.0, self._due - time.monotonic())
+
+    def _gather(self) -> list[tuple[Channel, Append]]:
+        batch: list[tuple[Channel, Append]] = []
+        sessions: set[SessionId] = set()
+        lines = size = 0
+        for channel in list(self._dirty):
+            if batch and (lines > BATCH_LINES_MAX or size > BATCH_BYTES_MAX):
+                break
+            if channel.session in sessions:
+                continue  # Somebody left it while its lines failed, and opened it anew: one after the other.
+            if channel.lost is not None:
+                del self._dirty[channel]  # What came after the lines that were refused.
+                continue
+            retry = channel.flying is not None
+            if retry or channel.lines:
+                item = channel.take()
+                batch.append((channel, item))
+                sessions.add(channel.session)
+                lines += len(item.lines)
+                size += sum(map(len, item.lines))
+            if not (retry and channel.lines):
+                del self._dirty[channel]
+        self._urgent = any(channel.waiters for channel in self._dirty) if self._dirty else False
+        # After a commit it looks once more by itself: what is offered until then need not wake it up.
+        self._due = time.monotonic() + self._linger_s if batch or self._dirty else None
+        self._leader = None
+        if batch:
+            self._writer = get_ident()
+        return batch
+
+    def _write(self, batch: list[tuple[Channel, Append]], told: list[Waiter], *, wait: bool) -> None:
+        """Commit a batch; `told` gets whoever can be told. What came to no outcome is left to the thread."""
+        began_s = time.monotonic()
+        outcomes = self._commit([item for _, item in batch], wait=wait)
+        with self._lock:
+            if len(batch) == 1:
+                self._note_time(time.monotonic() - began_s if outcomes else _BUSY_LIKE_S)
+            for (channel, item), outcome in zip(batch, outcomes, strict=bool(outcomes)):
+                self._settle(channel, item, outcome, told)
+            if not outcomes:
+                self._dirty.update((channel, None) for channel, _ in batch)
+                self._urgent = True
+            self._writer = None
+            if self._dirty or self._closing:
+                self._wake.notify()
+
+    def _note_time(self, took_s: float) -> None:
+        before_s = took_s if self._lately_s is None else self._lately_s
+        self._lately_s = _REMEMBER * before_s + (1 - _REMEMBER) * took_s
+
+    def _commit(self, items: list[Append], *, wait: bool) -> Sequence[Outcome | HoldfastError]:
+        """What became of each; nothing, if that takes longer than an event loop may wait."""
+        try:
+            return self._driver.commit(items, wait=wait)
+        except Exception as error:
+            if not wait:
+                return ()
+            if isinstance(error, StoreUnreachable):
+                return [error] * len(items)  # It is no session's trouble: trying each would take for ever.
+            # One session's trouble must not be everybody's, nor end this thread.
+            return [self._write_one(item) for item in items]
+
+    def _write_one(self, item: Append) -> Outcome | HoldfastError:
+        try:
+            return self._driver.commit([item])[0]
+        except HoldfastError as error:
+            return error
+        except Exception as error:
+            log.exception("the driver raised what it should not")
+            return StoreFailed(f"the driver failed: {error!r}")
+
+    def _settle(
+        self, channel: Channel, item: Append, outcome: Outcome | HoldfastError, told: list[Waiter]
+    ) -> None:
+        """Record what became of the item, and who can be told now."""
+        error: HoldfastError | None = None
+        match outcome:
+            case Done(posted):
+                channel.posted = max(channel.posted, posted)
+                channel.flying, channel.durable_seq = None, item.head.seq
+            case Conflict(sum) if sum == item.head.sum:
+                channel.flying, channel.durable_seq = None, item.head.seq  # An earlier try had landed.
+            case Conflict():
+                error = channel.lost = Fenced(channel.session, fence=channel.fence)
+            case OriginGone():
+                error = channel.lost = NotFound("the session to fork from was deleted")
+            case Claimed(key, _):
+                error = channel.lost = HoldfastError(f"the claim {key!r} is somebody else's")
+            case HoldfastError():
+                error = outcome
+                if self._closing:
+                    channel.lost = error
+                    log.error("session %s: the last lines could not be written: %s", channel.session, error)
+                else:
+                    log.warning("session %s: a commit failed; will try again: %s", channel.session, error)
+                    self._dirty[channel] = None
+                    self._due = time.monotonic() + _RETRY_S
+        ended = [one for one in channel.waiters if error is not None or one.seq <= channel.durable_seq]
+        for waiter in ended:
+            waiter.error = error
+        if ended:
+            told += ended
+            channel.waiters = [one for one in channel.waiters if one not in ended]
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write what is left and end the thread. Lines that fail once more are dropped, and logged."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+
+_committers: weakref.WeakSet[Committer] = weakref.WeakSet()
+
+
+def _end_in_child() -> None:
+    """A forked child has neither the threads nor a right to the connections of its parent."""
+    for committer in list(_committers):
+        # Another thread may have held the lock at the moment of the fork.
+        committer._lock = threading.Lock()
+        committer._wake = threading.Condition(committer._lock)
+        committer._closing, committer._thread, committer._writer = True, None, None
+
+
+os.register_at_fork(after_in_child=_end_in_child)

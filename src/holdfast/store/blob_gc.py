@@ -1,0 +1,181 @@
+"""Collecting blobs that nobody refers to any more.
+
+Why no blob goes that is needed. Collecting begins at a time T. A blob is removed if no line of the store
+refers to it, and if it was last put before T minus the grace. Whoever refers to a blob puts it first, and
+commits the line within the grace: so a line that relies on such an old put was committed before T, and was
+there to be read. The home looks at the time and removes in one step: a put that comes in between either saves
+the blob or stores it anew.
+
+Lines move while they are read, but only in directions that are watched. An item leaves its inbox for the
+journal, so inboxes are read first. A session that is deleted leaves its lines to its forks, under another
+name; so sessions are listed again, until a listing shows none that was not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from ..blobs.blob import Blob, describe, iter_blobs
+from ..content.references import find_digests
+from ..core.codec import Chain, parse
+from ..drivers.contract import HeadFilter
+from ..engine.engine import Engine
+from ..engine.journal import Journal, Segment
+from ..errors import BadInput, NotFound
+from ..ids import SessionId
+from ..limits import BLOB_GRACE_MIN_S, PAGE_ROWS, READ_LINES
+
+
+class Collected(Struct, frozen=True, kw_only=True):
+    """What a collection found: blobs that nobody refers to, and how many there are of the others."""
+
+    orphans: tuple[Blob, ...]
+    """Removed, or to be removed if it was a dry run."""
+    removed: bool
+    referred: int
+    recent: int
+    """Nobody refers to them, but they were put within the grace."""
+    sessions: int
+    uploads: int = 0
+    """Uploads that had died, and were cleared away."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the orphans."""
+        return sum(one.size for one in self.orphans)
+
+
+class References:
+    """Which sessions refer to which blobs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._driver = engine.driver
+        self.of: dict[str, set[SessionId]] = {}
+        self.sessions = 0
+        self._read: dict[SessionId, str] = {}
+        """The journals that were read, hidden ones included, with the uid of each."""
+
+    def find(self) -> References:
+        """Read every line and every inbox of the store; raises at a line that cannot be read. Blocks."""
+        while True:
+            fresh = [name for name in self._list() if not self._is_read(name)]
+            if not fresh:
+                return self
+            for name in fresh:
+                self._read_session(name)
+
+    def _list(self) -> Iterator[SessionId]:
+        after: SessionId | None = None
+        while True:
+            tips = self._driver.list_tips(HeadFilter(), after, PAGE_ROWS)
+            yield from (tip.session for tip in tips)
+            if len(tips) < PAGE_ROWS:
+                return
+            after = tips[-1].session
+
+    def _is_read(self, name: SessionId) -> bool:
+        try:
+            return self._read.get(name) == Journal(self._driver, name).segments[-1].uid
+        except NotFound:
+            return name in self._read  # Deleted since. If nobody read it, somebody may have forked it before.
+
+    def _read_session(self, name: SessionId) -> None:
+        self._read_inbox(name)
+        while True:
+            try:
+                segments = Journal(self._driver, name).segments
+            except NotFound:
+                return  # Deleted since. What a fork needs of it is read with the fork.
+            if all(self._read_segment(segment) for segment in segments):
+                self.sessions += 1
+                return
+
+    def _read_segment(self, segment: Segment) -> bool:
+        """Read a journal, if it was not read; False if it was deleted meanwhile, and goes on elsewhere."""
+        if self._read.get(segment.name) == segment.uid:
+            return True
+        reached = self._read_lines(segment.name, segment.id)
+        if segment.last is not None and reached < segment.last:
+            return False
+        self._read[segment.name] = segment.uid
+        return True
+
+    def _read_inbox(self, name: SessionId) -> None:
+        after = 0
+        while rows := self._driver.read_inbox(name, after, PAGE_ROWS):
+            for row in rows:
+                after = row.number
+                self._note(row.item, name)
+
+    def _read_lines(self, name: SessionId, owner: SessionId) -> int:
+        """The last entry that there was."""
+        where = f"session {owner!r}"
+        chain: Chain | None = None
+        after = 0
+        while lines := self._driver.read(name, after, READ_LINES):
+            for line in lines:
+                if chain is None:
+                    first = parse(line, where)
+                    chain = Chain(where, first.seq, first.sum)
+                else:
+                    chain.check(line)
+                after = chain.seq
+                self._note(line, owner)
+        return after
+
+    def _note(self, stored: bytes, owner: SessionId) -> None:
+        for digest in find_digests(stored):
+            self.of.setdefault(digest, set()).add(owner)
+
+
+def collect(engine: Engine, *, grace_s: float, dry_run: bool, alone: bool) -> Collected:
+    """Find the blobs that nobody refers to, and remove them unless it is a dry run. Blocks."""
+    _check(engine, grace_s, alone)
+    before = engine.now() - timedelta(seconds=grace_s)
+    references = References(engine).find()
+    orphans: list[Blob] = []
+    referred = recent = 0
+    for blob in iter_blobs(engine):
+        if blob.digest in references.of:
+            referred += 1
+        elif blob.put_at >= before or not _go(engine, blob.digest, before, dry_run=dry_run):
+            recent += 1
+        else:
+            orphans.append(describe(blob.digest, blob.size, blob.context))
+    return Collected(
+        orphans=tuple(orphans),
+        removed=not dry_run,
+        referred=referred,
+        recent=recent,
+        sessions=references.sessions,
+        uploads=0 if dry_run else engine.home.sweep(begun_before=before),
+    )
+
+
+def _check(engine: Engine, grace_s: float, alone: bool) -> None:
+    owner, ours = engine.home.find_owner(), engine.driver.store_id()
+    if owner not in (None, ours):
+        raise BadInput(
+            f"{engine.home.name} is the home of another store's blobs (store {owner}, not {ours}), and only "
+            "that one knows which of them are needed. Nothing was removed."
+        )
+    if grace_s < 0:
+        raise BadInput(f"grace_s={grace_s} must not be negative")
+    if grace_s < BLOB_GRACE_MIN_S and not alone:
+        raise BadInput(
+            f"a grace of {grace_s:g} s is too short while others may be writing: at least "
+            f"{BLOB_GRACE_MIN_S:g} s, or say that nobody else has the store open (alone=True)"
+        )
+    if alone and engine.channels:
+        raise BadInput(f"not alone: {', '.join(sorted(engine.channels))} is open in this process")
+
+
+def _go(engine: Engine, digest: str, before: datetime, *, dry_run: bool) -> bool:
+    """Whether the blob is gone, or would be: one that was put meanwhile stays."""
+    if dry_run:
+        return True
+    engine.blobs.forget(digest)
+    return engine.home.remove(digest, put_before=before)

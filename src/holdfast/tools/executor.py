@@ -1,0 +1,436 @@
+"""Running the body of a tool: in the event loop or in a thread, with a limit, and a grace at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
+from types import CoroutineType, coroutine
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+from anyio._core._eventloop import threadlocals
+from anyio.lowlevel import RunVar
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..limits import TOOL_THREADS
+from ..reprs import attempt, describe_error, presentable
+from ..system.clock import boot_s
+from .context import AnyContext
+from .outcome import NotDone
+from .tool import Hook
+
+_threads: RunVar[anyio.CapacityLimiter] = RunVar("holdfast_tool_threads")
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """How a body ended: with a value, with an error, or (`stopped`) not by itself."""
+
+    value: Any = None
+    error: Exception | None = None
+    stopped: str = ""
+    """Why nobody waits for it any more: `timed out` or `was cancelled`."""
+    begun: bool = True
+    """False if it was stopped while it still waited for a thread: surely nothing happened."""
+    left_behind: bool = False
+    """A sync body that cannot be stopped, and still runs."""
+    interrupt: BaseException | None = None
+    """The caller's own cancellation: raise it again once everything is recorded."""
+    exit: BaseException | None = None
+    """The body asked the process to end (`sys.exit()`, Ctrl-C): raise it again once that is recorded."""
+    latency_ms: float = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether it ended with a value."""
+        return self.error is None and not self.stopped and self.exit is None
+
+
+def tool_threads() -> anyio.CapacityLimiter:
+    """The limit on sync bodies, one an event loop."""
+    try:
+        return _threads.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(TOOL_THREADS)
+        _threads.set(limiter)
+        return limiter
+
+
+async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> Any:
+    """Call a tool's function or hook; a sync one in a thread, which is left behind if the caller goes."""
+    first = (ctx,) if hook.takes_context else ()
+    if hook.is_async:
+        try:
+            given = hook.function(*first, **values)
+            return await given if _is_awaitable(given) else given
+        except Exception as error:
+            if presentable(error) is error:
+                raise
+            raise presentable(error) from None
+    if ctx is not None:
+        ctx._in_thread = True
+    boxed = await _run_in_thread(partial(_call_sync, hook.function, first, values))
+    return boxed[0]
+
+
+def _call_sync(function: Callable[..., Any], first: tuple[Any, ...], values: dict[str, Any]) -> tuple[Any]:
+    """In a tuple: an event loop looks at what a thread gives back."""
+    try:
+        return (function(*first, **values),)
+    except Exception as error:
+        if presentable(error) is error:
+            raise
+        raise presentable(error) from None
+
+
+async def _run_in_thread(function: Callable[[], Any]) -> Any:
+    """Run it in a thread that is left behind if the caller goes.
+
+    A process that ends does not wait for it: what is under way then stays in doubt, as in a crash.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        # Trio's threads are daemons.
+        return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=tool_threads())
+    body = _Daemon(function)
+    try:
+        return await anyio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=tool_threads())
+    finally:
+        body.ended.set()  # The worker thread goes, whatever the body does.
+
+
+class _Daemon:
+    """A function in a daemon thread, which a worker thread of anyio's waits for.
+
+    The interpreter waits for anyio's threads when it ends. What makes `anyio.from_thread` work in one of them
+    is handed on to the daemon.
+    """
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._found: Future[Any] = Future()
+        self.ended = threading.Event()
+
+    def run(self) -> Any:
+        """In the worker thread: wait for the function, or until its caller has gone."""
+        context, worker = copy_context(), dict(vars(threadlocals))
+        work = partial(context.run, self._work, worker)
+        threading.Thread(target=work, name="holdfast tool", daemon=True).start()
+        self.ended.wait()
+        return self._found.result() if self._found.done() else None
+
+    def _work(self, worker: dict[str, Any]) -> None:
+        vars(threadlocals).update(worker)
+        try:
+            self._found.set_result(self._function())
+        except BaseException as error:
+            self._found.set_exception(error)
+        finally:
+            self.ended.set()
+
+
+def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
+    """Make the first step of an async body that changes nothing. Either it has ended by then, or the hook
+    goes on with it."""
+    began_s = boot_s()
+    try:
+        body = hook.function(**values)
+        if not _is_coroutine(body):
+            return Hook(lambda **_: body, True, False)
+        first = body.send(None)
+    except StopIteration as end:
+        return Ran(value=end.value, latency_ms=_since(began_s))
+    except Exception as error:
+        return Ran(error=presentable(error), latency_ms=_since(began_s))
+    except asyncio.CancelledError as error:
+        return Ran(error=_as_error(error), latency_ms=_since(began_s))
+    except BaseException as error:
+        return Ran(exit=error, latency_ms=_since(began_s))
+    return Hook(lambda **_: _go_on(body, first), True, False)
+
+
+@coroutine
+def _go_on(body: Coroutine[Any, Any, Any], wanted: object) -> Generator[Any, Any, Any]:
+    """Wait for what the body wanted, and go on with it, as `await` does."""
+    while True:
+        try:
+            given = yield wanted
+        except GeneratorExit:
+            body.close()
+            raise
+        except BaseException as error:
+            step = partial(body.throw, error)
+        else:
+            step = partial(body.send, given)
+        try:
+            wanted = step()
+        except StopIteration as end:
+            return end.value
+
+
+async def run_plain(
+    hook: Hook, ctx: AnyContext | None, values: dict[str, Any], timeout_s: float | None
+) -> Ran:
+    """Run a body that changes nothing: cancelling it is harmless."""
+    began_s = boot_s()
+    try:
+        if timeout_s is None:
+            return Ran(value=await call(hook, ctx, values), latency_ms=_since(began_s))
+        with anyio.move_on_after(timeout_s) as scope:
+            value = await call(hook, ctx, values)
+        if scope.cancelled_caught:
+            return Ran(stopped="timed out", latency_ms=_since(began_s))
+        return Ran(value=value, latency_ms=_since(began_s))
+    except Exception as error:
+        return Ran(error=error, latency_ms=_since(began_s))
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        return Ran(error=_as_error(error), latency_ms=_since(began_s))
+    except BaseException as error:
+        if not asks_to_exit(error):
+            raise
+        return Ran(exit=error, latency_ms=_since(began_s))
+
+
+def asks_to_exit(error: BaseException) -> bool:
+    """Whether it asks the process to end (`SystemExit`, `KeyboardInterrupt`). Neither an error nor what
+    cancels a task does."""
+    passing = (Exception, anyio.get_cancelled_exc_class(), GeneratorExit)
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(passing[1:]) is None and not isinstance(error, Exception)
+    return not isinstance(error, passing)
+
+
+def _is_cancelled() -> bool:
+    """Whether this task is being cancelled, and not something that its body waited for."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False  # In trio's loop, it is an error like any other.
+    return task is None or task.cancelling() > 0
+
+
+async def run_guarded(
+    hook: Hook,
+    ctx: AnyContext | None,
+    values: dict[str, Any],
+    *,
+    timeout_s: float | None,
+    grace_s: float,
+    on_late: Callable[[Ran], None],
+    on_end: Callable[[], None],
+) -> Ran:
+    """Run a body with side effects: it gets its time, and a grace when the caller is cancelled.
+
+    An async body that outlives both is cancelled, and its `finally` blocks get the same grace again. A sync
+    body is left behind; `on_late` is told, in the body's thread, how it ended.
+    `on_end` is called when the body has really ended, before anybody is told how.
+    """
+    began_s = boot_s()
+    ended = _End()
+    found: list[Ran] = []
+    scope = anyio.CancelScope(shield=True)
+    sync = not hook.is_async
+    cancelled = anyio.get_cancelled_exc_class()
+    given_up = False
+    begun = not sync
+    gate = threading.Lock()
+    """Either the thread begins, or we give it up first."""
+    interrupt: BaseException | None = None
+    # Trio raises Ctrl-C in whatever its main task waits for.
+    interrupts = cancelled, KeyboardInterrupt
+
+    def is_given_up() -> bool:
+        return given_up
+
+    def note(ran: Ran) -> None:
+        on_end()
+        found.append(ran)
+
+    def in_thread(*args: Any, **kwargs: Any) -> None:
+        nonlocal begun
+        with gate:
+            if is_given_up():
+                return
+            begun = True
+        try:
+            value = hook.function(*args, **kwargs)
+            if _is_coroutine(value):
+                value.close()
+                raise NotDone("it is an async function in disguise, and was not run: declare it async")
+            ran = Ran(value=value, latency_ms=_since(began_s))
+        except Exception as error:
+            ran = Ran(error=presentable(error), latency_ms=_since(began_s))
+        except cancelled as error:
+            ran = Ran(error=_as_error(error), latency_ms=_since(began_s))
+        except BaseException as error:
+            ran = Ran(exit=error, latency_ms=_since(began_s))
+        note(ran)
+        if is_given_up():
+            on_late(ran)
+
+    async def drive() -> None:
+        try:
+            with scope:
+                if sync:
+                    await call(Hook(in_thread, False, hook.takes_context), ctx, values)
+                else:
+                    note(Ran(value=await call(hook, ctx, values), latency_ms=_since(began_s)))
+        except Exception as error:
+            note(Ran(error=error, latency_ms=_since(began_s)))
+        except BaseException as error:
+            if not asks_to_exit(error):
+                raise
+            # Not out of this task: asyncio would stop its loop at once, with nothing on record.
+            note(Ran(exit=error, latency_ms=_since(began_s)))
+        finally:
+            ended.set()
+
+    async def give_grace() -> None:
+        """Cancelled once more meanwhile, it gets no further grace."""
+        nonlocal interrupt
+        try:
+            with anyio.CancelScope(shield=True):
+                await ended.wait(grace_s)
+        except interrupts as error:
+            interrupt = error
+
+    async def attend(cancel_once: Callable[[], object]) -> None:
+        nonlocal given_up, interrupt
+        try:
+            await ended.wait(timeout_s)
+        except interrupts as error:
+            interrupt = error
+            await give_grace()
+        if ended.is_set:
+            return
+        with gate:
+            given_up = True
+        if ctx is not None:
+            ctx.cancelled = True
+        if not sync:
+            # Once, as asyncio does it: a scope would cut off every `await` of the body's own `finally`.
+            cancel_once()
+            await give_grace()
+        scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await ended.wait(None)
+
+    try:
+        await _side_by_side(drive, attend, scope.cancel)
+    except cancelled as error:
+        interrupt = error
+    finally:
+        if not (sync and begun):
+            on_end()
+    if found:
+        return found[0] if interrupt is None else replace(found[0], interrupt=interrupt)
+    return Ran(
+        stopped="timed out" if given_up and interrupt is None else "was cancelled",
+        begun=begun,
+        left_behind=sync and begun,
+        interrupt=interrupt,
+        latency_ms=_since(began_s),
+    )
+
+
+class _End:
+    """The end of a body, for the one task that waits for it.
+
+    Bare futures and timers where there are any: an event and a scope cost several times as much, for every
+    effect.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._event: anyio.Event | None = None
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._event = anyio.Event()
+
+    def set(self) -> None:
+        self.is_set = True
+        self._wake()
+        if self._event is not None:
+            self._event.set()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, limit_s: float | None) -> None:
+        """Wait for the end, and no longer than this."""
+        if self._event is not None:
+            with anyio.move_on_after(limit_s):
+                await self._event.wait()
+        elif not self.is_set:
+            timer = None if limit_s is None else self._loop.call_later(limit_s, self._wake)
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+
+async def _side_by_side(
+    drive: Callable[[], Coroutine[Any, Any, None]],
+    attend: Callable[[Callable[[], object]], Coroutine[Any, Any, None]],
+    cancel: Callable[[], object],
+) -> None:
+    """Run `drive` in a task of its own while `attend` looks after it; return when both have ended.
+
+    `attend` is told how to cancel the task: once in asyncio, else by `cancel`.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive)
+            await attend(cancel)
+        return
+    # A bare task where there is one: a task group costs several times as much, for every effect.
+    task = loop.create_task(drive())
+    interrupt: BaseException | None = None
+    try:
+        await attend(task.cancel)
+    except asyncio.CancelledError as error:
+        interrupt = error
+    while not task.done():
+        try:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            interrupt = error
+    if not task.cancelled():
+        task.result()
+    if interrupt is not None:
+        raise interrupt
+
+
+def _is_coroutine(value: object) -> bool:
+    # By its type alone: what a body gave may not like to be asked for its class.
+    return issubclass(type(value), CoroutineType)
+
+
+def _is_awaitable(value: object) -> bool:
+    return _is_coroutine(value) or attempt(lambda: inspect.isawaitable(value), lambda: False)
+
+
+def _as_error(error: BaseException) -> Exception:
+    return RuntimeError(describe_error(error))
+
+
+def _since(began_s: float) -> float:
+    return round((boot_s() - began_s) * 1000, 3)

@@ -1,0 +1,67 @@
+"""Calls under the eyes of telemetry: a span from the first gate to the result."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, TypeVar
+
+from ..core.effects import Effect
+from ..core.entries import CallRef
+from ..session.session import Session
+from ..telemetry import active
+from .outcome import Result
+
+if TYPE_CHECKING:
+    from ..telemetry.spans import CallSpan, Telemetry
+
+T = TypeVar("T")
+
+
+class Watched:
+    """A call whose span has begun, and ends with its result."""
+
+    def __init__(
+        self, telemetry: Telemetry, session: Session | None, tool: str, ref: CallRef, *, known: bool
+    ) -> None:
+        self._session, self._ref = session, ref
+        self._span: CallSpan = telemetry.start_call(
+            tool=tool,
+            known=known,
+            call=ref.id,
+            session=None if session is None else session.id,
+            step=0 if session is None else session.state.facts.head.step + 1,
+        )
+
+    async def run(self, work: Awaitable[T]) -> T:
+        """A part of the work that the call takes, or all of it: the span is current meanwhile."""
+        self._span.enter()
+        try:
+            done = await work
+        except BaseException as error:
+            self._span.fail(error)
+            raise
+        finally:
+            self._span.leave()
+        if isinstance(done, Result):
+            self._span.end(done.status, replay_of=done.replay_of, attempt=self._count_attempts())
+        return done
+
+    def end(self) -> None:
+        """It has no result if it has none by now: what had to come first failed, or others were quicker."""
+        self._span.fail(None)
+
+    def _count_attempts(self) -> int:
+        tried = [] if self._session is None else self._session.state.facts.effects.find_call(self._ref)
+        return tried[-1].attempt if tried else 0
+
+
+async def watch(session: Session, row: Effect, work: Awaitable[Result | None]) -> Result | None:
+    """Have a call of a tool that is there done once more, watched if somebody listens."""
+    telemetry = active()
+    if telemetry is None:
+        return await work
+    watched = Watched(telemetry, session, row.tool, row.call, known=True)
+    try:
+        return await watched.run(work)
+    finally:
+        watched.end()

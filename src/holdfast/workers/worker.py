@@ -1,0 +1,251 @@
+"""The worker: finds sessions with something to do, drives some at once, and stops in an orderly way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from random import uniform
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from msgspec.structs import replace
+
+from ..agents.agent import Agent
+from ..checks import check_list
+from ..core.head import Head
+from ..engine.heartbeat import Duty
+from ..errors import BadInput, Fenced, HoldfastError, LeaseHeld, NotFound, StoreFailed
+from ..ids import SessionId, check_labels
+from ..limits import (
+    WORK_AVOID_S,
+    WORK_CONCURRENCY,
+    WORK_DRAIN_S,
+    WORK_LOOK_MIN_S,
+    WORK_POLL_S,
+)
+from ..reprs import describe_error
+from ..store.store import Store
+from ..store.work_queue import find_due
+from ..system.clock import boot_s
+from ..tools.tool import Retry
+from .deps import MakeDeps
+from .job import Job, WorkEvent
+from .session_drive import Driver, find_root, let_go
+
+log = logging.getLogger("holdfast")
+RETRY = Retry(attempts=8, backoff_s=1.0, factor=3.0, backoff_max_s=900.0)
+
+
+class Worker:
+    """Drives the sessions of a store that have something to do: `await Worker(store, agent).run()`.
+
+    As many workers as you like, on all machines that reach the store. Each takes sessions for its `agents`
+    (which have names) that have a message in their inbox, whose question was answered, or whose holder died,
+    the oldest first, up to `concurrency` at once; only those with all of the `labels`, if there are some.
+
+    `deps`: called with each session, for what its tools get as `ctx.deps`. `retry`: how often, and after
+    which pauses, a session is driven again that fails before there is another reply; it is `failed` with the
+    reason `gave_up` after that. `drain_s`: how long sessions get when the worker is to stop. `tell`: is told
+    what becomes of each.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Agent[Any, Any] | Iterable[Agent[Any, Any]],
+        *,
+        concurrency: int = WORK_CONCURRENCY,
+        labels: Mapping[str, str] | None = None,
+        deps: MakeDeps | None = None,
+        retry: Retry = RETRY,
+        drain_s: float = WORK_DRAIN_S,
+        poll_s: float = WORK_POLL_S,
+        tell: Callable[[WorkEvent], None] | None = None,
+    ) -> None:
+        if concurrency < 1 or drain_s < 0 or poll_s <= 0:
+            raise BadInput(f"{concurrency=}, {drain_s=} and {poll_s=} make no sense")
+        self._store, self._tell = store, tell
+        self._agents = _by_name([agents] if isinstance(agents, Agent) else agents)
+        self._labels = check_labels(labels or {})
+        self._concurrency, self._drain_s, self._poll_s = concurrency, drain_s, poll_s
+        self._retry = retry
+        self._driver = Driver(self._agents, self._labels, deps, retry, self._say)
+        self.jobs: dict[SessionId, Job] = {}
+        """What is being driven, by the sessions that were found to have something to do."""
+        self._avoided: dict[SessionId, float] = {}
+        self._stopping = False
+        self._wake = anyio.Event()
+
+    # -- from outside --------------------------------------------------------------------------------
+
+    def stop(self, *, now: bool = False) -> None:
+        """Take no more sessions. Those under way end, or are handed over at the end of their step, or when
+        `drain_s` have passed; at once with `now`. Nothing is lost either way."""
+        self._stopping = True
+        for job in self.jobs.values():
+            job.is_over = True
+            if now:
+                job.scope.cancel()
+        self._wake.set()
+
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Work until `stop` is called; with `until_idle`, or until there is nothing to do."""
+        for agent in self._agents.values():
+            _ = agent.makeup  # A model that cannot be had is an error before anything is taken.
+        duty = Duty(
+            agents=tuple(self._agents),
+            concurrency=self._concurrency,
+            since=self._store.engine.now(),
+            labels=self._labels,
+        )
+        await self._announce(duty)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._listen)
+                await self._look(tasks, until_idle)
+                await self._announce(replace(duty, draining=True))
+                await self._drain()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._announce(None)
+
+    async def _announce(self, duty: Duty | None) -> None:
+        engine = self._store.engine
+        try:
+            await engine.call(engine.presence.announce, duty)
+        except StoreFailed as error:
+            log.warning("the store was not told about this worker: %s", error)
+
+    # -- looking for work ----------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Be told of work, or look after a while; never all workers at the same moment."""
+        engine = self._store.engine
+        limiter = anyio.CapacityLimiter(1)
+        while True:
+            pause_s = self._poll_s * uniform(0.5, 1.5)
+            try:
+                await anyio.to_thread.run_sync(
+                    engine.driver.wait_for_work, pause_s, limiter=limiter, abandon_on_cancel=True
+                )
+            except HoldfastError as error:
+                log.warning("a worker cannot be told of work: %s", error)
+                await anyio.sleep(pause_s)
+            self._wake.set()
+
+    async def _look(self, tasks: TaskGroup, until_idle: bool) -> None:
+        looked_s = orphans_s = 0.0
+        while not self._stopping:
+            self._wake = anyio.Event()
+            now_s = boot_s()
+            had_none = not self.jobs  # One that ends while we look may be due again, and was not seen.
+            found: list[Head] | None = None
+            if len(self.jobs) < self._concurrency:
+                orphans = until_idle or now_s - orphans_s >= self._poll_s
+                orphans_s = now_s if orphans else orphans_s
+                found = await self._find(orphans=orphans)
+                for head in found or ():
+                    self._start(tasks, head)
+            if until_idle and had_none and found == []:
+                return
+            looked_s = boot_s()
+            await self._wake.wait()
+            await anyio.sleep(max(0.0, looked_s + WORK_LOOK_MIN_S - boot_s()))
+
+    async def _find(self, *, orphans: bool) -> list[Head] | None:
+        """Sessions to begin with; None if the store cannot be asked."""
+        now_s = boot_s()
+        self._avoided = {id: until_s for id, until_s in self._avoided.items() if until_s > now_s}
+        # Some of the oldest may be in our hands, or left alone for now.
+        limit = self._concurrency + len(self._avoided)
+        engine = self._store.engine
+        try:
+            found = await engine.call(
+                lambda: find_due(engine, tuple(self._agents), self._labels, limit, orphans=orphans)
+            )
+        except HoldfastError as error:
+            log.warning("a worker cannot look for work: %s", error)
+            return None
+        ours = [head for head in found if head.session not in self.jobs and head.session not in self._avoided]
+        return ours[: self._concurrency - len(self.jobs)]
+
+    # -- sessions ------------------------------------------------------------------------------------
+
+    def _start(self, tasks: TaskGroup, head: Head) -> None:
+        engine = self._store.engine
+        self.jobs[head.session] = job = Job(
+            head.session, retry=self._retry, began_s=boot_s(), now=engine.now, is_over=self._stopping
+        )
+        tasks.start_soon(self._work_on, head, job)
+
+    async def _work_on(self, head: Head, job: Job) -> None:
+        try:
+            with job.scope:
+                event = await self._try(head, job)
+            if job.scope.cancelled_caught:
+                event = WorkEvent(kind="handed_over", session=head.session, agent=job.agent)
+            if event is not None:
+                self._say(replace(event, took_s=boot_s() - job.began_s))
+        finally:
+            del self.jobs[head.session]
+            self._wake.set()
+
+    async def _try(self, head: Head, job: Job) -> WorkEvent | None:
+        try:
+            return await self._drive(head, job)
+        except (LeaseHeld, NotFound):
+            # Somebody was quicker. A delegate stays due until the one it works for has it again.
+            if head.parent is not None:
+                self._avoided[head.session] = boot_s() + self._poll_s
+            return None
+        except (Fenced, StoreFailed) as error:
+            return WorkEvent(kind="lost", session=head.session, agent=job.agent, error=describe_error(error))
+        except Exception as error:
+            log.warning("session %s is left alone for now: %s", head.session, describe_error(error))
+            self._avoided[head.session] = boot_s() + WORK_AVOID_S
+            return WorkEvent(kind="unusable", session=head.session, error=describe_error(error))
+
+    async def _drive(self, head: Head, job: Job) -> WorkEvent | None:
+        root = await find_root(self._store, head)
+        async with self._store.session(root, create=False) as session:
+            event = await self._driver.drive(session, job, answered=root != head.session)
+        if root != head.session:
+            await let_go(self._store, head.session)
+        return event
+
+    def _say(self, event: WorkEvent) -> None:
+        log.info("session %s: %s %s", event.session, event.kind, event.reason)
+        if self._tell is not None:
+            self._tell(event)
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Wait for what is under way; what takes too long is handed over where it is."""
+        for job in self.jobs.values():
+            job.is_over = True
+        with anyio.move_on_after(self._drain_s):
+            await self._done()
+        for job in self.jobs.values():
+            job.scope.cancel()
+        await self._done()
+
+    async def _done(self) -> None:
+        while self.jobs:
+            self._wake = anyio.Event()
+            await self._wake.wait()
+
+
+def _by_name(agents: Iterable[Agent[Any, Any]]) -> dict[str, Agent[Any, Any]]:
+    found: dict[str, Agent[Any, Any]] = {}
+    for agent in check_list("agents", agents):
+        if agent.name is None:
+            raise BadInput("an agent that a worker drives needs a name, by which sessions ask for it: name=…")
+        if found.setdefault(agent.name, agent) is not agent:
+            raise BadInput(f"two agents of this worker are called {agent.name!r}")
+    if not found:
+        raise BadInput("a worker needs an agent")
+    return found
