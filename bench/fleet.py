@@ -41,11 +41,11 @@ async def wait(turn: int) -> str:
     return "waited"
 
 
-def answer(prompt: holdfast.Prompt) -> str | holdfast.ToolCall:
+def answer(prompt: holdfast.agents.Prompt) -> str | holdfast.messages.ToolCall:
     """At once, or after many steps."""
     replies = sum(message.role == "assistant" for message in prompt.messages)
     if prompt.messages[0].text == "long" and replies < 30:
-        return holdfast.ToolCall(id=f"c{replies}", name="wait", args={"turn": replies})
+        return holdfast.messages.ToolCall(id=f"c{replies}", name="wait", args={"turn": replies})
     return "done"
 
 
@@ -53,10 +53,10 @@ async def work(url: str, elsewhere: bool) -> None:
     """A worker until it is killed; `elsewhere` as if on another machine, where nobody finds proof of that."""
     if elsewhere:
         setattr(heartbeat, "boot_id", lambda: "another boot")  # noqa: B010
-    agent = holdfast.Agent(holdfast.ScriptedModel(answer), name="bench", tools=[wait])
+    agent = holdfast.Agent(holdfast.agents.ScriptedModel(answer), name="bench", tools=[wait])
     async with holdfast.open_store(url, lease_s=_LEASE_S) as store:
         print("ready", flush=True)
-        await holdfast.Worker(store, agent).run()
+        await holdfast.workers.Worker(store, agent).run()
 
 
 class Worker:
@@ -76,7 +76,7 @@ class Worker:
         self._process.stdout.close()
 
 
-async def first_run(store: holdfast.Store, session: str, *, after: int = 0) -> holdfast.RunInfo:
+async def first_run(store: holdfast.Store, session: str, *, after: int = 0) -> holdfast.records.RunInfo:
     """The first run of a session after so many, once it has begun."""
     while True:
         runs = [run async for run in store.runs(session=session)]

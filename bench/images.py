@@ -58,13 +58,13 @@ async def _run(url: str, steps: int, image: bytes | None) -> tuple[list[float], 
     times: tuple[list[float], list[float]] = ([], [])
     async with holdfast.open_store(url) as store, store.session("s") as session:
         for number in range(steps):
-            blocks: list[holdfast.Block] = [holdfast.Text(f"{number}: " + "x" * 1000)]
+            blocks: list[holdfast.messages.Block] = [holdfast.messages.Text(f"{number}: " + "x" * 1000)]
             shows = number % EVERY == 0
             if shows and image is not None:
                 # A copy: whoever reads a camera has other bytes each time, even if they are equal.
-                blocks.append(holdfast.Media(media_type="image/png", data=bytes(bytearray(image))))
+                blocks.append(holdfast.messages.Media(media_type="image/png", data=bytes(bytearray(image))))
             start = time.perf_counter()
-            await session.add(holdfast.Message(role="user", blocks=tuple(blocks)))
+            await session.add(holdfast.messages.Message(role="user", blocks=tuple(blocks)))
             await session.checkpoint()
             times[not shows].append(time.perf_counter() - start)
     return times

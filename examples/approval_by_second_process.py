@@ -14,7 +14,8 @@ import tempfile
 import anyio
 
 import holdfast
-from holdfast import Message, Prompt, ScriptedModel, ToolCall, ToolResult
+from holdfast.agents import Prompt, ScriptedModel
+from holdfast.messages import Message, ToolCall, ToolResult
 
 
 @holdfast.tool(side_effects={"mutate"}, needs_approval=lambda order, cents: cents > 1000)
@@ -39,7 +40,7 @@ async def work(url: str) -> None:
     async with holdfast.open_store(url) as store:
         try:
             outcome = await agent.resume("order-42", store=store)
-        except holdfast.NotFound:
+        except holdfast.errors.NotFound:
             outcome = await agent.run("The kettle leaks. Refund it.", session="order-42", store=store)
         print(f"agent: {outcome.status}: {outcome.output or outcome.reason}", flush=True)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from holdfast import Usage, blocking
+from holdfast import blocking
+from holdfast.records import Usage
 
 TICKETS = {
     "ticket-1": "My parcel has not arrived.",

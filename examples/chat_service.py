@@ -31,7 +31,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import holdfast
-from holdfast import Message, Outcome, Prompt, Reply, Text, TextDelta, Usage
+from holdfast.agents import Outcome, Prompt, Reply, TextDelta
+from holdfast.messages import Message, Text
+from holdfast.records import Usage
 
 
 class SlowModel:

@@ -19,7 +19,9 @@ from pathlib import Path
 import anyio
 
 import holdfast
-from holdfast import Message, Prompt, ScriptedModel, ToolCall, ToolContext, ToolResult
+from holdfast import ToolContext
+from holdfast.agents import Prompt, ScriptedModel
+from holdfast.messages import Message, ToolCall, ToolResult
 
 FACTS = {"Lyon": "two rivers", "Bern": "one river and a moat of hills"}
 

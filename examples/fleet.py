@@ -17,7 +17,9 @@ from pathlib import Path
 import anyio
 
 import holdfast
-from holdfast import Landed, NotLanded, Prompt, ScriptedModel, ToolCall, ToolContext
+from holdfast import Landed, NotLanded, ToolContext
+from holdfast.agents import Prompt, ScriptedModel
+from holdfast.messages import ToolCall
 
 ORDERS = ("kettle", "teapot", "samovar", "thermos")
 SHIPPED = Path(os.environ.get("SHIPPED", "shipped.log"))
@@ -61,7 +63,7 @@ async def submit(url: str) -> None:
 async def work(url: str) -> None:
     """A worker, until there is nothing to do."""
     async with holdfast.open_store(url) as store:
-        await holdfast.Worker(store, shipper, concurrency=1).run(until_idle=True)
+        await holdfast.workers.Worker(store, shipper, concurrency=1).run(until_idle=True)
 
 
 async def report(url: str) -> None:

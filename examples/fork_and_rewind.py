@@ -10,7 +10,8 @@ import sys
 import anyio
 
 import holdfast
-from holdfast import Message, Plan, PlanStep, Text
+from holdfast.messages import Message, Text
+from holdfast.records import Plan, PlanStep
 
 
 async def say(session: holdfast.Session, question: str, reply: str) -> int:

@@ -19,7 +19,9 @@ from pathlib import Path
 import anyio
 
 import holdfast
-from holdfast import Agent, Decision, Prompt, ScriptedModel, Thread, ToolCall
+from holdfast import Agent
+from holdfast.agents import Decision, Prompt, ScriptedModel, Thread
+from holdfast.messages import ToolCall
 
 LOG = Path("debate.jsonl")
 ARGUMENTS = {

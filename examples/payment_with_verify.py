@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 
 import holdfast
-from holdfast import ToolCall
+from holdfast.messages import ToolCall
 
 
 class Bank:
@@ -61,7 +61,7 @@ async def charge(ctx: holdfast.ToolContext[Bank], order: str, cents: int) -> str
 
 
 agent = holdfast.Agent(
-    holdfast.ScriptedModel(
+    holdfast.agents.ScriptedModel(
         [
             [
                 "I will charge the card.",
@@ -79,7 +79,7 @@ async def work(url: str, bank: Bank) -> None:
     async with holdfast.open_store(url) as store:
         try:
             outcome = await agent.resume("order-42", store=store, deps=bank)
-        except holdfast.NotFound:
+        except holdfast.errors.NotFound:
             outcome = await agent.run("Charge order 42.", session="order-42", store=store, deps=bank)
         print(f"  {outcome.status}: {outcome.output}", flush=True)
 

@@ -14,7 +14,8 @@ import sys
 import anyio
 
 import holdfast
-from holdfast import Message, Text, ToolCall, ToolResult, Usage
+from holdfast.messages import Message, Text, ToolCall, ToolResult
+from holdfast.records import Usage
 
 QUESTIONS = ("Which city has the oldest zoo?", "Which city has the largest library?", "Thank you. Sum it up.")
 FACTS = {"oldest zoo": "Vienna, opened in 1752", "largest library": "Washington, with 170 million items"}
@@ -52,7 +53,7 @@ def open_calls(session: holdfast.Session) -> list[ToolCall]:
     return [call for call in last.tool_calls if call.id in missing] if isinstance(last, Message) else []
 
 
-async def answer(session: holdfast.Session, run: holdfast.Run) -> None:
+async def answer(session: holdfast.Session, run: holdfast.records.Run) -> None:
     """Drive the session until the model has nothing more to do; from wherever it stands."""
     while not (session.continuable and session.transcript[-1].role == "assistant"):
         if calls := open_calls(session):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast import StoreBusy
 from holdfast.drivers.contract import Append, Outcome
+from holdfast.errors import StoreBusy
 
 
 def in_thread(commit: Callable[[Sequence[Append]], Sequence[Outcome]]) -> Callable[..., Sequence[Outcome]]:

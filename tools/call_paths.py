@@ -88,7 +88,7 @@ async def pay(cents: int) -> str:
 
 async def walk(directory: str, *, every_call: bool) -> None:
     """Go both ways, once to warm up and once to count."""
-    agent = holdfast.Agent(holdfast.ScriptedModel(lambda prompt: "Good day!"))
+    agent = holdfast.Agent(holdfast.agents.ScriptedModel(lambda prompt: "Good day!"))
     registry = holdfast.Registry([pay])
     async with holdfast.open_store(f"sqlite:{directory}/walk.db") as store:
         await agent.run("Hello.", session="warm", store=store)

@@ -6,19 +6,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import holdfast
-from holdfast import (
-    Agent,
-    Block,
-    Landed,
-    Message,
-    NotLanded,
-    Prompt,
-    Reply,
-    Text,
-    ToolCall,
-    ToolResult,
-    open_store,
-)
+from holdfast import Agent, Landed, NotLanded, open_store
+from holdfast.agents import Prompt, Reply
+from holdfast.messages import Block, Message, Text, ToolCall, ToolResult
 
 from .stage import ASKED, EFFECTS, FINISHED, PROMPT, SESSION, STEPS_MAX, TOOLS, Stage, number_of
 
@@ -73,7 +63,7 @@ async def work(stage: Stage) -> str:
         agent = make_agent(stage)
         try:
             outcome = await agent.resume(SESSION, store=store, wait_s=stage.wait_s)
-        except holdfast.NotFound:
+        except holdfast.errors.NotFound:
             outcome = await agent.run(PROMPT, session=SESSION, store=store)
         if outcome.status == "completed":
             return FINISHED

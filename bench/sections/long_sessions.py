@@ -64,7 +64,7 @@ async def measure(steps: int, url: str, directory: Path) -> LongSession:
     document = directory / "messages.json"
     async with holdfast.open_store(url) as store:
         document.write_bytes(msgspec.json.encode(list((await store.load("long")).transcript)))
-    typed = msgspec.json.Decoder(list[holdfast.Message]).decode
+    typed = msgspec.json.Decoder(list[holdfast.messages.Message]).decode
     found: tuple[list[float], list[float], list[float]] = ([], [], [])
     for _ in range(OPENINGS):
         found[0].append(await open_and_read(url, 2 * steps))
@@ -93,7 +93,7 @@ async def step(session: holdfast.Session, first: str, second: str) -> float:
     """Durable on return; how many milliseconds it took."""
     began = time.perf_counter()
     await session.add(first)
-    await session.add(holdfast.Message(role="assistant", blocks=(holdfast.Text(second),)))
+    await session.add(holdfast.messages.Message(role="assistant", blocks=(holdfast.messages.Text(second),)))
     await session.checkpoint()
     return (time.perf_counter() - began) * 1000
 

@@ -30,7 +30,7 @@ class Sessions:
     async def step(self, session: int, first: str, second: str) -> None:
         held = self._sessions[session]
         await held.add(first)
-        await held.add(holdfast.Message(role="assistant", blocks=(holdfast.Text(second),)))
+        await held.add(holdfast.messages.Message(role="assistant", blocks=(holdfast.messages.Text(second),)))
         await held.checkpoint()
 
     async def load(self, session: int) -> int:

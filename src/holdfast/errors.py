@@ -26,6 +26,31 @@ HoldfastError
 
 from __future__ import annotations
 
+__all__ = [
+    "BadId",
+    "BadInput",
+    "BadMessage",
+    "BadUrl",
+    "BudgetSpent",
+    "Closed",
+    "Corrupt",
+    "Fenced",
+    "HoldfastError",
+    "LeaseHeld",
+    "LostBlob",
+    "MissingExtra",
+    "ModelError",
+    "NewerFormat",
+    "NotAList",
+    "NotFound",
+    "Overtaken",
+    "ReadOnly",
+    "RunExists",
+    "StoreBusy",
+    "StoreFailed",
+    "StoreUnreachable",
+]
+
 
 class HoldfastError(Exception):
     """The root of everything that holdfast raises on purpose."""

@@ -19,6 +19,24 @@ from msgspec import Struct
 from .errors import BadInput, BadMessage
 from .limits import JSON_DEPTH_MAX
 
+__all__ = [
+    "Block",
+    "CallPart",
+    "ForeignMessage",
+    "Json",
+    "Media",
+    "Message",
+    "Reasoning",
+    "ResultPart",
+    "Role",
+    "Shape",
+    "Text",
+    "ToolCall",
+    "ToolResult",
+    "UnknownBlock",
+    "register_format",
+]
+
 Json: TypeAlias = Any
 """A JSON-like value: None, bool, int, finite float, str, list or dict with string keys."""
 
@@ -450,4 +468,6 @@ def as_message(message: Json, format: str | None = None, *, role: Role = "user")
     if isinstance(message, Message | ForeignMessage):
         return message
     kind = type(message).__name__
-    raise BadInput(f"expected a string or a holdfast.Message, got {kind}; a foreign message needs format=…")
+    raise BadInput(
+        f"expected a string or a holdfast.messages.Message, got {kind}; a foreign message needs format=…"
+    )

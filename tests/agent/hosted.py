@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Message, Prompt, Reply, Text, TextDelta, ToolSpec
+from holdfast.agents import Prompt, Reply, TextDelta, ToolSpec
 from holdfast.agents.providers.model import ProviderModel
-from holdfast.messages import AnyMessage, Json
+from holdfast.messages import AnyMessage, Json, Message, Text
 from tests.agent.wire import Wire, serve
 
 ANTHROPIC = "anthropic:claude-sonnet-5"
@@ -42,8 +42,8 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
 def opened(name: str, wire: Wire, **settings: Json) -> ProviderModel:
     """A model of the server, by one of the names above."""
     if name == LOCAL:
-        return holdfast.open_model("llama3:8b", base_url=f"{wire.url}/v1", settings=settings)
-    return holdfast.open_model(name, settings=settings)
+        return holdfast.agents.open_model("llama3:8b", base_url=f"{wire.url}/v1", settings=settings)
+    return holdfast.agents.open_model(name, settings=settings)
 
 
 def user(text: str) -> Message:

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import holdfast
-from holdfast import Agent, Message, Prompt, ScriptedModel, Store, ToolCall
+from holdfast import Agent, Store
+from holdfast.agents import Prompt, ScriptedModel
+from holdfast.messages import Message, ToolCall
 
 
 class World:
@@ -68,7 +70,7 @@ def make_tools(world: World) -> list[Any]:
 def make(script: Any, world: World | None = None, **options: Any) -> Agent[Any, Any]:
     """An agent with the tools of this stage."""
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
-    options.setdefault("retry", holdfast.Retry(attempts=3, backoff_s=0.0, jitter=0.0))
+    options.setdefault("retry", holdfast.tools.Retry(attempts=3, backoff_s=0.0, jitter=0.0))
     tools = [*options.pop("tools", ()), *make_tools(world or World())]
     return Agent(model, tools=tools, **options)
 
@@ -91,7 +93,7 @@ async def texts(store: Store, session: str) -> Sequence[str]:
 
 
 def _block(block: Any) -> str:
-    if isinstance(block, holdfast.Text):
+    if isinstance(block, holdfast.messages.Text):
         return block.text
     if isinstance(block, ToolCall):
         return f"{block.name}({', '.join(map(str, block.args.values()))})"

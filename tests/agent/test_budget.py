@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import BadInput, Budget, Message, ModelError, Price, Reply, ScriptedModel, Text, Usage
+from holdfast import Budget
+from holdfast.agents import Price, Reply, ScriptedModel
 from holdfast.core.entries import ModelRequested
+from holdfast.errors import BadInput, ModelError
+from holdfast.messages import Message, Text
+from holdfast.records import Usage
 from tests.agent.stage import Counting, World, call, fresh_store, make
 
 PRICE = Price(input_usd_per_mtok=1.0, output_usd_per_mtok=10.0)
 
 
-def looks(prompt: holdfast.Prompt) -> Any:
+def looks(prompt: holdfast.agents.Prompt) -> Any:
     """Goes on for ever."""
     said = Message(role="assistant", blocks=(call("look", what=str(len(prompt.messages))),))
     return Reply(message=said, usage=Usage(input_tokens=100, output_tokens=50))
@@ -71,7 +75,7 @@ async def test_near_the_end_replies_must_be_shorter_and_the_model_is_told() -> N
 async def test_no_run_ends_with_its_budget_spent_before_the_model_was_told(capped: str, usage: Usage) -> None:
     """Short replies and a long prompt: what is left after one of them may be less than the next one needs."""
 
-    def reply(prompt: holdfast.Prompt) -> Any:
+    def reply(prompt: holdfast.agents.Prompt) -> Any:
         looked = call("look", what=str(len(prompt.messages)))
         return Reply(message=Message(role="assistant", blocks=(looked,)), usage=usage)
 
@@ -98,7 +102,7 @@ async def test_a_request_is_reserved_for_as_it_may_cost_at_most() -> None:
         ]
         assert asked.reserved.tokens > 500
         assert asked.reserved.usd > 500 * 10.0 / 1_000_000
-        assert (await store.load("s")).budget.reserved == holdfast.Reservation()
+        assert (await store.load("s")).budget.reserved == holdfast.records.Reservation()
 
 
 async def test_a_reply_that_was_cut_off_counts_as_made() -> None:

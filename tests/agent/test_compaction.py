@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import BadInput, Budget, Compaction, Prompt, Session, ToolCall
+from holdfast import Budget, Session
+from holdfast.agents import Compaction, Prompt
+from holdfast.errors import BadInput
+from holdfast.messages import ToolCall
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 
 

@@ -9,23 +9,14 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import (
-    Agent,
-    BadInput,
-    Budget,
-    Closed,
-    Message,
-    Price,
-    Prompt,
-    Reply,
-    ScriptedModel,
-    Text,
-    Thread,
-    Usage,
-)
+from holdfast import Agent, Budget
+from holdfast.agents import Price, Prompt, Reply, ScriptedModel, Thread
 from holdfast.core.entries import DelegateEnded, DelegateStarted
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import BadInput, Closed
 from holdfast.limits import CRASHES_MAX
+from holdfast.messages import Message, Text
+from holdfast.records import Usage
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 from tests.tools.stage import die
 
@@ -36,7 +27,7 @@ def world() -> World:
     return World()
 
 
-async def child_of(store: holdfast.Store, parent: str) -> holdfast.Head:
+async def child_of(store: holdfast.Store, parent: str) -> holdfast.records.Head:
     """The one delegate."""
     (head,) = [head async for head in store.sessions(parent=parent)]
     return head
@@ -187,7 +178,7 @@ def mortal(
     def answer(prompt: Prompt) -> Any:
         last = prompt.messages[-1]
         told = last.blocks[0] if isinstance(last, Message) else None
-        if isinstance(told, holdfast.ToolResult):
+        if isinstance(told, holdfast.messages.ToolResult):
             return f"Done: {told.content}"
         return call(helper.name or "", task="Go")
 
@@ -343,7 +334,7 @@ async def test_a_delegate_that_was_left_behind_is_not_waited_for(world: World) -
     """Nobody is asked about what a rewind has left behind."""
     helper = make([call("fire", what="bob"), "Fired."], world, name="helper")
 
-    def boss(prompt: holdfast.Prompt) -> Any:
+    def boss(prompt: holdfast.agents.Prompt) -> Any:
         return call("helper", task="Fire") if prompt.messages[-1].text == "Go" else call("fire", what="eve")
 
     agent = make(ScriptedModel(boss), world, tools=[helper.as_tool()])
@@ -425,7 +416,7 @@ def _look(number: int) -> Reply:
 async def test_agents_that_feed_each_other_hit_a_wall(world: World) -> None:
     """With a budget or without one."""
 
-    def feed(prompt: holdfast.Prompt) -> Any:
+    def feed(prompt: holdfast.agents.Prompt) -> Any:
         last = prompt.messages[-1]
         return call("other", task="You do it") if last.role == "user" else "They could not."
 
@@ -445,7 +436,7 @@ async def test_a_delegate_gives_data_where_it_has_an_output_type(world: World) -
         message = (await store.load("s")).transcript[2]
         assert isinstance(message, Message)
         (block,) = message.blocks
-        assert isinstance(block, holdfast.ToolResult)
+        assert isinstance(block, holdfast.messages.ToolResult)
         assert block.value == 7
 
 
@@ -465,7 +456,7 @@ async def test_a_delegate_cannot_be_driven_past_its_parent(world: World) -> None
 async def test_delegates_are_not_taken_up_without_their_parents(world: World) -> None:
     helper = make(lambda prompt: "Fine.", world, name="helper")
     async with fresh_store() as store:
-        async with store.session("child", parent=holdfast.Parent(session="s")) as session:
+        async with store.session("child", parent=holdfast.records.Parent(session="s")) as session:
             await session.run(agent="helper").__aenter__()
             await session.add("Go")
             await session.flush()

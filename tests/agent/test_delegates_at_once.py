@@ -5,9 +5,11 @@ from __future__ import annotations
 import anyio
 
 import holdfast
-from holdfast import Agent, Budget, Outcome, ScriptedModel, Store, ToolCall, ToolContext
+from holdfast import Agent, Budget, Store, ToolContext
+from holdfast.agents import Outcome, ScriptedModel
 from holdfast.drivers.contract import Driver
-from holdfast.tools.tool import AnyTool
+from holdfast.messages import ToolCall
+from holdfast.tools.declaration import AnyTool
 
 BOTH = [
     ToolCall(id="a", name="scout", args={"task": "Lyon"}),

@@ -15,10 +15,12 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai_harness.step_persistence import StepPersistence
 
 import holdfast
-from holdfast import Agent, Decision, Message, Prompt, ScriptedModel, Text, Thread, Usage, experiment_log
+from holdfast import Agent
 from holdfast.adapters.pydantic_ai import Durable
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
-from holdfast.messages import OWN, CallPart, Shape, register_format
+from holdfast.agents import Decision, Prompt, ScriptedModel, Thread, experiment_log
+from holdfast.messages import OWN, CallPart, Message, Shape, Text, register_format
+from holdfast.records import Usage
 from tests.agent.stage import World, call, fresh_store, make_tools
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "experiment-log.schema.json").read_text())

@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast import Registry, Session, open_store, plan_tools, scratchpad_tools
+from holdfast import Registry, Session, open_store
+from holdfast.agents import plan_tools, scratchpad_tools
 from tests.crash import faults
 from tests.crash.warm import Line, Warm
 from tests.tools.stage import call, reply

@@ -11,9 +11,12 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import Agent, BadId, BadInput, Closed, LeaseHeld, Message, ModelError, NotFound, ScriptedModel
+from holdfast import Agent, LeaseHeld
+from holdfast.agents import ScriptedModel
 from holdfast.core.entries import ModelFailed, RunStarted
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import BadId, BadInput, Closed, ModelError, NotFound
+from holdfast.messages import Message
 from tests.agent.stage import Counting, World, call, fresh_store, make, texts
 from tests.tools.stage import die
 
@@ -173,7 +176,7 @@ async def test_an_unfinished_step_is_finished_before_a_new_message_is_added(worl
             await session.add("Go")
             async with run.request() as request:
                 reply = [one async for one in ScriptedModel([call("pay", what="42")]).ask(_empty())][-1]
-                assert isinstance(reply, holdfast.Reply)
+                assert isinstance(reply, holdfast.agents.Reply)
                 await request.reply(reply.message)
         await agent.run("And hurry", session="s", store=store)
         assert await texts(store, "s") == [
@@ -191,7 +194,7 @@ async def _crash(store: holdfast.Store, agent: Agent[Any, Any], *, after: str) -
         run = await session.run().__aenter__()
         await session.add("Go")
         async with run.request() as request:
-            said = holdfast.Message(role="assistant", blocks=(call("look", what="x"),))
+            said = holdfast.messages.Message(role="assistant", blocks=(call("look", what="x"),))
             await request.reply(said)
         if after == "request":
             await agent.registry.dispatch_step(session)
@@ -238,7 +241,7 @@ async def test_a_crash_after_a_pause_takes_no_step_from_the_limit(died: Sequence
         die_in("step")
         return what
 
-    def script(prompt: holdfast.Prompt) -> Any:
+    def script(prompt: holdfast.agents.Prompt) -> Any:
         if len(prompt.messages) == 1:
             return call("enter", what="the vault")
         die_in("request")
@@ -273,7 +276,7 @@ async def test_a_checkpoint_that_a_tool_takes_is_no_step_after_a_crash() -> None
             await ctx.session.checkpoint()
         return "saved"
 
-    def script(prompt: holdfast.Prompt) -> Any:
+    def script(prompt: holdfast.agents.Prompt) -> Any:
         if len(prompt.messages) == 1:
             return call("save")
         if len(stores) == 1:
@@ -292,8 +295,8 @@ async def test_a_checkpoint_that_a_tool_takes_is_no_step_after_a_crash() -> None
     assert not any("last reply" in prompt.instructions for prompt in model.prompts)
 
 
-def _empty() -> holdfast.Prompt:
-    return holdfast.Prompt(messages=[])
+def _empty() -> holdfast.agents.Prompt:
+    return holdfast.agents.Prompt(messages=[])
 
 
 async def test_a_message_waits_while_the_step_waits_for_a_person(world: World) -> None:
@@ -475,7 +478,9 @@ async def test_a_tool_that_is_gone_is_explained_to_the_model(world: World) -> No
         async with store.session("s") as session, session.run() as run:
             await session.add("Go")
             async with run.request() as request:
-                await request.reply(holdfast.Message(role="assistant", blocks=(call("pay", what="42"),)))
+                await request.reply(
+                    holdfast.messages.Message(role="assistant", blocks=(call("pay", what="42"),))
+                )
         outcome = await without.resume("s", store=store)
         assert outcome.output == "I see."
         assert any("unknown tool: 'pay'" in said for said in await texts(store, "s"))

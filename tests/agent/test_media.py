@@ -16,9 +16,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast
-from holdfast import Agent, Media, Message, Text, ToolResult, open_store
+from holdfast import Agent, open_store
 from holdfast.drivers.memory import MemoryDriver
-from holdfast.messages import AnyMessage
+from holdfast.messages import AnyMessage, Media, Message, Text, ToolResult
 from tests.agent.stage import Counting, call
 from tests.unit.shapes import plain
 
@@ -85,7 +85,7 @@ async def test_a_model_that_wants_links_gets_links() -> None:
     link = f"https://files.test/{DIGEST[:8]}"
     assert [(media.url, media.data) for media in media_in(linked[:1])] == [(None, b"dot")]
     foreign = linked[1]
-    assert isinstance(foreign, holdfast.ForeignMessage)
+    assert isinstance(foreign, holdfast.messages.ForeignMessage)
     assert foreign.data["content"] == [
         {"type": "image_url", "image_url": {"url": link}},
         {"type": "image", "source": {"type": "url", "url": link}},
@@ -106,7 +106,7 @@ async def test_a_model_that_is_opened_with_links_is_sent_links() -> None:
         sent.extend(asked.content)
         return ModelResponse(parts=[TextPart("a cat")])
 
-    model = holdfast.open_model(FunctionModel(answer), links=True)
+    model = holdfast.agents.open_model(FunctionModel(answer), links=True)
     async with open_store("memory:", blob_urls=urls) as store:
         await Agent(model).run(QUESTION, session="s", store=store)
     (link,) = [part for part in sent if isinstance(part, ImageUrl)]

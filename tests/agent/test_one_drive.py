@@ -8,8 +8,10 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import BadInput, ScriptedModel, Thread, ToolContext
+from holdfast import ToolContext
+from holdfast.agents import ScriptedModel, Thread
 from holdfast.agents.model import Prompt, Said
+from holdfast.errors import BadInput
 from tests.agent.stage import World, call, fresh_store, make, texts
 
 

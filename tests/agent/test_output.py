@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from holdfast import Agent, BadInput, Prompt, ScriptedModel
+from holdfast import Agent
+from holdfast.agents import Prompt, ScriptedModel
 from holdfast.agents.model import Said
+from holdfast.errors import BadInput
 from tests.agent.stage import call, fresh_store, make, texts
 
 

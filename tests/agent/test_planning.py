@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import BadInput, Closed, Plan, PlanStep, Registry, Result, Session, Store, plan_tools
+from holdfast import Registry, Session, Store
+from holdfast.agents import plan_tools
 from holdfast.core.entries import PlanChanged
+from holdfast.errors import BadInput, Closed
 from holdfast.limits import PLAN_STEPS_MAX, PLAN_TEXT_CHARS
+from holdfast.records import Plan, PlanStep
+from holdfast.tools import Result
 from tests.tools.stage import Url, bodies, call, die, opened, reply, results
 
 COPY = {"what": "Copy the files", "postcondition": "both sides list the same"}

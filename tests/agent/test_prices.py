@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 import holdfast
-from holdfast import Media, Message, Price, Prompt, Reasoning, Text, ToolCall, ToolResult, ToolSpec, Usage
+from holdfast.agents import Price, Prompt, ToolSpec
 from holdfast.agents.prices import find_cost_usd, find_reserve_usd
 from holdfast.agents.tokens import estimate_input_tokens
-from holdfast.messages import foreign
+from holdfast.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, foreign
+from holdfast.records import Usage
 
 PRICE = Price(
     input_usd_per_mtok=3, output_usd_per_mtok=15, cache_read_usd_per_mtok=0.3, cache_write_usd_per_mtok=3.75
@@ -36,7 +37,7 @@ def test_without_a_price_of_its_own_the_cache_costs_what_input_costs() -> None:
 @pytest.mark.parametrize("usd", [-1, float("nan"), float("inf")])
 def test_a_price_is_a_finite_number(usd: float) -> None:
     """A budget could not be kept with another one."""
-    with pytest.raises(holdfast.BadInput, match="output_usd_per_mtok"):
+    with pytest.raises(holdfast.errors.BadInput, match="output_usd_per_mtok"):
         Price(input_usd_per_mtok=1, output_usd_per_mtok=usd)
 
 
@@ -81,7 +82,7 @@ def test_a_reservation_is_enough_whatever_the_cache_does(price: Price | None) ->
         assert cost <= reserved
 
 
-def size(*blocks: holdfast.Block, instructions: str = "", tools: Sequence[ToolSpec] = ()) -> int:
+def size(*blocks: holdfast.messages.Block, instructions: str = "", tools: Sequence[ToolSpec] = ()) -> int:
     messages = [Message(role="user", blocks=blocks)]
     return estimate_input_tokens(Prompt(messages=messages, instructions=instructions, tools=tools))
 

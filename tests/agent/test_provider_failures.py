@@ -124,7 +124,9 @@ async def test_a_server_that_is_not_there_costs_nothing() -> None:
     """The request never left; it may come up again."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # Bound but not listening: refused.
-        model = holdfast.open_model("llama3", base_url=f"http://127.0.0.1:{nobody.getsockname()[1]}/v1")
+        model = holdfast.agents.open_model(
+            "llama3", base_url=f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
+        )
         with pytest.raises(ModelError) as caught:
             await ask(model)
     assert (caught.value.retryable, caught.value.charged) == (True, False)
@@ -154,7 +156,7 @@ async def test_what_else_goes_wrong_is_judged_as_well(
         raise raised
 
     with pytest.raises(ModelError) as caught:
-        await ask(holdfast.open_model(FunctionModel(fail)))
+        await ask(holdfast.agents.open_model(FunctionModel(fail)))
     assert (caught.value.retryable, caught.value.charged) == (retryable, charged)
     assert caught.value.__cause__ is raised
 
@@ -172,7 +174,9 @@ async def test_models_that_stand_in_for_each_other_fail_together() -> None:
         raise ModelHTTPError(400, "m")
 
     with pytest.raises(ModelError) as caught:
-        await ask(holdfast.open_model(FallbackModel(limited("9"), FunctionModel(refuse), limited("4"))))
+        await ask(
+            holdfast.agents.open_model(FallbackModel(limited("9"), FunctionModel(refuse), limited("4")))
+        )
     assert (caught.value.retryable, caught.value.retry_after_s) == (True, 4)
 
 
@@ -189,4 +193,4 @@ async def test_a_bug_of_ours_is_not_taken_for_a_failure_of_the_model() -> None:
         return ModelResponse(parts=[TextPart(str(1 / 0))])
 
     with pytest.raises(ZeroDivisionError):
-        await ask(holdfast.open_model(FunctionModel(stumble)))
+        await ask(holdfast.agents.open_model(FunctionModel(stumble)))

@@ -20,10 +20,22 @@ from pydantic_ai.messages import (
 )
 
 import holdfast
-from holdfast import BadInput, Media, Message, Reasoning, Text, ToolCall, ToolResult, UnknownBlock
 from holdfast.agents.providers.reply import reply_from, response_from
 from holdfast.agents.providers.request import conversation
-from holdfast.messages import AnyMessage, decode_message, encode_message, foreign
+from holdfast.errors import BadInput
+from holdfast.messages import (
+    AnyMessage,
+    Media,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    UnknownBlock,
+    decode_message,
+    encode_message,
+    foreign,
+)
 from tests.agent.dialects import Answer, Call
 from tests.agent.hosted import ANTHROPIC, CHAT, EVERY, LOCAL, LOOKUP, RESPONSES, ask, opened, user, wire
 from tests.agent.wire import Wire
@@ -207,7 +219,7 @@ async def test_the_reasoning_of_one_provider_is_not_signed_for_another(wire: Wir
 
 async def test_the_address_of_a_server_is_not_kept_where_it_may_hold_a_password(wire: Wire) -> None:
     """What is in the journal is read by many."""
-    model = holdfast.open_model("llama3", base_url=wire.url.replace("//", "//me:secret@") + "/v1")
+    model = holdfast.agents.open_model("llama3", base_url=wire.url.replace("//", "//me:secret@") + "/v1")
     reply = await ask(model)
     assert b"secret" not in encode_message(reply.message)
 
@@ -272,7 +284,7 @@ async def test_thinking_of_the_other_format_keeps_its_signature(wire: Wire) -> N
     (foreign({"role": "user", "content": [{"type": "search_result"}]}, "anthropic"), "search_result"),
     (foreign({"role": "user", "content": [{"type": "video"}]}, "openai"), "video"),
     (foreign({"role": "user", "content": [{"type": "text"}]}, "openai"), "KeyError"),
-    (holdfast.ForeignMessage(format="other", data={}, role="user"), "'other'"),
+    (holdfast.messages.ForeignMessage(format="other", data={}, role="user"), "'other'"),
     (Message(role="user", blocks=(Media(media_type="image/png"),)), "without data and without a URL"),
     (Message(role="user", blocks=(Reasoning("hm"),)), "Reasoning"),
     (Message(role="assistant", blocks=(ToolResult(call_id="a"),)), "tool result"),

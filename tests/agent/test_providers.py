@@ -13,8 +13,10 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 import holdfast
-from holdfast import BadInput, Prompt, TextDelta, Usage
+from holdfast.agents import Prompt, TextDelta
 from holdfast.agents.providers.model import ProviderModel
+from holdfast.errors import BadInput
+from holdfast.records import Usage
 from tests.agent.dialects import Answer, Call
 from tests.agent.hosted import (
     ANTHROPIC,
@@ -140,7 +142,7 @@ async def test_settings_reach_the_provider(wire: Wire) -> None:
 
 async def test_a_local_server_is_named_in_one_string_too(wire: Wire) -> None:
     """For configuration files and command lines."""
-    model = holdfast.open_model(f"{wire.url}/v1#qwen3:4b", api_key="local-key")
+    model = holdfast.agents.open_model(f"{wire.url}/v1#qwen3:4b", api_key="local-key")
     assert (await ask(model)).message.text == "Done."
     assert model.name == "openai-compatible:qwen3:4b"
     assert wire.bodies[0]["model"] == "qwen3:4b"
@@ -155,7 +157,7 @@ async def test_the_key_of_a_hosted_provider_never_goes_to_another_server(wire: W
 
 async def test_a_key_may_be_given(wire: Wire) -> None:
     """Instead of the one in the environment."""
-    await ask(holdfast.open_model(ANTHROPIC, api_key="mine"))
+    await ask(holdfast.agents.open_model(ANTHROPIC, api_key="mine"))
     assert wire.asked[0].headers["authorization"] == "Bearer mine"
 
 
@@ -165,7 +167,7 @@ async def test_a_model_of_pydantic_ai_is_taken_as_it_is() -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=[TextPart(f"{len(info.function_tools)} tools")])
 
-    model = holdfast.open_model(FunctionModel(answer, model_name="mine"))
+    model = holdfast.agents.open_model(FunctionModel(answer, model_name="mine"))
     assert model.name == "function:mine"
     assert (await ask(model, tools=[LOOKUP])).message.text == "1 tools"
 
@@ -173,7 +175,7 @@ async def test_a_model_of_pydantic_ai_is_taken_as_it_is() -> None:
 async def test_a_model_of_pydantic_ai_streams_as_well() -> None:
     """Even one that is no server, and so never says why its reply ended."""
     prompt = Prompt(messages=[user("hello")], stream=True)
-    deltas, reply = await listen(holdfast.open_model(TestModel(custom_output_text="a b")), prompt)
+    deltas, reply = await listen(holdfast.agents.open_model(TestModel(custom_output_text="a b")), prompt)
     assert "".join(deltas) == reply.message.text == "a b"
 
 
@@ -258,14 +260,14 @@ def test_a_model_answers_under_trio(stream: bool, wire: Wire) -> None:
 def test_a_name_that_leads_nowhere_is_refused_at_once(name: str, why: str) -> None:
     """Before anything was asked, and with a hint."""
     with pytest.raises(BadInput, match=why):
-        holdfast.open_model(name)
+        holdfast.agents.open_model(name)
 
 
 def test_a_missing_key_is_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the variable."""
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with pytest.raises(BadInput, match="ANTHROPIC_API_KEY") as caught:
-        holdfast.open_model(ANTHROPIC)
+        holdfast.agents.open_model(ANTHROPIC)
     assert "Pydantic AI" not in str(caught.value)
 
 
@@ -273,7 +275,7 @@ def test_without_the_extra_the_error_names_it() -> None:
     """A core installation says what to install."""
     hide = "import sys; sys.modules['pydantic_ai'] = None; import holdfast; "
     found = subprocess.run(
-        [sys.executable, "-c", f"{hide}holdfast.open_model('{ANTHROPIC}')"],
+        [sys.executable, "-c", f"{hide}holdfast.agents.open_model('{ANTHROPIC}')"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
@@ -302,6 +304,6 @@ async def test_an_agent_runs_on_a_hosted_model(wire: Wire) -> None:
 
 def test_a_model_does_not_show_its_key(wire: Wire) -> None:
     """Neither in its name nor in its representation."""
-    model = holdfast.open_model(ANTHROPIC, api_key="secret")
+    model = holdfast.agents.open_model(ANTHROPIC, api_key="secret")
     assert isinstance(model, ProviderModel)
     assert "secret" not in f"{model!r} {model.name} {vars(model)}"

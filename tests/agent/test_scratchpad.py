@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Registry, Session, scratchpad_tools
+from holdfast import Registry, Session
+from holdfast.agents import scratchpad_tools
 from holdfast.core.entries import ScratchpadSet
 from holdfast.limits import (
     SCRATCHPAD_DEPTH_MAX,

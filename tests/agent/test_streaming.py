@@ -9,16 +9,11 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import (
-    BadInput,
-    Checkpoint,
-    ModelError,
-    Outcome,
-    Result,
-    Retrying,
-    TextDelta,
-    ToolCall,
-)
+from holdfast.agents import Outcome, Retrying, TextDelta
+from holdfast.errors import BadInput, ModelError
+from holdfast.messages import ToolCall
+from holdfast.records import Checkpoint
+from holdfast.tools import Result
 from tests.agent.stage import World, call, fresh_store, make
 
 

@@ -11,8 +11,10 @@ import jsonschema_rs
 import pytest
 
 import holdfast
-from holdfast import Agent, BadInput, Decision, Prompt, ScriptedModel, Thread, experiment_log
+from holdfast import Agent
+from holdfast.agents import Decision, Prompt, ScriptedModel, Thread, experiment_log
 from holdfast.agents.model import Said
+from holdfast.errors import BadInput
 from tests.agent.stage import World, call, fresh_store, make_tools, texts
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "experiment-log.schema.json"
@@ -163,7 +165,7 @@ async def test_the_narrowest_window_shows_an_agent_its_own_calls_with_their_resu
     async with fresh_store() as store:
         outcome = await thread.run("Discuss", session="s", store=store)
         assert (outcome.status, outcome.output) == ("completed", "Seen.")
-    assert not any(holdfast.find_problems(prompt.messages) for prompt in seen)
+    assert not any(holdfast.records.find_problems(prompt.messages) for prompt in seen)
     assert all(prompt.messages[0].text == "Discuss" for prompt in seen)
 
 

@@ -6,7 +6,8 @@ from typing import Any, assert_type
 
 from pydantic import BaseModel
 
-from holdfast import Agent, Event, Outcome, ScriptedModel
+from holdfast import Agent
+from holdfast.agents import Event, Outcome, ScriptedModel
 from tests.agent.stage import call, fresh_store
 
 

@@ -12,21 +12,11 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import (
-    BadInput,
-    Budget,
-    Message,
-    Outcome,
-    Prompt,
-    Reply,
-    ScriptedModel,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolContext,
-    blocking,
-)
+from holdfast import Budget, ToolContext, blocking
+from holdfast.agents import Outcome, Prompt, Reply, ScriptedModel, TextDelta
 from holdfast.drivers.contract import Driver
+from holdfast.errors import BadInput
+from holdfast.messages import Message, Text, ToolCall
 
 Line = str | ToolCall
 
@@ -176,7 +166,7 @@ def test_ctrl_c_stops_an_agent_and_the_record_says_so(store_url: str | Driver, s
     def slow(prompt: Prompt) -> str:
         if not asked.is_set():
             asked.set()
-            raise holdfast.ModelError("come back later", retryable=True, retry_after_s=100)
+            raise holdfast.errors.ModelError("come back later", retryable=True, retry_after_s=100)
         return "Here you are."
 
     def interrupt() -> None:

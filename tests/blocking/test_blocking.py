@@ -16,26 +16,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import (
-    BadId,
-    BadUrl,
-    Budget,
-    BudgetSpent,
-    Closed,
-    Codec,
-    Every,
-    Fenced,
-    LeaseHeld,
-    NotFound,
-    Parent,
-    Plan,
-    RunExists,
-    Usage,
-    blocking,
-)
+from holdfast import Budget, LeaseHeld, blocking
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.drivers.url import find_driver
 from holdfast.engine.journal import Journal
+from holdfast.errors import BadId, BadUrl, BudgetSpent, Closed, Fenced, NotFound, RunExists
+from holdfast.records import Codec, Every, Parent, Plan, Usage
 from holdfast.store import store as async_store
 from tests.drivers import in_thread
 from tests.session.scenes import StoreUrl, calling, results, texts
@@ -486,7 +472,7 @@ def test_ctrl_c_ends_a_wait_and_harms_nothing(store_url: StoreUrl, monkeypatch: 
     waiting = threading.Event()
     read_page = async_store._page
 
-    def notice(journal: Journal, after: int) -> list[holdfast.Entry] | None:
+    def notice(journal: Journal, after: int) -> list[holdfast.records.Entry] | None:
         found = read_page(journal, after)
         if not found:
             waiting.set()
@@ -496,7 +482,7 @@ def test_ctrl_c_ends_a_wait_and_harms_nothing(store_url: StoreUrl, monkeypatch: 
         assert waiting.wait(20)
         os.kill(os.getpid(), signal.SIGINT)
 
-    def follow(tail: Iterator[holdfast.Entry]) -> None:
+    def follow(tail: Iterator[holdfast.records.Entry]) -> None:
         threading.Thread(target=interrupt).start()
         next(tail)
 

@@ -36,10 +36,10 @@ def test_a_tool_runs_once_without_an_event_loop(store_url: str | Driver) -> None
             registry.dispatch("pay", {"order": "odd"}, call_id="c3", session=session)
             assert [effect.call.id for effect in registry.settle(session)] == ["c3"]
             calls = (
-                holdfast.ToolCall(id="x", name="double", args={"number": 1}),
-                holdfast.ToolCall(id="y", name="pay", args={"order": "2"}),
+                holdfast.messages.ToolCall(id="x", name="double", args={"number": 1}),
+                holdfast.messages.ToolCall(id="y", name="pay", args={"order": "2"}),
             )
-            session.add(holdfast.Message(role="assistant", blocks=calls))
+            session.add(holdfast.messages.Message(role="assistant", blocks=calls))
             assert [result.value for result in registry.dispatch_step(session)] == [2, "paid 2"]
         assert [doubt.effect.call.id for doubt in registry.settle_all(store)] == ["c3"]
         assert store.resolve("a", "c3", "not_landed", by="ann") == "settled"
@@ -75,5 +75,5 @@ def test_a_duplicate_tool_is_refused(tmp_path: Path) -> None:
     def same() -> None: ...
 
     registry = blocking.Registry([same])
-    with pytest.raises(holdfast.BadInput, match="already"):
+    with pytest.raises(holdfast.errors.BadInput, match="already"):
         registry.add(same)

@@ -9,8 +9,9 @@ from pathlib import Path
 import anyio
 
 import holdfast
-from holdfast import Price, Prompt, ScriptedModel, ToolCall
+from holdfast.agents import Price, Prompt, ScriptedModel
 from holdfast.agents.scripted_model import Line
+from holdfast.messages import ToolCall
 
 
 @holdfast.tool(side_effects={"read"}, pollable=True)

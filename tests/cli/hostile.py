@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import holdfast
-from holdfast import ModelError, Policy, Prompt, ScriptedModel, ToolCall, ask
+from holdfast.agents import Prompt, ScriptedModel
 from holdfast.agents.scripted_model import Line
+from holdfast.errors import ModelError
+from holdfast.messages import ToolCall
+from holdfast.tools import Policy, ask
 
 MARKUP = "[/bold][red]"
 ESCAPES = "\x1b]52;c;aGk=\x07\x1b[2J\x9b2J\x7f\u202elive\u2069\u200b\u2028\U000e0041\b\r"
@@ -73,5 +76,5 @@ clerk = holdfast.Agent(
     name=HOSTILE,
     tools=[look, charge, fail, refund],
     policy=Policy(ask("refund", why=HOSTILE)),
-    price=holdfast.Price(input_usd_per_mtok=30, output_usd_per_mtok=150),
+    price=holdfast.agents.Price(input_usd_per_mtok=30, output_usd_per_mtok=150),
 )

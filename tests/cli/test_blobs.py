@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast import Media, Message, open_store
+from holdfast import open_store
+from holdfast.messages import Media, Message
 from tests.cli.stage import Done
 
 IMAGE = bytes(100_000)

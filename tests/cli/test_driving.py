@@ -98,7 +98,7 @@ def test_a_run_that_fails_says_why(shop: Path) -> None:
     (shop / "poor.py").write_text(
         "import holdfast\n"
         "from clerk import clerk, decide\n"
-        "poor = holdfast.Agent(holdfast.ScriptedModel(decide), name='poor', "
+        "poor = holdfast.Agent(holdfast.agents.ScriptedModel(decide), name='poor', "
         "budget=holdfast.Budget(steps=1), tools=clerk.registry.tools.values())\n"
         "del clerk\n"
     )
@@ -152,8 +152,8 @@ def test_ctrl_c_does_not_wait_for_a_tool_that_hangs_in_its_thread(shop: Path) ->
         "    'Never ends.'\n"
         "    Path('hangs').touch()\n"
         "    threading.Event().wait()\n"
-        "script = [holdfast.ToolCall(id='c', name='hang', args={})]\n"
-        "stuck = holdfast.Agent(holdfast.ScriptedModel(script), tools=[hang])\n"
+        "script = [holdfast.messages.ToolCall(id='c', name='hang', args={})]\n"
+        "stuck = holdfast.Agent(holdfast.agents.ScriptedModel(script), tools=[hang])\n"
     )
     process = start(shop, "run", "stuck.py:stuck", "Hang", "--session", "s")
     poll((shop / "hangs").exists, "the tool")
@@ -171,13 +171,13 @@ def test_tools_get_what_deps_names(shop: Path) -> None:
     """A value, or what a function gives."""
     (shop / "counting.py").write_text(
         "import holdfast\n"
-        "from holdfast import ToolCall, ToolContext\n"
+        "from holdfast import ToolContext; from holdfast.messages import ToolCall\n"
         "@holdfast.tool(side_effects=())\n"
         "def count(ctx: ToolContext) -> int:\n"
         "    'Count.'\n"
         "    return len(ctx.deps)\n"
-        "agent = holdfast.Agent(holdfast.ScriptedModel([ToolCall(id='c', name='count', args={}), 'ok']),"
-        " tools=[count])\n"
+        "model = holdfast.agents.ScriptedModel([ToolCall(id='c', name='count', args={}), 'ok'])\n"
+        "agent = holdfast.Agent(model, tools=[count])\n"
         "def make(): return [1, 2, 3]\n"
     )
     done = call(shop, "run counting.py Hello --deps counting.py:make")
@@ -201,9 +201,9 @@ def test_a_typed_output_is_json(shop: Path) -> None:
         "    city: str\n"
         "    degrees: int\n"
         "def script(prompt):\n"
-        "    return holdfast.ToolCall(id='o', name=prompt.tools[0].name,"
+        "    return holdfast.messages.ToolCall(id='o', name=prompt.tools[0].name,"
         " args={'city': 'Lyon', 'degrees': 9})\n"
-        "agent = holdfast.Agent(holdfast.ScriptedModel(script), output_type=Weather)\n"
+        "agent = holdfast.Agent(holdfast.agents.ScriptedModel(script), output_type=Weather)\n"
     )
     done = call(shop, "run typed.py Hello")
     assert json.loads(done.out) == {"city": "Lyon", "degrees": 9}

@@ -14,10 +14,11 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import Media, Message, Plan, PlanStep, Text
 from holdfast.cli.app import make_app
 from holdfast.cli.console import visible
 from holdfast.cli.store_access import list_ids
+from holdfast.messages import Media, Message, Text
+from holdfast.records import Plan, PlanStep
 from tests.cli.hostile import ESCAPES, HOSTILE, MARKUP, clerk
 from tests.cli.stage import Done, Terminal
 

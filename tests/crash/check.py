@@ -9,7 +9,6 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from holdfast import Message
 from holdfast.core.codec import GENESIS, Chain, open_line
 from holdfast.core.entries import Entry, InboxMessage, InboxTaken, MessageAdded, SessionForked, SessionOpened
 from holdfast.core.head import Head
@@ -17,6 +16,7 @@ from holdfast.core.session_state import SessionState
 from holdfast.drivers.contract import Driver, HeadFilter, Tip
 from holdfast.engine.journal import Journal
 from holdfast.ids import SessionId
+from holdfast.messages import Message
 from tests.stores import connect, schema_of
 
 from .acks import Ack

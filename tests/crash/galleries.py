@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol
 from langchain_core.messages import HumanMessage
 from pydantic_ai.messages import BinaryImage, ModelMessage, ModelRequest, UserPromptPart
 
-from holdfast import Media, Message, Store
+from holdfast import Store
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
-from holdfast.messages import AnyMessage
+from holdfast.messages import AnyMessage, Media, Message
 
 from ..langgraph.graphs import thread
 from ..langgraph.puts import Writer

@@ -13,9 +13,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from holdfast import LeaseHeld, Session, Store, StoreFailed, open_store
+from holdfast import LeaseHeld, Session, Store, open_store
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import StoreFailed
 from holdfast.testing.conformance.author import Author, read_all, say
 from tests.stores import on_files, open_driver
 

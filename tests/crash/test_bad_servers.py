@@ -13,9 +13,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from holdfast import StoreFailed, StoreUnreachable, open_store
+from holdfast import open_store
 from holdfast.drivers.contract import Done
 from holdfast.drivers.postgres import PostgresDriver, connections
+from holdfast.errors import StoreFailed, StoreUnreachable
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 from tests.server import PostgresServer
 from tests.stores import connect, drop, open_driver, schema_of, server_url

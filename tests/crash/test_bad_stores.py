@@ -14,15 +14,9 @@ import anyio
 import apsw
 import pytest
 
-from holdfast import (
-    BadUrl,
-    Corrupt,
-    HoldfastError,
-    NewerFormat,
-    StoreFailed,
-    open_store,
-)
+from holdfast import HoldfastError, open_store
 from holdfast.drivers.sqlite.connections import migrations
+from holdfast.errors import BadUrl, Corrupt, NewerFormat, StoreFailed
 from tests.stores import on_files
 
 from .warm import Line, Warm

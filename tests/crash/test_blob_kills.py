@@ -9,9 +9,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import BlobContext, BlobHome, Corrupt, open_home
+from holdfast.blobs import BlobContext, BlobHome, open_home
 from holdfast.blobs.driver_home import DriverHome
 from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.errors import Corrupt
 from holdfast.limits import BLOB_PART_BYTES
 
 from . import faults

@@ -21,8 +21,10 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast import Corrupt, HoldfastError, LostBlob, Media, Message, Registry, Store, Text, open_store, tool
+from holdfast import HoldfastError, Registry, Store, open_store, tool
+from holdfast.errors import Corrupt, LostBlob
 from holdfast.limits import KEYFRAME_LINES_MIN
+from holdfast.messages import Media, Message, Text
 from holdfast.store.work_queue import find_due
 from tests.session.scenes import collect
 from tests.unit.handmade import compact

@@ -20,10 +20,11 @@ import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
-from holdfast import StoreBusy, StoreUnreachable, open_store
+from holdfast import open_store
 from holdfast.drivers.contract import Done
 from holdfast.drivers.postgres import PostgresDriver, connections, deletion, notify
 from holdfast.drivers.postgres.address import parse
+from holdfast.errors import StoreBusy, StoreUnreachable
 from holdfast.ids import HolderId, SessionId
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 from tests.server import PostgresServer

@@ -11,7 +11,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from holdfast import Session, StoreFailed, open_store
+from holdfast import Session, open_store
+from holdfast.errors import StoreFailed
 from tests.stores import open_driver
 
 from . import faults

@@ -9,8 +9,9 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from holdfast import Fenced, open_store
+from holdfast import open_store
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import Fenced
 from holdfast.ids import HolderId, SessionId
 from tests.stores import on_every_driver
 

@@ -19,26 +19,13 @@ import anyio
 import anyio.to_thread
 
 import holdfast.session.session
-from holdfast import (
-    Budget,
-    Media,
-    Message,
-    NotFound,
-    Plan,
-    PlanStep,
-    Reasoning,
-    Session,
-    SessionState,
-    Store,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-    open_store,
-)
+from holdfast import Budget, Session, Store, open_store
 from holdfast.core.entries import StateSet
 from holdfast.drivers.contract import Append, ClaimChange, Done, Driver
+from holdfast.errors import NotFound
 from holdfast.ids import SessionId
+from holdfast.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
+from holdfast.records import Plan, PlanStep, SessionState, Usage
 from holdfast.session.lease import append_to
 from tests.stores import open_driver
 

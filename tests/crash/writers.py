@@ -11,7 +11,8 @@ import anyio.lowlevel
 import anyio.to_thread
 
 import holdfast.session.session
-from holdfast import LeaseHeld, NotFound, Session, Store, open_store
+from holdfast import LeaseHeld, Session, Store, open_store
+from holdfast.errors import NotFound
 from tests.stores import open_driver
 
 from .acks import Acks, read_acks

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Message, blocking
+from holdfast import blocking
 from holdfast.demo.agent import SCRIPT, SESSION
 from holdfast.demo.world import World
+from holdfast.messages import Message
 from tests.docs.blocks import ROOT
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

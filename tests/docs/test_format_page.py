@@ -54,10 +54,12 @@ async def write_some_of_everything(store: holdfast.Store) -> None:
         async with session.run(agent="clerk", config={"temperature": 0.1, "deep": [1, {"x": None}]}) as run:
             await session.add('Grüße, "世界" \\ \u2028 \x7f 🙂\n\ttab')
             async with run.request(reserve_usd=0.05) as request:
-                call = holdfast.ToolCall(id="c", name="look", args={"n": 10**18, "f": 1e22})
-                await request.reply(holdfast.Message(role="assistant", blocks=(call,)), cost_usd=0.1 + 0.2)
-            result = holdfast.ToolResult(call_id="c", content="ok", value=[1.0, -0.0])
-            await session.add(holdfast.Message(role="tool", blocks=(result,)))
+                call = holdfast.messages.ToolCall(id="c", name="look", args={"n": 10**18, "f": 1e22})
+                await request.reply(
+                    holdfast.messages.Message(role="assistant", blocks=(call,)), cost_usd=0.1 + 0.2
+                )
+            result = holdfast.messages.ToolResult(call_id="c", content="ok", value=[1.0, -0.0])
+            await session.add(holdfast.messages.Message(role="tool", blocks=(result,)))
             await session.set("state", {"when": datetime(2026, 1, 1, tzinfo=UTC), "big": 2**80})
             await session.checkpoint()
             await session.add("more")
@@ -92,9 +94,9 @@ async def test_a_stored_journal_can_be_checked_by_the_page_alone(
         heads = {head.session: head async for head in store.sessions()}
     origin, fork = read(path, "a"), read(path, "b")
     assert any('"erased":' in line for line in origin)
-    assert check(origin) == heads[holdfast.SessionId("a")].sum
+    assert check(origin) == heads[holdfast.records.SessionId("a")].sum
     first = msgspec.json.decode(fork[0])["seq"]
-    assert check([*origin[: first - 1], *fork]) == heads[holdfast.SessionId("b")].sum
+    assert check([*origin[: first - 1], *fork]) == heads[holdfast.records.SessionId("b")].sum
 
 
 def test_every_kind_is_on_the_page_with_its_fields() -> None:

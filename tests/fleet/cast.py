@@ -11,20 +11,11 @@ from typing import Any
 
 import anyio
 
-from holdfast import (
-    Agent,
-    Landed,
-    NotLanded,
-    Prompt,
-    Retry,
-    ScriptedModel,
-    ToolCall,
-    ToolContext,
-    Worker,
-    WorkEvent,
-    open_store,
-    tool,
-)
+from holdfast import Agent, Landed, NotLanded, ToolContext, open_store, tool
+from holdfast.agents import Prompt, ScriptedModel
+from holdfast.messages import ToolCall
+from holdfast.tools import Retry
+from holdfast.workers import Worker, WorkEvent
 from tests.crash.warm import Line
 
 from .world import Deed, World

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import anyio
 
-from holdfast import Store, StoreFailed, open_store
+from holdfast import Store, open_store
+from holdfast.errors import StoreFailed
 from tests.crash.warm import Child, Warm
 
 from .cast import AGENT, work

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast import Entry, Store, open_store
+from holdfast import Store, open_store
 from holdfast.core.entries import LeaseTaken, RunStarted
+from holdfast.records import Entry
 
 
 def list_foreign(entries: Iterable[Entry]) -> list[str]:

@@ -25,14 +25,15 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import holdfast
-from holdfast import BlobContext, LostBlob, StoreFailed
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver
 from holdfast.adapters.langgraph.blob_extraction import cut_bytes, cut_text, join_bytes, join_text
 from holdfast.adapters.langgraph.delta_encode import Elements
+from holdfast.blobs import BlobContext
 from holdfast.blobs.driver_home import DriverHome
 from holdfast.content.lazy import Shared
 from holdfast.content.swapping import Swap
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import LostBlob, StoreFailed
 from holdfast.ids import SessionId
 from holdfast.limits import INLINE_BYTES
 
@@ -400,7 +401,7 @@ async def test_who_is_overtaken_during_an_upload_has_written_nothing(
         await anyio.to_thread.run_sync(begun.wait)
         await there.put(note="two")
         go_on.set()
-        with pytest.raises(holdfast.Overtaken):
+        with pytest.raises(holdfast.errors.Overtaken):
             await large
         assert await values_at(HoldfastSaver(store), thread()) == {"note": "two"}
         assert len([one async for one in here.saver.alist(thread())]) == 2

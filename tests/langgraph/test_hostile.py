@@ -181,7 +181,7 @@ async def test_metadata_has_lists_where_tuples_were_put(store: holdfast.Store) -
 @pytest.mark.parametrize("wrong", ["Cart", ["shop.models.Cart"], [("shop", "models", "Cart")]])
 def test_a_list_of_types_that_would_match_nothing_is_refused(wrong: Any) -> None:
     """A name by itself would be taken for its letters."""
-    with pytest.raises(holdfast.BadInput, match="allow"):
+    with pytest.raises(holdfast.errors.BadInput, match="allow"):
         CheckedSerializer(wrong)
 
 
@@ -207,7 +207,7 @@ async def test_a_forged_line_is_corrupt_and_ends(store: holdfast.Store, content:
     forged = Draft(PUT, {"n": 0, "id": "zzz"}, content)
     await saver._desks.write(Place("t", ""), lambda _: forged)
     for fresh in (HoldfastSaver(store), HoldfastSaver(store)):
-        with pytest.raises(holdfast.Corrupt):
+        with pytest.raises(holdfast.errors.Corrupt):
             await fresh.aget_tuple(thread())
 
 
@@ -253,7 +253,7 @@ async def test_nothing_of_a_value_goes_past_a_serializer_of_ones_own(store: hold
     assert lines
     assert not any(b"password" in line for line in lines)
     assert await values_at(HoldfastSaver(store, serde=serializer), thread()) == value
-    with pytest.raises(holdfast.BadInput):
+    with pytest.raises(holdfast.errors.BadInput):
         HoldfastSaver(store, serde=serializer, allow=[Cart])
 
 

@@ -20,7 +20,7 @@ def test_a_missing_framework_names_extra_and_version(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(compat, "version", nothing)
     with pytest.raises(
-        holdfast.MissingExtra, match=r"holdfast\[langgraph\].*langgraph 1\.2 or newer"
+        holdfast.errors.MissingExtra, match=r"holdfast\[langgraph\].*langgraph 1\.2 or newer"
     ) as raised:
         compat.require()
     assert raised.value.extra == "langgraph"
@@ -30,7 +30,7 @@ def test_a_framework_that_is_too_old_is_named_with_its_version(monkeypatch: pyte
     """What is there, and what is needed."""
     monkeypatch.setattr(compat, "version", lambda name: "4.2.9" if "checkpoint" in name else "1.2.0")
     with pytest.raises(
-        holdfast.MissingExtra, match=r"langgraph-checkpoint 4\.3 or newer; .* 4\.2\.9 is installed"
+        holdfast.errors.MissingExtra, match=r"langgraph-checkpoint 4\.3 or newer; .* 4\.2\.9 is installed"
     ):
         compat.require()
 

@@ -393,7 +393,7 @@ async def test_a_thread_that_is_deleted_takes_its_ledger_along_and_a_copy_has_it
 async def test_a_tool_outside_of_a_thread_is_refused(store: holdfast.Store) -> None:
     """Without a thread there is no ledger to look into."""
     [paying] = durable_tools([effects(pay, **MUTATES)], store=store)
-    with pytest.raises(holdfast.BadInput, match="must know its thread"):
+    with pytest.raises(holdfast.errors.BadInput, match="must know its thread"):
         await paying.ainvoke({"order": "a"})
     with pytest.raises(ToolException, match="args"):
         await paying.ainvoke({"ordre": "a"}, thread())

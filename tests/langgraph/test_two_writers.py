@@ -31,11 +31,11 @@ async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store
     second.config = found.config
     await second.put(value=2)
     for _ in range(2):  # Trying again changes nothing.
-        with pytest.raises(holdfast.Overtaken, match="thread 't'") as refused:
+        with pytest.raises(holdfast.errors.Overtaken, match="thread 't'") as refused:
             await first.put(value=3)
         assert refused.value.name == store.engine.presence.name
         assert refused.value.writer == other._desks.me
-    with pytest.raises(holdfast.Overtaken):
+    with pytest.raises(holdfast.errors.Overtaken):
         await one.aput_writes(first.config, [("value", 1)], "task")
     assert (await values_at(one, thread()))["value"] == 2
     await first.put(value=3)
@@ -89,7 +89,7 @@ async def test_of_two_graphs_at_once_one_goes_on(store: holdfast.Store) -> None:
     async def say(at: int) -> None:
         try:
             await graphs[at].ainvoke({"messages": [HumanMessage(f"from {at}", id=f"h{at}")]}, thread())
-        except holdfast.Overtaken as error:
+        except holdfast.errors.Overtaken as error:
             refused.append(error)
 
     while not refused:
@@ -157,7 +157,7 @@ async def test_a_put_that_is_too_large_changes_nothing(
         await writer.put(note="before")
     with monkeypatch.context() as small:
         small.setattr("holdfast.core.codec.LINE_BYTES_MAX", 10)
-        with pytest.raises(holdfast.BadInput, match="over the limit"):
+        with pytest.raises(holdfast.errors.BadInput, match="over the limit"):
             await writer.put(note="too large")
     await writer.put(note="after")
     assert await values_at(HoldfastSaver(store), thread("t")) == {"note": "after"}

@@ -17,7 +17,10 @@ import anyio._backends._asyncio  # Here, not anew in each child.
 import anyio.to_thread
 
 import holdfast.session.session
-from holdfast import Message, Registry, Result, Run, Session, Store, ToolCall, open_store
+from holdfast import Registry, Session, Store, open_store
+from holdfast.messages import Message, ToolCall
+from holdfast.records import Run
+from holdfast.tools import Result
 from tests.stores import open_driver
 
 from . import boundaries, toolbox

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast import Effect, Store, find_problems
+from holdfast import Store
+from holdfast.records import Effect, find_problems
 
 from .toolbox import IDEMPOTENT, VERIFIED
 from .world import UNDO, Deed, World

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import Doubt
 from holdfast.ids import SessionId
+from holdfast.records import Doubt
 
 from ..crash.warm import Line
 from .life import Life, Report, run

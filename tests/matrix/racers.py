@@ -11,8 +11,10 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from holdfast import NotFound, Result, Session
+from holdfast import Session
+from holdfast.errors import NotFound
 from holdfast.session.effect_claims import OperationVerdict
+from holdfast.tools import Result
 from holdfast.tools.claims import Busy, Claims
 
 from ..crash.warm import Line

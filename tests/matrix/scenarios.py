@@ -7,7 +7,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from holdfast import NotFound, Registry
+from holdfast import Registry
+from holdfast.errors import NotFound
 
 from ..crash.warm import Line
 from .life import Call, Life, Report, run

@@ -9,7 +9,8 @@ from typing import Any, Final
 from anyio import sleep, sleep_forever
 from anyio.lowlevel import checkpoint
 
-from holdfast import Landed, NotDone, NotLanded, Retry, Tool, ToolContext, tool
+from holdfast import Landed, NotDone, NotLanded, ToolContext, tool
+from holdfast.tools import Retry, Tool
 
 from ..crash.warm import Line
 from .boundaries import at

@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from holdfast import Fenced, Session
+from holdfast import Session
+from holdfast.errors import Fenced
 from holdfast.system.clock import boot_s
 
 from ..crash.warm import Line, poll

@@ -166,9 +166,9 @@ def _interfere(world: World, at: str) -> None:
         return done
 
     Ledger.complete = completed  # type: ignore[method-assign]
-    reply = holdfast.Request.reply
+    reply = holdfast.records.Request.reply
 
-    async def replied(self: holdfast.Request, *args: Any, **options: Any) -> None:
+    async def replied(self: holdfast.records.Request, *args: Any, **options: Any) -> None:
         second = len(world.read("asked")) == 2
         if at == "before the reply is recorded" and second:
             die()
@@ -176,7 +176,7 @@ def _interfere(world: World, at: str) -> None:
         if at == "after the reply is recorded" and second:
             die()
 
-    holdfast.Request.reply = replied  # type: ignore[method-assign]
+    holdfast.records.Request.reply = replied  # type: ignore[method-assign]
 
 
 def _note_when_durable(ledger: Ledger, world: World) -> None:

@@ -17,7 +17,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 import holdfast
-from holdfast import SessionState, Store
+from holdfast import Store
+from holdfast.records import SessionState
 from tests.tools.stage import die
 
 Step: TypeAlias = "Sequence[ModelResponsePart] | str"
@@ -95,5 +96,5 @@ async def killed(url: Any, drive: Callable[[Store], Any], **options: Any) -> Non
             except Killed:
                 return
             raise AssertionError("it was not killed")
-    except holdfast.Closed:
+    except holdfast.errors.Closed:
         return  # The store of a process that is gone is not closed.

@@ -7,9 +7,10 @@ from typing import Any
 from pydantic_ai.messages import UserPromptPart
 
 import holdfast
-from holdfast import Message, ScriptedModel, Text
 from holdfast.adapters.pydantic_ai import Durable, as_tools, continue_run, effects, fork_run
+from holdfast.agents import ScriptedModel
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.messages import Message, Text
 
 from .stage import SESSION, Script, call, kill, killed, look, results
 
@@ -78,7 +79,7 @@ async def test_a_fork_may_begin_with_an_earlier_version_and_does_nothing_twice()
         )
         assert result.output == "well"
         assert "[idempotent replay of" in results(result.all_messages())[-1]
-        assert (await look(store, holdfast.fit_session_id(forked.session))).continuable
+        assert (await look(store, holdfast.records.fit_session_id(forked.session))).continuable
         assert len((await look(store)).transcript) == 6
     assert log == ["a", "b"]
 
@@ -113,7 +114,7 @@ async def test_holdfasts_own_agent_can_go_on_with_a_session_of_pydantic_ai() -> 
         assert shown[0] == Message(role="user", blocks=(Text("a"),))
         assert [call.name for call in shown[1].tool_calls] == ["add"]
         [result] = shown[2].blocks
-        assert isinstance(result, holdfast.ToolResult)
+        assert isinstance(result, holdfast.messages.ToolResult)
         assert result.content == '{"sum":1}'
         assert shown[3].text == "three"
         mine = holdfast.Agent(ScriptedModel(["", "", "four"]), name="own")

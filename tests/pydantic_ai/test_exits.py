@@ -16,9 +16,10 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.settings import ModelSettings
 
 import holdfast
-from holdfast import BadInput, Landed
+from holdfast import Landed
 from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import BadInput
 
 from .stage import SESSION, Script, call, look, results
 

@@ -21,8 +21,8 @@ from pydantic_ai.messages import (
 )
 
 import holdfast
-from holdfast import BlobContext
 from holdfast.adapters.pydantic_ai import Durable, continue_run, effects
+from holdfast.blobs import BlobContext
 from holdfast.limits import INLINE_BYTES
 
 from .stage import SESSION, Script, call, kill, killed
@@ -180,12 +180,12 @@ async def test_a_home_without_urls_is_refused_at_once(tmp_path: Path) -> None:
         opening = holdfast.open_store("memory:", **options)
         early = Durable(opening, session=SESSION, media_urls=True)
         async with opening as store:
-            with pytest.raises(holdfast.BadInput, match="have no URLs"):
+            with pytest.raises(holdfast.errors.BadInput, match="have no URLs"):
                 Durable(store, session=SESSION, media_urls=True)
-            with pytest.raises(holdfast.BadInput, match="have no URLs"):
+            with pytest.raises(holdfast.errors.BadInput, match="have no URLs"):
                 await Script("unasked").agent().run("a", capabilities=[early])
             assert [one async for one in store.sessions()] == []
-    with pytest.raises(holdfast.BadInput, match="where its blobs have URLs"):
+    with pytest.raises(holdfast.errors.BadInput, match="where its blobs have URLs"):
         Durable("sqlite:agents.db", session=SESSION, media_urls=True)
 
 

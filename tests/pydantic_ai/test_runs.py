@@ -24,7 +24,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
-from holdfast import ForeignMessage, LeaseHeld, RunExists
+from holdfast import LeaseHeld
 from holdfast.adapters.pydantic_ai import (
     Durable,
     RunWaits,
@@ -35,6 +35,8 @@ from holdfast.adapters.pydantic_ai import (
     fork_run,
 )
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import RunExists
+from holdfast.messages import ForeignMessage
 
 from .stage import SESSION, Script, call, kill, killed, look, results
 
@@ -132,7 +134,7 @@ async def test_a_long_id_is_a_digest_and_its_original_a_label(spoken: str) -> No
     async with holdfast.open_store("memory:") as store:
         for one in (spoken, spoken + "y"):
             await agent.run("a", conversation_id=one, run_id=one, capabilities=[Durable(store)])
-            session = holdfast.fit_session_id(one)
+            session = holdfast.records.fit_session_id(one)
             head = (await look(store, session)).facts.head
             assert head.labels["session"] == one.replace("\x1b", "\\x1b")
             (run,) = [run async for run in store.runs(session=session)]
@@ -143,7 +145,7 @@ async def test_a_long_id_is_a_digest_and_its_original_a_label(spoken: str) -> No
         assert (found.session, len(found.messages)) == (spoken, 2)
         forked = await fork_run(store, session=spoken, into=spoken + "z")
         assert forked.session == spoken + "z"
-        head = await store.head(holdfast.fit_session_id(spoken + "z"))
+        head = await store.head(holdfast.records.fit_session_id(spoken + "z"))
         assert head.labels["session"] == (spoken + "z").replace("\x1b", "\\x1b")
 
 
@@ -152,7 +154,7 @@ async def test_the_session_is_the_conversation_where_none_is_given() -> None:
     async with holdfast.open_store("memory:") as store:
         result = await agent.run("a", capabilities=[Durable(store, session="a@example.org")])
         assert result.all_messages()[0].conversation_id == "a@example.org"
-        assert (await look(store, holdfast.fit_session_id("a@example.org"))).facts.head.messages == 2
+        assert (await look(store, holdfast.records.fit_session_id("a@example.org"))).facts.head.messages == 2
 
 
 async def test_a_session_may_depend_on_the_run() -> None:
@@ -599,7 +601,7 @@ async def test_a_tool_has_a_key_and_can_annotate_its_effect() -> None:
         await agent.run("a", capabilities=[Durable(store, session=SESSION)])
         (row,) = (await look(store)).facts.effects.rows.values()
         assert (row.key, row.notes) == (keys[0], {"vendor": "v-17"})
-    with pytest.raises(holdfast.BadInput, match="for tools of an agent with Durable"):
+    with pytest.raises(holdfast.errors.BadInput, match="for tools of an agent with Durable"):
         current_effect()
 
 
@@ -618,7 +620,7 @@ async def test_a_policy_and_the_loop_gate_stand_before_the_tools() -> None:
         raise AssertionError("never entered")
 
     async with holdfast.open_store("memory:") as store:
-        policy = holdfast.Policy(holdfast.deny("drop", why="not here"))
+        policy = holdfast.tools.Policy(holdfast.tools.deny("drop", why="not here"))
         result = await agent.run("a", capabilities=[Durable(store, session=SESSION, policy=policy)])
         said = results(result.all_messages())
         assert said[:2] == ["still", "still"]
@@ -633,7 +635,7 @@ async def test_a_budget_of_the_session_stops_the_run() -> None:
     async with holdfast.open_store("memory:") as store:
         async with store.session(SESSION) as session:
             await session.set_budget(holdfast.Budget(steps=1))
-        with pytest.raises(holdfast.BudgetSpent):
+        with pytest.raises(holdfast.errors.BudgetSpent):
             await agent.run("a", capabilities=[Durable(store, session=SESSION)])
         assert (await look(store)).facts.head.reason == "budget_spent"
 
@@ -678,11 +680,11 @@ async def test_the_capability_may_be_the_agents_own() -> None:
 
 
 async def test_options_that_make_no_sense_are_refused_at_once() -> None:
-    with pytest.raises(holdfast.BadInput, match="in_doubt is 'wait' or 'tell'"):
+    with pytest.raises(holdfast.errors.BadInput, match="in_doubt is 'wait' or 'tell'"):
         Durable("memory:", session=SESSION, in_doubt="guess")  # type: ignore[arg-type]
-    with pytest.raises(holdfast.BadInput, match="write effects"):
+    with pytest.raises(holdfast.errors.BadInput, match="write effects"):
         Durable("memory:", session=SESSION, effects={"send": {"side_effects": {"read"}}})
-    with pytest.raises(holdfast.BadInput, match="unknown side effects"):
+    with pytest.raises(holdfast.errors.BadInput, match="unknown side effects"):
         effects(side_effects={"sings"})  # type: ignore[arg-type]
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import MissingExtra
 from holdfast.adapters.pydantic_ai import compat
+from holdfast.errors import MissingExtra
 
 ROOT = Path(__file__).resolve().parents[2]
 

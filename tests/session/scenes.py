@@ -8,11 +8,12 @@ from typing import TypeAlias, TypeVar
 
 import anyio
 
-from holdfast import Entry, Message, Session, Store, Text, ToolCall, ToolResult, open_store
+from holdfast import Session, Store, open_store
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.url import find_driver
 from holdfast.ids import SessionId
-from holdfast.messages import AnyMessage
+from holdfast.messages import AnyMessage, Message, Text, ToolCall, ToolResult
+from holdfast.records import Entry
 
 StoreUrl: TypeAlias = str | Driver
 T = TypeVar("T")

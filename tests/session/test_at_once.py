@@ -14,8 +14,9 @@ import anyio.from_thread
 import anyio.to_thread
 import pytest
 
-from holdfast import Closed, Fenced, Store, StoreFailed, open_store
+from holdfast import Store, open_store
 from holdfast.drivers.contract import Append, Driver, Outcome
+from holdfast.errors import Closed, Fenced, StoreFailed
 from holdfast.ids import SessionId
 from tests.drivers import in_thread
 from tests.session.scenes import StoreUrl, collect, step, texts

@@ -12,23 +12,13 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import (
-    BadInput,
-    BadMessage,
-    Corrupt,
-    LostBlob,
-    Media,
-    Message,
-    NotFound,
-    StoreFailed,
-    Text,
-    open_store,
-)
+from holdfast import open_store
 from holdfast.blobs.driver_home import DriverHome
 from holdfast.blobs.home import BlobContext, StoredBlob
 from holdfast.content.lazy import BlobForeign, BlobMedia
 from holdfast.drivers.memory import MemoryDriver
-from holdfast.messages import AnyMessage
+from holdfast.errors import BadInput, BadMessage, Corrupt, LostBlob, NotFound, StoreFailed
+from holdfast.messages import AnyMessage, Media, Message, Text
 from tests.session.scenes import StoreUrl, collect, entries, texts
 
 IMAGE = bytes(range(256)) * 400
@@ -104,7 +94,7 @@ async def test_large_content_is_stored_once_and_given_back(store_url: StoreUrl) 
         blocks = [message.blocks[-1] for message in session.transcript if isinstance(message, Message)]
         assert [block.data for block in blocks if isinstance(block, Media)] == [IMAGE] * 3
         foreign = session.transcript[1]
-        assert isinstance(foreign, holdfast.ForeignMessage)
+        assert isinstance(foreign, holdfast.messages.ForeignMessage)
         assert foreign.data == openai()
         assert session.get("photo") == {"of": "a cat", "bytes": IMAGE}
 
@@ -136,7 +126,9 @@ async def test_words_that_look_like_a_reference_are_words(store_url: StoreUrl) -
         state = await store.load("s")
         assert texts(state.transcript[::2]) == words
         assert [state.get(word) for word in words] == words
-        said = [message for message in state.transcript if isinstance(message, holdfast.ForeignMessage)]
+        said = [
+            message for message in state.transcript if isinstance(message, holdfast.messages.ForeignMessage)
+        ]
         assert [(message.data["content"], message.data["data"]) for message in said] == [
             (word, word) for word in words
         ]

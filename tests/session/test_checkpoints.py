@@ -2,7 +2,9 @@
 
 import pytest
 
-from holdfast import NotFound, Plan, PlanStep, open_store
+from holdfast import open_store
+from holdfast.errors import NotFound
+from holdfast.records import Plan, PlanStep
 from tests.session.scenes import StoreUrl, calling, collect, kinds, results, step, texts
 
 

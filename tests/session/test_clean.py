@@ -3,11 +3,13 @@
 import msgspec
 import pytest
 
-from holdfast import Budget, LeaseHeld, NotFound, Plan, Store, Usage, open_store
+from holdfast import Budget, LeaseHeld, Store, open_store
 from holdfast.core.entries import CallRef, ResultContent, SessionErased, ToolCompleted, ToolIssued
 from holdfast.engine.journal import Journal
+from holdfast.errors import NotFound
 from holdfast.ids import SessionId
 from holdfast.messages import Message, Text, ToolCall
+from holdfast.records import Plan, Usage
 from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 
 SECRETS = (b"user secret", b"model secret", b"tool secret", b"inbox secret")

@@ -13,7 +13,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from holdfast import BadInput, Corrupt, Media, Message, NewerFormat, Store, StoreFailed, open_store
+from holdfast import Store, open_store
 from holdfast.blobs.driver_home import DriverHome
 from holdfast.blobs.home import BlobContext, ListedBlob
 from holdfast.content.lazy import BlobMedia
@@ -21,9 +21,10 @@ from holdfast.core.codec import seal
 from holdfast.core.entries import AdapterBody
 from holdfast.drivers.contract import HeadFilter, InboxRow, Tip
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import BadInput, Corrupt, NewerFormat, StoreFailed
 from holdfast.ids import SessionId
 from holdfast.limits import BLOB_KNOWN_S
-from holdfast.messages import AnyMessage
+from holdfast.messages import AnyMessage, Media, Message
 from holdfast.store.blob_gc import References
 from holdfast.store.blob_gc import collect as collect_now
 from holdfast.system.clock import boot_s, utc_now

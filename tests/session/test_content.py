@@ -10,26 +10,19 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import (
-    BadInput,
-    Budget,
-    Codec,
+from holdfast import Budget, Session, open_store
+from holdfast.errors import BadInput, NotFound
+from holdfast.messages import (
     ForeignMessage,
     Media,
     Message,
-    NotFound,
-    Opaque,
-    Plan,
-    PlanStep,
     Reasoning,
-    Session,
     Text,
     ToolCall,
     ToolResult,
     UnknownBlock,
-    Usage,
-    open_store,
 )
+from holdfast.records import Codec, Opaque, Plan, PlanStep, Usage
 from tests.session.scenes import StoreUrl, kinds, texts
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

@@ -11,7 +11,8 @@ import anyio
 import pytest
 import trio
 
-from holdfast import Closed, LeaseHeld, Session, Store, open_store
+from holdfast import LeaseHeld, Session, Store, open_store
+from holdfast.errors import Closed
 from tests.session.scenes import StoreUrl, texts
 
 

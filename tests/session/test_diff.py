@@ -1,6 +1,7 @@
 """What changed between two versions."""
 
-from holdfast import ABSENT, Change, Plan, PlanStep, Usage, open_store
+from holdfast import open_store
+from holdfast.records import ABSENT, Change, Plan, PlanStep, Usage
 from tests.session.scenes import StoreUrl, step, texts
 
 

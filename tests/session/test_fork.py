@@ -4,9 +4,11 @@ import re
 
 import pytest
 
-from holdfast import BadInput, Budget, NotFound, Plan, Store, Usage, open_store
+from holdfast import Budget, Store, open_store
 from holdfast.drivers.contract import hidden_name
+from holdfast.errors import BadInput, NotFound
 from holdfast.ids import SessionId
+from holdfast.records import Plan, Usage
 from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 
 

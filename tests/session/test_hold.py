@@ -5,8 +5,10 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 import pytest
 
-from holdfast import BadInput, Closed, Fenced, Hold, LeaseHeld, Store, open_store
+from holdfast import LeaseHeld, Store, open_store
 from holdfast.drivers.contract import ClaimChange, Done
+from holdfast.errors import BadInput, Closed, Fenced
+from holdfast.records import Hold
 from tests.session.scenes import StoreUrl, abandon, driver_of
 
 NAME = "repo/main.py ☃"

@@ -5,18 +5,9 @@ import os
 import anyio
 import pytest
 
-from holdfast import (
-    BadId,
-    BadInput,
-    Closed,
-    Head,
-    LeaseHeld,
-    NotFound,
-    Parent,
-    Session,
-    Store,
-    open_store,
-)
+from holdfast import LeaseHeld, Session, Store, open_store
+from holdfast.errors import BadId, BadInput, Closed, NotFound
+from holdfast.records import Head, Parent
 from tests.session.scenes import StoreUrl, abandon, collect, kinds, status_of, step, texts
 
 

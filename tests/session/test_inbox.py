@@ -2,8 +2,9 @@
 
 import pytest
 
-from holdfast import BadInput, BadMessage, ForeignMessage, NotFound, Session, Store, Text, open_store
-from holdfast.messages import Message
+from holdfast import Session, Store, open_store
+from holdfast.errors import BadInput, BadMessage, NotFound
+from holdfast.messages import ForeignMessage, Message, Text
 from tests.session.scenes import (
     StoreUrl,
     abandon,

@@ -3,7 +3,8 @@
 import anyio
 import pytest
 
-from holdfast import Parent, RunInfo, Store, open_store
+from holdfast import Store, open_store
+from holdfast.records import Parent, RunInfo
 from tests.session.scenes import StoreUrl, collect, entries
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from holdfast import NotFound, Parent, Store, open_store
+from holdfast import Store, open_store
+from holdfast.errors import NotFound
+from holdfast.records import Parent
 from tests.session.scenes import StoreUrl, abandon, collect, step
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import BadInput, BadUrl, HoldfastError, Session, Store, open_store
+from holdfast import HoldfastError, Session, Store, open_store
+from holdfast.errors import BadInput, BadUrl
 from tests.session.scenes import StoreUrl, collect
 
 HALF = "half \ud800 a pair"

@@ -9,11 +9,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast import Corrupt, Fenced, LeaseHeld, open_store
+from holdfast import LeaseHeld, open_store
 from holdfast.core.entries import LeaseReleased, LeaseTaken
 from holdfast.drivers.contract import Append, Conflict, Outcome
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.engine.journal import Journal
+from holdfast.errors import Corrupt, Fenced
 from holdfast.ids import SessionId
 from holdfast.session.lease import append_to
 from tests.session.scenes import StoreUrl, step

@@ -2,7 +2,9 @@
 
 import pytest
 
-from holdfast import BadInput, Budget, NotFound, Plan, Store, Usage, open_store
+from holdfast import Budget, Store, open_store
+from holdfast.errors import BadInput, NotFound
+from holdfast.records import Plan, Usage
 from tests.session.scenes import StoreUrl, calling, collect, entries, kinds, step, texts
 
 

@@ -8,17 +8,10 @@ from contextlib import suppress
 import anyio
 import pytest
 
-from holdfast import (
-    BadInput,
-    Budget,
-    BudgetSpent,
-    Run,
-    RunExists,
-    RunInfo,
-    Store,
-    open_store,
-)
+from holdfast import Budget, Store, open_store
 from holdfast.core.entries import RunCompleted, RunFailed, RunStarted
+from holdfast.errors import BadInput, BudgetSpent, RunExists
+from holdfast.records import Run, RunInfo
 from tests.session.scenes import (
     StoreUrl,
     abandon,

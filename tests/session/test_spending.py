@@ -5,8 +5,10 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast import BadInput, Budget, BudgetSpent, Store, Usage, open_store
+from holdfast import Budget, Store, open_store
 from holdfast.core.entries import ModelFailed
+from holdfast.errors import BadInput, BudgetSpent
+from holdfast.records import Usage
 from tests.session.scenes import StoreUrl, abandon, entries, kinds, step
 
 

@@ -5,7 +5,9 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from holdfast import Entry, NotFound, Store, open_store
+from holdfast import Store, open_store
+from holdfast.errors import NotFound
+from holdfast.records import Entry
 from tests.session.scenes import StoreUrl, abandon, collect, entries, step
 
 

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from holdfast import ReadOnly, Store, open_store
+from holdfast import Store, open_store
 from holdfast.drivers.contract import Append, Done
+from holdfast.errors import ReadOnly
 from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 from tests.unit import handmade
 

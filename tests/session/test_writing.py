@@ -8,12 +8,14 @@ from typing import Literal
 import anyio
 import pytest
 
-from holdfast import BadInput, Closed, Every, Session, Store, StoreBusy, open_store
+from holdfast import Session, Store, open_store
 from holdfast.core.entries import StateSet, SummaryChanged
 from holdfast.core.session_state import read_keyframe
 from holdfast.drivers.contract import Append, Outcome
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import BadInput, Closed, StoreBusy
 from holdfast.ids import SessionId
+from holdfast.records import Every
 from tests.session.scenes import StoreUrl, collect, driver_of, eventually, kinds, step, texts
 
 NEVER = 1000.0

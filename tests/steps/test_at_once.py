@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Closed, RunExists, StoreFailed
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
+from holdfast.errors import Closed, RunExists, StoreFailed
 from tests.drivers import in_thread
 from tests.steps.stage import Url, effect, event, history, opened, run, snapshot
 

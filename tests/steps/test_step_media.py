@@ -24,10 +24,12 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai_harness.step_persistence import StepPersistence, continue_run
 
 import holdfast
-from holdfast import BlobContext, LostBlob, Store, StoreFailed
+from holdfast import Store
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
+from holdfast.blobs import BlobContext
 from holdfast.blobs.driver_home import DriverHome
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.errors import LostBlob, StoreFailed
 from holdfast.limits import INLINE_BYTES
 
 from .stage import Url, at, history, run, snapshot

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Corrupt
 from holdfast.adapters.pydantic_ai.step_fold import EFFECT, EVENTS, SNAPSHOT, RunSteps, Steps
 from holdfast.adapters.pydantic_ai.step_records import Record
 from holdfast.core.entries import AdapterBody, Entry
+from holdfast.errors import Corrupt
 
 _RUN: Record = {"run_id": "r", "conversation_id": "c", "agent_name": "n"}
 _KINDS = ("model_request_started", "tool_call_started", "tool_call_completed")

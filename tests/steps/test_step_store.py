@@ -30,10 +30,11 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_ai_harness.step_persistence import StepStore
 
 import holdfast
-from holdfast import BadInput, Corrupt, LeaseHeld, MissingExtra, RunExists
+from holdfast import LeaseHeld
 from holdfast.adapters.pydantic_ai.step_history import dump
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.drivers.contract import Append, Outcome
+from holdfast.errors import BadInput, Corrupt, MissingExtra, RunExists
 from holdfast.limits import LINGER_S, STEP_JOURNALS_MAX
 from tests.steps.stage import Url, at, effect, event, history, opened, run, snapshot
 

@@ -16,12 +16,13 @@ import msgspec
 import obstore
 import pytest
 
-from holdfast import BadInput, Corrupt, NewerFormat, StoreFailed, open_home
+from holdfast.blobs import open_home
 from holdfast.blobs.bucket import Version
 from holdfast.blobs.driver_home import DriverHome
 from holdfast.blobs.home import BlobContext, BlobHome
 from holdfast.blobs.object_store import ObjectHome
 from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.errors import BadInput, Corrupt, NewerFormat, StoreFailed
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.testing.conformance.homes import CONTEXTS, LATER, OWNER, digest_of, put, read
 from tests.store.servers import Server

@@ -9,19 +9,12 @@ import anyio.lowlevel
 import pytest
 
 import holdfast
-from holdfast import (
-    BadInput,
-    BadUrl,
-    BlobContext,
-    NotFound,
-    PresignedUrls,
-    StoreFailed,
-    open_home,
-    open_store,
-)
+from holdfast import open_store
+from holdfast.blobs import BlobContext, PresignedUrls, open_home
 from holdfast.blobs.home import BlobHome
 from holdfast.blobs.public_urls import PublicUrls
 from holdfast.drivers.contract import Driver
+from holdfast.errors import BadInput, BadUrl, NotFound, StoreFailed
 from holdfast.testing.conformance.homes import digest_of, put, read
 from tests.store.servers import Server
 

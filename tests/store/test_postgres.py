@@ -16,10 +16,11 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import holdfast
-from holdfast import BadInput, BadUrl, HoldfastError, NewerFormat, NotFound, StoreFailed, StoreUnreachable
+from holdfast import HoldfastError
 from holdfast.drivers.contract import ClaimChange, Done
 from holdfast.drivers.postgres import PostgresDriver
 from holdfast.drivers.postgres.schema import migrations
+from holdfast.errors import BadInput, BadUrl, NewerFormat, NotFound, StoreFailed, StoreUnreachable
 from holdfast.ids import HolderId, SessionId
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.testing.conformance.author import Author, read_all, say

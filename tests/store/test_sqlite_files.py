@@ -15,10 +15,11 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import StoreFailed, open_store
+from holdfast import open_store
 from holdfast.drivers.contract import ClaimChange, Conflict, Done
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.drivers.sqlite.connections import Connections
+from holdfast.errors import StoreFailed
 from holdfast.ids import HolderId
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 

@@ -6,9 +6,9 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import StoreFailed
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.drivers.sqlite.connections import Connections
+from holdfast.errors import StoreFailed
 from holdfast.ids import SessionId
 from holdfast.testing.conformance.author import Author, read_all, say
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import StoreBusy
 from holdfast.drivers.contract import Append, Done
 from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.errors import StoreBusy
 from holdfast.limits import BUSY_S
 from holdfast.testing.conformance.author import Author, read_all, say
 

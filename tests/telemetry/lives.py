@@ -8,7 +8,8 @@ import anyio
 from opentelemetry import trace
 
 import holdfast
-from holdfast import Agent, ScriptedModel
+from holdfast import Agent
+from holdfast.agents import ScriptedModel
 from tests.agent.stage import call
 from tests.crash.warm import Line
 from tests.telemetry.listening import listen

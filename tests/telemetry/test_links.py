@@ -28,7 +28,7 @@ def written(span: SpanContext) -> str:
     return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
 
 
-async def runs_of(store: holdfast.Store, session: str) -> list[holdfast.RunInfo]:
+async def runs_of(store: holdfast.Store, session: str) -> list[holdfast.records.RunInfo]:
     """The runs of a session."""
     return [run async for run in store.runs(session=session)]
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import holdfast
-from holdfast import Message, ModelError, Reply, ScriptedModel, Text, Usage
+from holdfast.agents import Reply, ScriptedModel
+from holdfast.errors import ModelError
+from holdfast.messages import Message, Text
+from holdfast.records import Usage
 from tests.agent.stage import call, fresh_store, make
 from tests.telemetry.listening import Listener
 
@@ -51,7 +54,7 @@ async def test_tokens_and_durations_are_measured(listener: Listener) -> None:
 async def test_refusals_are_counted_by_gate(listener: Listener) -> None:
     """A name that the model made up is not among the attributes: a counter for each would never end."""
     calls = [call("lok", what="x"), call("look", id="1", wat="x"), call("look", id="2", wat="y")]
-    policy = holdfast.Policy(holdfast.deny("pay"))
+    policy = holdfast.tools.Policy(holdfast.tools.deny("pay"))
     agent = make([calls, call("pay", what="x"), "I give up."], name="clerk", policy=policy)
     async with fresh_store() as store:
         await agent.run("Go", session="s", store=store)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Message, ToolCall
 from holdfast import blocking as blocking_holdfast
+from holdfast.messages import Message, ToolCall
 from tests.telemetry.listening import Listener, about, error_of
 
 
@@ -82,7 +82,7 @@ def test_code_without_an_event_loop_is_reported_alike(listener: Listener) -> Non
 
 
 def test_an_agent_without_an_event_loop_is_below_its_caller(listener: Listener) -> None:
-    model = holdfast.ScriptedModel([ToolCall(id="1", name="pay", args={"what": "x"}), "Done."])
+    model = holdfast.agents.ScriptedModel([ToolCall(id="1", name="pay", args={"what": "x"}), "Done."])
     agent = blocking_holdfast.Agent(model, tools=[pay], name="clerk")
     with blocking_holdfast.open_store("memory:") as store:
         with listener.tracer.start_as_current_span("caller"):
@@ -93,7 +93,7 @@ def test_an_agent_without_an_event_loop_is_below_its_caller(listener: Listener) 
 async def test_a_slip_of_the_caller_is_refused_as_without_a_listener(listener: Listener) -> None:
     odd: Any = 3
     async with holdfast.open_store("memory:") as store, store.session("s") as session:
-        with pytest.raises(holdfast.BadInput):
+        with pytest.raises(holdfast.errors.BadInput):
             async with session.run(model=odd):
                 pass
     assert [error_of(span) for span in listener.spans] == ["holdfast.errors.BadInput"]
@@ -133,7 +133,7 @@ async def test_a_body_that_is_run_again_to_settle_a_doubt_has_a_span(listener: L
     """The tool was in doubt, and is idempotent: the same key, once more."""
     failures = [OSError("the line went dead")]
 
-    @holdfast.tool(side_effects={"mutate"}, idempotent=True, retry=holdfast.Retry(attempts=1))
+    @holdfast.tool(side_effects={"mutate"}, idempotent=True, retry=holdfast.tools.Retry(attempts=1))
     async def send(what: str) -> str:
         if failures:
             raise failures.pop()

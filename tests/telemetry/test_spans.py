@@ -9,8 +9,11 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import Message, ModelError, Prompt, Reply, ScriptedModel, Text, Usage
+from holdfast.agents import Prompt, Reply, ScriptedModel
 from holdfast.agents.model import Said
+from holdfast.errors import ModelError
+from holdfast.messages import Message, Text
+from holdfast.records import Usage
 from tests.agent.stage import World, call, fresh_store, make
 from tests.telemetry.listening import Listener, about, error_of, id_of
 
@@ -64,7 +67,7 @@ async def test_a_request_says_what_it_took_and_who_answered(listener: Listener) 
     reply = said("Fine.", input_tokens=100, output_tokens=7, cache_read_tokens=60, cache_write_tokens=5)
     agent = make(
         ScriptedModel([reply], name="google:model"),
-        price=holdfast.Price(input_usd_per_mtok=1, output_usd_per_mtok=2),
+        price=holdfast.agents.Price(input_usd_per_mtok=1, output_usd_per_mtok=2),
         name="clerk",
     )
     async with fresh_store() as store:
@@ -109,7 +112,7 @@ async def test_a_delegate_is_below_the_call_that_started_it(listener: Listener) 
 async def test_the_turns_of_a_thread_are_below_it(listener: Listener) -> None:
     agents = [make(lambda prompt: "I agree.", name=name) for name in ("a", "b")]
     async with fresh_store() as store:
-        await holdfast.Thread(agents, max_iterations=2).run("Discuss", session="s", store=store)
+        await holdfast.agents.Thread(agents, max_iterations=2).run("Discuss", session="s", store=store)
     turn = ["    step", "      chat scripted"]
     assert listener.tree() == [
         "invoke_agent thread",
@@ -143,7 +146,7 @@ async def test_a_refusal_names_its_gate(listener: Listener) -> None:
 
 
 async def test_a_call_that_fails_tells_the_class_of_the_error_alone(listener: Listener) -> None:
-    @holdfast.tool(side_effects={"read"}, retry=holdfast.Retry(attempts=2, backoff_s=0.0))
+    @holdfast.tool(side_effects={"read"}, retry=holdfast.tools.Retry(attempts=2, backoff_s=0.0))
     async def ask(secret: str) -> str:
         raise OSError(f"no answer to {secret}")
 

@@ -39,8 +39,8 @@ async def pay(what: str) -> str:
     return f"{what} is paid"
 
 async def main():
-    script = [holdfast.ToolCall(id="c", name="pay", args={"what": "x"}), "Done."]
-    agent = holdfast.Agent(holdfast.ScriptedModel(script), tools=[pay], name="clerk")
+    script = [holdfast.messages.ToolCall(id="c", name="pay", args={"what": "x"}), "Done."]
+    agent = holdfast.Agent(holdfast.agents.ScriptedModel(script), tools=[pay], name="clerk")
     async with holdfast.open_store("memory:") as store:
         print((await agent.run("Go", session="s", store=store)).output)
         print([run.trace async for run in store.runs(session="s")])

@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast import Message, Session, Store, Text, ToolCall, ToolResult
+from holdfast import Session, Store
 from holdfast.core.entries import Body
 from holdfast.drivers.contract import Driver
 from holdfast.engine.engine import Engine
 from holdfast.errors import Closed
-from holdfast.messages import Json
+from holdfast.messages import Json, Message, Text, ToolCall, ToolResult
 from holdfast.system.clock import Instant, boot_s
 
 Url = str | Driver

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import BadInput, NotFound, Policy, Registry, Session, ask, tool
+from holdfast import Registry, Session, tool
 from holdfast.core.entries import ApprovalAsked, ApprovalGiven, ApprovalRefused, InboxTaken
+from holdfast.errors import BadInput, NotFound
+from holdfast.tools import Policy, ask
 from tests.tools.stage import Url, World, bodies, call, hear, kinds, opened, reply, results
 
 
@@ -32,7 +34,7 @@ def asking(world: World, *, policy: Policy | None = None, **options: Any) -> Reg
 ANN = {"to": "ann", "cents": 500}
 
 
-async def ask_for(registry: Registry, session: Session, args: Any = ANN) -> holdfast.Result:
+async def ask_for(registry: Registry, session: Session, args: Any = ANN) -> holdfast.tools.Result:
     """A reply asks for the payment."""
     await reply(session, call("pay", args))
     (found,) = await registry.dispatch_step(session)
@@ -113,7 +115,7 @@ async def test_corrected_arguments_that_do_not_fit_are_refused(store_url: Url, w
 
 async def test_a_correction_must_pass_the_policy_too(store_url: Url, world: World) -> None:
     """A person who may approve may not do everything."""
-    large = holdfast.deny("pay", when=lambda args: args["cents"] > 1000, why="Too much.")
+    large = holdfast.tools.deny("pay", when=lambda args: args["cents"] > 1000, why="Too much.")
     registry = asking(world, policy=Policy(large))
     async with opened(store_url) as (store, session):
         await ask_for(registry, session)

@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
-from holdfast import Registry, Result, Tool, tool
+from holdfast import Registry, tool
+from holdfast.tools import Result, Tool
 
 
 class Item(BaseModel):

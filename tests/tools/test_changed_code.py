@@ -82,7 +82,7 @@ async def test_a_call_that_was_issued_is_in_doubt_and_says_so(
     """It cannot be verified nor carried on: a person can still settle it."""
     async with opened(store_url) as (store, session):
         await reply(session, call("send", {"to": "ann"}))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await old(world).dispatch_step(session, deps=store)
     async with opened(store_url) as (store, session):
         assert len(await session.settle(make(world))) == 1
@@ -122,7 +122,7 @@ async def test_a_new_default_does_not_make_an_issued_call_another_one(store_url:
 
     async with opened(store_url) as (store, session):
         await reply(session, call("send", {"to": "ann"}))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await old(world).dispatch_step(session, deps=store)
     async with opened(store_url) as (_, session):
         (found,) = await Registry([send]).dispatch_step(session)
@@ -152,7 +152,7 @@ async def test_a_harmless_call_of_a_tool_that_is_gone_is_simply_explained(store_
 
     async with opened(store_url) as (store, session):
         await reply(session, call("look"))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await Registry([look]).dispatch_step(session, deps=store)
     async with opened(store_url) as (_, session):
         (found,) = await Registry([]).dispatch_step(session)

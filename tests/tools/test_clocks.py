@@ -81,7 +81,7 @@ async def settle_elsewhere(registry: Registry, url: Url, first: Move, second: Mo
     """A process dies in the call, and another one settles; how many calls stay in doubt."""
     async with opened(url) as (store, session):
         first(store.engine)
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch("act", {}, session=session, deps=store)
     async with opened(url) as (store, session):
         second(store.engine)

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import NotDone, Registry, Retry, ToolContext, tool
+from holdfast import NotDone, Registry, ToolContext, tool
 from holdfast.core.entries import ToolAnnotated
+from holdfast.tools import Retry
 from tests.tools.stage import Url, World, die, kinds, opened
 
 
@@ -94,7 +95,7 @@ async def test_an_annotation_survives_a_crash(store_url: Url) -> None:
 
     registry = Registry([act])
     async with opened(store_url) as (store, session):
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch("act", {}, session=session, deps=store)
     async with opened(store_url) as (_, session):
         assert session.in_doubt[0].notes == {"vendor": "v-1"}

@@ -13,7 +13,9 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 import holdfast
-from holdfast import BadInput, Registry, Retry, Tool, ToolContext, tool
+from holdfast import Registry, ToolContext, tool
+from holdfast.errors import BadInput
+from holdfast.tools import Retry, Tool
 from tests.tools import hinted_by_name
 
 Ctx = ToolContext[int]
@@ -425,7 +427,7 @@ def test_a_registry_gives_its_tools() -> None:
     """By name, and says which there are if it has none."""
     registry = Registry([tool(side_effects=(), name="calc")(lambda a: a)])
     assert registry.get_tool("calc") is registry.tools["calc"]
-    with pytest.raises(holdfast.NotFound, match=r"no tool 'calk'; there are \['calc'\]"):
+    with pytest.raises(holdfast.errors.NotFound, match=r"no tool 'calk'; there are \['calc'\]"):
         registry.get_tool("calk")
 
 

@@ -10,18 +10,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from holdfast import (
-    Agent,
-    Message,
-    Registry,
-    Result,
-    ScriptedModel,
-    Session,
-    ToolCall,
-    blocking,
-    open_store,
-    tool,
-)
+from holdfast import Agent, Registry, Session, blocking, open_store, tool
+from holdfast.agents import ScriptedModel
+from holdfast.messages import Message, ToolCall
+from holdfast.tools import Result
 from tests.tools.stage import Url, World, call, opened, reply
 
 

@@ -11,21 +11,11 @@ import pytest
 import holdfast
 import holdfast.tools.claims
 import holdfast.tools.dispatch
-from holdfast import (
-    BadInput,
-    Effect,
-    Landed,
-    NotDone,
-    NotFound,
-    NotLanded,
-    Registry,
-    Retry,
-    Session,
-    Store,
-    ToolContext,
-    tool,
-)
+from holdfast import Landed, NotDone, NotLanded, Registry, Session, Store, ToolContext, tool
+from holdfast.errors import BadInput, NotFound
+from holdfast.records import Effect
 from holdfast.session.effect_claims import effect_key, find_claim
+from holdfast.tools import Retry
 from holdfast.tools.claims import Claims, Mine
 from tests.tools.stage import NoWaiting, Url, World, die, hear, opened
 
@@ -59,7 +49,7 @@ def welcoming(world: World, *errors: BaseException | None, **options: Any) -> Re
 
 async def send(
     registry: Registry, session: Session, id: str, to: str = "ann", **options: Any
-) -> holdfast.Result:
+) -> holdfast.tools.Result:
     """One welcome."""
     return await registry.dispatch("welcome", {"to": to}, call_id=id, session=session, **options)
 
@@ -149,7 +139,7 @@ async def test_what_is_being_done_is_waited_for(store_url: Url, world: World) ->
         return world.do(to)
 
     registry = Registry([welcome])
-    found: dict[str, holdfast.Result] = {}
+    found: dict[str, holdfast.tools.Result] = {}
     async with opened(store_url, "one") as (_, one), opened(store_url, "two") as (_, two):
         async with anyio.create_task_group() as tasks:
 
@@ -211,7 +201,7 @@ async def test_a_process_that_died_in_it_is_settled_by_its_own_session(
 
     registry = Registry([welcome], max_repeats=100)
     async with opened(store_url, "one") as (store, one):
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await send(registry, one, "c1", deps=store)
     async with opened(store_url, "two") as (store, two):
         assert (await send(registry, two, "c2", deps=store)).status == "in_doubt"
@@ -235,7 +225,7 @@ async def test_a_claim_without_an_intent_is_taken_over(store_url: Url, world: Wo
             record(*bodies, **rest)
 
         one.record = dying  # type: ignore[method-assign]
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await send(registry, one, "c1")
     async with opened(store_url, "two") as (_, two):
         assert (await send(registry, two, "c2")).status == "completed"
@@ -381,7 +371,7 @@ async def test_a_session_that_is_deleted_before_it_began_leaves_nothing_blocked(
             record(*bodies, **rest)
 
         one.record = dying  # type: ignore[method-assign]
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await send(registry, one, "c1")
     async with opened(store_url, "two") as (store, two):
         await store.delete("one")
@@ -486,7 +476,7 @@ async def test_what_is_being_taken_back_is_waited_for(store_url: Url, world: Wor
         world.do(f"sorry {to}")
 
     registry = welcoming(world, undo=unsend)
-    found: dict[str, holdfast.Result] = {}
+    found: dict[str, holdfast.tools.Result] = {}
     async with opened(store_url, "one") as (store, one), store.session("two") as two:
         await send(registry, one, "c1")
 

@@ -8,23 +8,16 @@ import anyio
 import pytest
 
 import holdfast
-from holdfast import (
-    Media,
-    Message,
-    Registry,
-    StoreFailed,
-    Text,
-    ToolCall,
-    ToolResult,
-    open_store,
-    result_tools,
-)
+from holdfast import Registry, open_store
+from holdfast.agents import result_tools
 from holdfast.blobs.driver_home import DriverHome
 from holdfast.blobs.home import BlobContext
 from holdfast.content.lazy import BlobMedia, BlobResult, iter_lazy, late
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.memory import MemoryDriver
-from holdfast.tools.tool import AnyTool
+from holdfast.errors import StoreFailed
+from holdfast.messages import Media, Message, Text, ToolCall, ToolResult
+from holdfast.tools.declaration import AnyTool
 
 IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(200_000)
 LINES = "\n".join(f"line {number}: {'x' * 40}" for number in range(5_000))

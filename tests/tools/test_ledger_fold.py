@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import Registry, SessionState, tool
+from holdfast import Registry, tool
 from holdfast.content.packing import encode_content
 from holdfast.core.effects import Effect
 from holdfast.core.entries import (
@@ -32,6 +32,7 @@ from holdfast.core.entries import (
 )
 from holdfast.core.session_state import read_keyframe
 from holdfast.ids import SessionId
+from holdfast.records import SessionState
 from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest
 from holdfast.tools.decision import Blocked, Decision, Issue, Replay

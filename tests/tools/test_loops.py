@@ -8,21 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    Closed,
-    Message,
-    Policy,
-    Registry,
-    Result,
-    Session,
-    Store,
-    Text,
-    ToolContext,
-    deny,
-    tool,
-)
+from holdfast import Registry, Session, Store, ToolContext, tool
 from holdfast.core.entries import ToolRefused
-from holdfast.tools.tool import SideEffect
+from holdfast.errors import Closed
+from holdfast.messages import Message, Text
+from holdfast.tools import Policy, Result, deny
+from holdfast.tools.declaration import SideEffect
 from tests.tools.stage import Url, bodies, call, die, opened, reply, results
 
 

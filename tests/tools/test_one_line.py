@@ -8,7 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from holdfast import Registry, Retry, tool
+from holdfast import Registry, tool
+from holdfast.tools import Retry
 from tests.tools.stage import Url, call, die, kinds, opened, reply, results
 
 

@@ -16,18 +16,10 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 import holdfast.tools.verifying
-from holdfast import (
-    BadInput,
-    Landed,
-    NotDone,
-    NotLanded,
-    Registry,
-    Retry,
-    ToolContext,
-    Unsure,
-    tool,
-)
+from holdfast import Landed, NotDone, NotLanded, Registry, ToolContext, Unsure, tool
 from holdfast.core.entries import ToolFailed, ToolInDoubt, ToolIssued, ToolSettled
+from holdfast.errors import BadInput
+from holdfast.tools import Retry
 from tests.tools.stage import NoWaiting, Url, World, bodies, call, die, kinds, later, opened, reply, results
 
 Answer = Landed | NotLanded | Unsure
@@ -482,7 +474,7 @@ RESULTS: list[tuple[Any, Any, str]] = [
         '{"x":1,"y":{"kind":"ticket","id":2,"extra":"<odd>"}}',
     ),
     (
-        holdfast.Media(media_type="image/png", data=b"hi"),
+        holdfast.messages.Media(media_type="image/png", data=b"hi"),
         {"kind": "media", "media_type": "image/png", "data": "aGk="},
         "[image/png, 2 bytes]",
     ),
@@ -554,7 +546,7 @@ async def test_what_was_being_run_when_the_process_died_is_in_doubt(store_url: U
 
     registry = Registry([act])
     async with opened(store_url) as (store, session):
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch("act", {}, call_id="c1", session=session, deps=store)
     async with opened(store_url) as (store, session):
         (row,) = session.in_doubt
@@ -578,7 +570,7 @@ async def test_a_scope_of_the_run_does_not_forget_the_run_that_died(store_url: U
     async with opened(store_url) as (store, session):
         async with session.run():
             await reply(session, call("act"))
-            with pytest.raises(holdfast.Closed):
+            with pytest.raises(holdfast.errors.Closed):
                 await registry.dispatch_step(session, deps=store)
     async with opened(store_url) as (store, session):
         async with session.run():

@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
-    BadInput,
-    Budget,
-    Policy,
-    Registry,
-    Rule,
-    Usage,
-    allow,
-    ask,
-    deny,
-    paths_inside,
-    tool,
-)
+from holdfast import Budget, Registry, tool
 from holdfast.core.entries import ToolRefused
+from holdfast.errors import BadInput
+from holdfast.records import Usage
+from holdfast.tools import Policy, Rule, allow, ask, deny, paths_inside
 from tests.tools.stage import Url, bodies, kinds, opened
 
 

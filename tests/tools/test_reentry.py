@@ -11,7 +11,8 @@ import anyio.from_thread
 import pytest
 
 import holdfast
-from holdfast import BadInput, Landed, Registry, Session, ToolContext, Unsure, tool
+from holdfast import Landed, Registry, Session, ToolContext, Unsure, tool
+from holdfast.errors import BadInput
 from tests.tools.stage import Url, World, call, opened, reply, results
 
 Ask = Callable[[Registry, Session, Any], Any]
@@ -206,7 +207,7 @@ async def test_a_hook_that_drives_an_agent_in_its_own_session_is_refused(
     async def act() -> None:
         raise ValueError("reset")
 
-    agent = holdfast.Agent(holdfast.ScriptedModel(["Never."]), tools=[act])
+    agent = holdfast.Agent(holdfast.agents.ScriptedModel(["Never."]), tools=[act])
     async with opened(store_url) as (_, session):
         await session.add("Go")
         with anyio.fail_after(60):

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 import holdfast.tools.runner
-from holdfast import NotDone, Registry, Retry, StoreFailed, ToolContext, tool
+from holdfast import NotDone, Registry, ToolContext, tool
 from holdfast.core.entries import ToolFailed, ToolIssued, Verdict
 from holdfast.drivers.contract import Append, Outcome
+from holdfast.errors import StoreFailed
+from holdfast.tools import Retry
 from tests.drivers import in_thread
 from tests.tools.stage import NoWaiting, Url, World, bodies, call, kinds, later, opened, reply, results
 

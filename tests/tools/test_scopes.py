@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import BadInput, NotDone, Registry, Result, Retry, ToolContext, tool
+from holdfast import NotDone, Registry, ToolContext, tool
 from holdfast.core.entries import ToolIssued
+from holdfast.errors import BadInput
 from holdfast.session.cadence import Cadence
-from holdfast.tools.tool import Scope
+from holdfast.tools import Result, Retry
+from holdfast.tools.declaration import Scope
 from tests.tools.stage import Url, World, bodies, call, kinds, opened, reply, results
 
 
@@ -307,7 +309,7 @@ async def test_the_intent_is_durable_before_the_body_and_the_outcome_before_the_
     async def act(ctx: ToolContext[holdfast.Store]) -> None:
         seen.append([entry.kind async for entry in ctx.deps.tail("s", follow=False)])
 
-    async with opened(store_url, cadence=holdfast.Every(steps=1000)) as (store, session):
+    async with opened(store_url, cadence=holdfast.records.Every(steps=1000)) as (store, session):
         await Registry([act]).dispatch("act", {}, session=session, deps=store)
         seen.append([entry.kind async for entry in store.tail("s", follow=False)])
     assert seen[0][-1] == "tool.issued"

@@ -12,8 +12,10 @@ import pytest
 import holdfast
 import holdfast.tools.ledger
 import holdfast.tools.verifying
-from holdfast import BadInput, Landed, NotLanded, Registry, Retry, Session, Store, ToolContext, Unsure, tool
+from holdfast import Landed, NotLanded, Registry, Session, Store, ToolContext, Unsure, tool
 from holdfast.core.entries import ToolIssued, ToolSettled
+from holdfast.errors import BadInput
+from holdfast.tools import Retry
 from tests.tools.stage import (
     NoWaiting,
     Url,
@@ -58,7 +60,7 @@ async def die_in(registry: Registry, url: Url) -> None:
     """A process dies in the middle of a reply's call."""
     async with opened(url) as (store, session):
         await reply(session, call("act"))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch_step(session, deps=store)
 
 
@@ -156,8 +158,10 @@ async def test_or_the_model_is_told(by_registry: bool, store_url: Url, world: Wo
         await session.set("heard", 1)
         await session.flush()
         message = session.transcript[1]
-        assert isinstance(message, holdfast.Message)
-        assert message.blocks == (holdfast.ToolResult(call_id="call_0", content="it did", value="it did"),)
+        assert isinstance(message, holdfast.messages.Message)
+        assert message.blocks == (
+            holdfast.messages.ToolResult(call_id="call_0", content="it did", value="it did"),
+        )
     assert world.done == ["it"]
 
 
@@ -191,7 +195,7 @@ async def test_calls_in_doubt_are_settled_side_by_side(store_url: Url) -> None:
     registry = Registry([act])
     async with opened(store_url) as (store, session):
         await reply(session, call("act", {"what": "a"}, "x"), call("act", {"what": "b"}, "y"))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch_step(session, deps=store)
     async with opened(store_url) as (_, session):
         assert len(session.in_doubt) == 2
@@ -214,7 +218,7 @@ async def test_writes_in_doubt_are_done_again_in_their_order(store_url: Url, wor
     registry = Registry([put])
     async with opened(store_url) as (store, session):
         await reply(session, *(call("put", {"what": what}, what) for what in ("v1", "v2", "v3")))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch_step(session, deps=store)
     async with opened(store_url) as (_, session):
         assert [row.call.id for row in session.in_doubt] == ["v1", "v2", "v3"]
@@ -235,7 +239,7 @@ async def test_an_error_while_settling_is_raised_after_all_the_others(store_url:
     await die_in(registry, store_url)
     async with opened(store_url) as (store, session):
         stores.append(store)
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await session.settle(registry)
 
 
@@ -300,7 +304,7 @@ async def test_not_landed_is_not_believed_while_the_old_body_may_still_run(
     old = holdfast.open_store(store_url, lease_s=0.05)
     async with old as store, store.session("s") as session:
         await reply(session, call("act"))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch_step(session, deps=store)
         async with opened(store_url, wait_s=60) as (_, taken):
             assert await taken.settle(registry) == []
@@ -325,7 +329,7 @@ async def test_not_landed_for_good_is_believed_at_once(
     old = holdfast.open_store(store_url, lease_s=0.05)
     async with old as store, store.session("s") as session:
         await reply(session, call("act"))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch_step(session, deps=store)
         async with opened(store_url, wait_s=60) as (again, taken):
             assert await taken.settle(registry) == []
@@ -373,7 +377,7 @@ async def test_a_holder_that_is_out_posts_what_it_still_learns(store_url: Url, w
         async with anyio.create_task_group() as tasks:
 
             async def dispatch() -> None:
-                with pytest.raises(holdfast.Fenced):
+                with pytest.raises(holdfast.errors.Fenced):
                     await registry.dispatch("act", {}, call_id="c1", session=session)
 
             tasks.start_soon(dispatch)
@@ -407,7 +411,7 @@ async def test_a_holder_that_was_silent_for_a_whole_term_looks_before_it_acts(
         presence._stop.set()
         async with opened(store_url, wait_s=60):
             assert presence.left_s <= 0
-            with pytest.raises(holdfast.Fenced):
+            with pytest.raises(holdfast.errors.Fenced):
                 await registry.dispatch("act", {}, session=session)
     assert world.done == []
 
@@ -445,7 +449,7 @@ async def test_a_whole_store_is_settled(store_url: Url, world: World) -> None:
     registry = Registry([act])
     for id, what in (("a", "known"), ("b", "unknown"), ("c", "known")):
         async with opened(store_url, id) as (store, session):
-            with pytest.raises(holdfast.Closed):
+            with pytest.raises(holdfast.errors.Closed):
                 await registry.dispatch("act", {"what": what}, session=session, deps=store)
     async with opened(store_url, "c") as (store, _):
         found = {doubt.session async for doubt in store.in_doubt()}
@@ -468,7 +472,7 @@ async def test_nothing_of_a_live_call_is_in_doubt(store_url: Url) -> None:
             async with anyio.create_task_group() as tasks:
 
                 async def dispatch() -> None:
-                    with suppress(holdfast.Closed):
+                    with suppress(holdfast.errors.Closed):
                         await Registry([act], grace_s=0).dispatch("act", {}, session=session)
 
                 tasks.start_soon(dispatch)

@@ -10,7 +10,8 @@ import pytest
 
 import holdfast
 import holdfast.tools.claims
-from holdfast import Landed, NotLanded, Registry, Result, Retry, Store, ToolContext, Unsure, tool
+from holdfast import Landed, NotLanded, Registry, Store, ToolContext, Unsure, tool
+from holdfast.tools import Result, Retry
 from tests.tools.stage import Url, World, call, die, opened, reply, results
 
 Answer = Landed | NotLanded | Unsure
@@ -57,7 +58,7 @@ async def fork_in_doubt(registry: Registry, url: Url, *forks: str) -> None:
     """The process of session `s` dies in a call, and the session is forked then."""
     async with opened(url) as (store, session):
         await reply(session, call("pay"))
-        with suppress(holdfast.Closed):
+        with suppress(holdfast.errors.Closed):
             await registry.dispatch_step(session, deps=store)
     async with holdfast.open_store(url) as store:
         async with store.session("s") as session:

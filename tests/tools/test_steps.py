@@ -11,24 +11,21 @@ import anyio.lowlevel
 import pytest
 
 import holdfast
-from holdfast import (
-    BadInput,
+from holdfast import NotDone, Registry, ToolContext, tool
+from holdfast.drivers.contract import Append, Outcome
+from holdfast.errors import BadInput
+from holdfast.messages import (
+    CallPart,
     ForeignMessage,
     Message,
-    NotDone,
-    Registry,
-    Retry,
     Shape,
     Text,
     ToolCall,
-    ToolContext,
     ToolResult,
-    find_problems,
     register_format,
-    tool,
 )
-from holdfast.drivers.contract import Append, Outcome
-from holdfast.messages import CallPart
+from holdfast.records import find_problems
+from holdfast.tools import Retry
 from tests.tools.stage import Url, World, call, die, kinds, opened, reply, results
 
 
@@ -197,7 +194,7 @@ async def test_concurrent_dispatch_of_one_operation_runs_once(
         return world.do("it")
 
     registry = Registry([act], max_repeats=100)
-    found: dict[str, holdfast.Result] = {}
+    found: dict[str, holdfast.tools.Result] = {}
     async with opened(store_url) as (_, session):
 
         async def dispatch(id: str) -> None:
@@ -309,7 +306,7 @@ async def test_an_interrupted_batch_goes_on_with_what_is_missing(store_url: Url,
                 tasks.start_soon(watch)
 
                 async def step() -> None:
-                    with pytest.raises(holdfast.Closed):
+                    with pytest.raises(holdfast.errors.Closed):
                         await registry.dispatch_step(session)
 
                 tasks.start_soon(step)

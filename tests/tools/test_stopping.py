@@ -13,9 +13,9 @@ import pytest
 
 import holdfast
 import holdfast.tools.executor
-from holdfast import Landed, NotDone, NotLanded, Registry, Result, Retry, Session, ToolContext, tool
+from holdfast import Landed, NotDone, NotLanded, Registry, Session, ToolContext, tool
 from holdfast.core.entries import InboxTaken, ToolInDoubt, ToolSettled
-from holdfast.tools import ledger
+from holdfast.tools import Result, Retry, ledger
 from tests.tools.stage import (
     Url,
     World,

@@ -11,9 +11,11 @@ import anyio.lowlevel
 import pytest
 
 import holdfast
-from holdfast import BadInput, NotDone, Registry, Rewound, Session, Store, ToolContext, Undone, tool
+from holdfast import NotDone, Registry, Session, Store, ToolContext, tool
 from holdfast.core.entries import ToolIssued, ToolUndone
 from holdfast.drivers.contract import Append, Outcome
+from holdfast.errors import BadInput
+from holdfast.records import Rewound, Undone
 from tests.drivers import in_thread
 from tests.tools.stage import Url, World, bodies, come_true, die, hear, kinds, opened
 
@@ -46,7 +48,7 @@ def booking(world: World, undo: Any = None, **options: Any) -> Registry:
     return Registry([book, mail, look], max_repeats=100)
 
 
-async def step(registry: Registry, session: Session, name: str, **args: str) -> holdfast.Result:
+async def step(registry: Registry, session: Session, name: str, **args: str) -> holdfast.tools.Result:
     """One call and a checkpoint."""
     found = await registry.dispatch(name, args, session=session)
     await session.checkpoint()
@@ -223,7 +225,7 @@ async def test_a_process_that_dies_in_an_undo_leaves_it_in_doubt(store_url: Url,
     registry = booking(world, undo=unbook)
     async with opened(store_url) as (store, session):
         await step(registry, session, "book", what="hotel")
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await registry.undo(session, session.left_behind(), deps=store)
     async with opened(store_url) as (store, session):
         (row,) = session.in_doubt

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import BadInput, Message, NotFound, Registry, Store, ToolContext, ToolResult, tool
+from holdfast import Registry, Store, ToolContext, tool
 from holdfast.core.entries import InboxTaken, ToolSettled
+from holdfast.errors import BadInput, NotFound
+from holdfast.messages import Message, ToolResult
 from tests.tools.stage import Url, World, bodies, call, die, hear, opened, reply, results
 
 
@@ -151,7 +153,7 @@ async def test_a_verdict_about_a_call_whose_process_died_needs_no_holder(
 
     async with opened(store_url) as (store, session):
         await reply(session, call("act"))
-        with pytest.raises(holdfast.Closed):
+        with pytest.raises(holdfast.errors.Closed):
             await Registry([act]).dispatch_step(session, deps=store)
     async with holdfast.open_store(store_url) as other:
         (doubt,) = [doubt async for doubt in other.in_doubt()]

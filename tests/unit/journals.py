@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 from hypothesis import strategies as st
 
-from holdfast import Budget, CallPart, Message, Plan, PlanStep, Reservation, SessionState, Text, Usage
+from holdfast import Budget
 from holdfast.core.codec import GENESIS, Sealed, seal
 from holdfast.core.entries import (
     Body,
@@ -61,7 +61,8 @@ from holdfast.core.entries import (
     TranscriptCompacted,
 )
 from holdfast.ids import SessionId
-from holdfast.messages import Role, ToolCall, encode_message
+from holdfast.messages import CallPart, Message, Role, Text, ToolCall, encode_message
+from holdfast.records import Plan, PlanStep, Reservation, SessionState, Usage
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Said: TypeAlias = list[Any]

@@ -18,8 +18,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from holdfast import Media, Message, Reasoning, Text, ToolCall, ToolResult, UnknownBlock
-from holdfast.messages import Block
+from holdfast.messages import Block, Media, Message, Reasoning, Text, ToolCall, ToolResult, UnknownBlock
 
 INLINE_BYTES = 48
 """Small, so that examples are."""

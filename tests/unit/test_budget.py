@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import BadInput, Budget, BudgetState, Reservation, Usage
+from holdfast import Budget
+from holdfast.errors import BadInput
+from holdfast.records import BudgetState, Reservation, Usage
 
 
 def spent(caps: Budget, **fields: Any) -> BudgetState:

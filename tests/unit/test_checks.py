@@ -26,13 +26,13 @@ def search(query: str) -> str:
     [
         lambda: holdfast.Registry(TEXT),
         lambda: holdfast.Agent(ScriptedModel([]), tools=TEXT),
-        lambda: holdfast.Thread(agents=TEXT),
-        lambda: holdfast.Worker(holdfast.open_store("memory:"), TEXT),
+        lambda: holdfast.agents.Thread(agents=TEXT),
+        lambda: holdfast.workers.Worker(holdfast.open_store("memory:"), TEXT),
         lambda: Values(TEXT),
         lambda: holdfast.tool(side_effects=TEXT)(search),
         lambda: holdfast.tool(side_effects=(), harmless=TEXT)(search),
-        lambda: holdfast.deny(side_effects=TEXT),
-        lambda: holdfast.paths_inside("/", ["path"]),  # type: ignore[arg-type]
+        lambda: holdfast.tools.deny(side_effects=TEXT),
+        lambda: holdfast.tools.paths_inside("/", ["path"]),  # type: ignore[arg-type]
         lambda: effects(side_effects=TEXT),
         lambda: CheckedSerializer(TEXT),
         lambda: durable_tools(TEXT, store=holdfast.open_store("memory:")),
@@ -40,5 +40,5 @@ def search(query: str) -> str:
 )
 def test_a_text_is_not_taken_for_a_list(take: Callable[[], object]) -> None:
     """Wherever a list of names, tools, agents, types or side effects is taken."""
-    with pytest.raises(holdfast.BadInput):
+    with pytest.raises(holdfast.errors.BadInput):
         take()

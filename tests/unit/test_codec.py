@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import BadInput, Budget, Corrupt, NewerFormat, Plan, PlanStep, Usage
+from holdfast import Budget
 from holdfast.core.codec import GENESIS, Chain, Sealed, encode_body, erase, open_line, parse, seal, sum_of
 from holdfast.core.entries import (
     AdapterBody,
@@ -23,6 +23,8 @@ from holdfast.core.entries import (
     SummaryChanged,
     UnknownBody,
 )
+from holdfast.errors import BadInput, Corrupt, NewerFormat
+from holdfast.records import Plan, PlanStep, Usage
 from tests.unit import handmade
 
 AT = datetime(2026, 11, 15, 19, 29, 38, 123456, tzinfo=UTC)

@@ -4,10 +4,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import SessionState
 from holdfast.core.codec import Chain, open_line
 from holdfast.core.entries import InboxCancel, InboxMessage, InboxTaken, SessionClosed, UnknownBody
 from holdfast.core.session_state import FOLD_VERSION, read_keyframe
+from holdfast.records import SessionState
 from tests.unit import handmade
 from tests.unit.journals import Plot, Script, fold, perform, picture, plots, spoken
 

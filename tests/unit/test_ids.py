@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from holdfast import BadId, BadInput, fit_session_id, unfit_session_id
+from holdfast.errors import BadId, BadInput
 from holdfast.ids import (
     check_labels,
     check_name,
@@ -16,6 +16,7 @@ from holdfast.ids import (
     run_id,
     session_id,
 )
+from holdfast.records import fit_session_id, unfit_session_id
 
 GOOD = ["a", "A-b_c.9", "x" * 200, "-", "_", "...", "..a", "a..b", ".hidden", "0"]
 BAD: list[tuple[object, str]] = [

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from holdfast import ForeignMessage, Message, Text
 from holdfast.content.lazy import BlobMedia
 from holdfast.core.transcript_items import Item, Messages
 from holdfast.limits import READ_AHEAD
-from holdfast.messages import UnknownBlock
+from holdfast.messages import ForeignMessage, Message, Text, UnknownBlock
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 BLOB = "media+sha256://" + 64 * "0"

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import (
-    BadInput,
-    BadMessage,
+from holdfast.errors import BadInput, BadMessage
+from holdfast.limits import JSON_DEPTH_MAX
+from holdfast.messages import (
+    AnyMessage,
     Block,
     CallPart,
     ForeignMessage,
@@ -23,10 +24,13 @@ from holdfast import (
     ToolCall,
     ToolResult,
     UnknownBlock,
+    as_message,
+    decode_message,
+    encode_message,
+    foreign,
     register_format,
+    shape_of,
 )
-from holdfast.limits import JSON_DEPTH_MAX
-from holdfast.messages import AnyMessage, as_message, decode_message, encode_message, foreign, shape_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 json_values = st.recursive(

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from holdfast import Corrupt, NewerFormat
 from holdfast.core.batch_decode import Lines, Opened, Opener, line_type
 from holdfast.core.codec import GENESIS, Sealed, erase, open_line, parse, seal
 from holdfast.core.entries import (
@@ -23,6 +22,7 @@ from holdfast.core.entries import (
     UnknownBody,
 )
 from holdfast.core.transcript import Transcript
+from holdfast.errors import Corrupt, NewerFormat
 from holdfast.limits import OPEN_LINES
 from tests.unit.journals import Plot, Script, perform, plots
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import BadInput, ForeignMessage, LostBlob, Media, Message, NewerFormat, Text, ToolResult
 from holdfast.content.lazy import (
     BlobForeign,
     BlobMedia,
@@ -37,7 +36,8 @@ from holdfast.content.packing import (
 from holdfast.content.references import Reference, find_digests, get_digest, parse_reference, read_base64
 from holdfast.content.swapping import put_back
 from holdfast.core.values import Values
-from holdfast.errors import NotFound
+from holdfast.errors import BadInput, LostBlob, NewerFormat, NotFound
+from holdfast.messages import ForeignMessage, Media, Message, Text, ToolResult
 from tests.unit import shapes
 
 SIZES = Sizes(inline_bytes=shapes.INLINE_BYTES, result_chars=200)

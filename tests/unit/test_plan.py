@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from holdfast import BadInput, NotFound, Plan, PlanStep
+from holdfast.errors import BadInput, NotFound
+from holdfast.records import Plan, PlanStep
 
 PLAN = Plan(
     goal="ship it",

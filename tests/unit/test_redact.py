@@ -17,11 +17,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast import BadInput, BadUrl, HoldfastError, open_home, open_store
+from holdfast import HoldfastError, open_store
+from holdfast.blobs import open_home
 from holdfast.blobs.options import ObjectOptions
 from holdfast.cli import main
 from holdfast.drivers.postgres import address
 from holdfast.drivers.url import find_driver
+from holdfast.errors import BadInput, BadUrl
 from holdfast.redact import scrub, without_password
 from tests.cli.stage import environment
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import BadInput, BadUrl, Closed, HoldfastError, NotFound, StoreFailed, open_store
+from holdfast import HoldfastError, open_store
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.drivers.url import find_driver
+from holdfast.errors import BadInput, BadUrl, Closed, NotFound, StoreFailed
 
 
 @pytest.mark.parametrize(

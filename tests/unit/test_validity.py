@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Message, Problem, Text, ToolCall, ToolResult, find_problems
-from holdfast.messages import AnyMessage, foreign
+from holdfast.messages import AnyMessage, Message, Text, ToolCall, ToolResult, foreign
+from holdfast.records import Problem, find_problems
 
 Found: TypeAlias = list[tuple[str, str, int]]
 

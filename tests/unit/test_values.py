@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import BadInput, Codec, Opaque
 from holdfast.core.values import Values
+from holdfast.errors import BadInput
 from holdfast.limits import REPR_CHARS, STATE_DEPTH_MAX
+from holdfast.records import Codec, Opaque
 
 VALUES = Values()
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import anyio
 
-from holdfast import Agent, Retry, Store, Worker, WorkEvent
+from holdfast import Agent, Store
 from holdfast.core.head import Head
+from holdfast.tools import Retry
+from holdfast.workers import Worker, WorkEvent
 
 QUICK = Retry(attempts=3, backoff_s=0.01, backoff_max_s=0.02)
 

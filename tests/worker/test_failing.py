@@ -11,21 +11,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from holdfast import (
-    Agent,
-    Budget,
-    HoldfastError,
-    ModelError,
-    Retry,
-    ScriptedModel,
-    Session,
-    Store,
-    StoreFailed,
-    WorkEvent,
-    open_store,
-)
+from holdfast import Agent, Budget, HoldfastError, Session, Store, open_store
+from holdfast.agents import ScriptedModel
 from holdfast.core.head import Head
+from holdfast.errors import ModelError, StoreFailed
 from holdfast.store.work_queue import find_due
+from holdfast.tools import Retry
+from holdfast.workers import WorkEvent
 from tests.agent.stage import World, call, make, texts
 from tests.session.scenes import StoreUrl, abandon, entries, eventually, kinds
 from tests.worker.stage import Log, make_worker, until, work, working

@@ -6,8 +6,13 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast import Agent, BadInput, Driver, Message, NotFound, ScriptedModel, Store, Worker, open_store
+from holdfast import Agent, Store, open_store
+from holdfast.agents import ScriptedModel
+from holdfast.drivers import Driver
+from holdfast.errors import BadInput, NotFound
+from holdfast.messages import Message
 from holdfast.system.clock import utc_now
+from holdfast.workers import Worker
 from tests.agent.stage import World, call, make, texts
 from tests.session.scenes import StoreUrl, abandon
 from tests.worker.stage import make_worker, until, work, working

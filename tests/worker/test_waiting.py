@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from holdfast import Agent, ScriptedModel, open_store
+from holdfast import Agent, open_store
+from holdfast.agents import ScriptedModel
 from tests.agent.stage import World, call, make, texts
 from tests.session.scenes import StoreUrl
 from tests.worker.stage import until, work, working

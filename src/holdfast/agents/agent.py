@@ -32,12 +32,12 @@ from ..session.run import current_run
 from ..session.session import Session
 from ..store.store import Store, open_store
 from ..tools.context import ToolContext
+from ..tools.declaration import AnyTool, Retry, tool
 from ..tools.lineage import Lineage, derive_id
 from ..tools.outcome import Waits, as_json
 from ..tools.policy import Policy
 from ..tools.registry import Registry
 from ..tools.runner import InDoubtPolicy
-from ..tools.tool import AnyTool, Retry, tool
 from .delegate import (
     DelegateFailed,
     check_depth,
@@ -93,7 +93,7 @@ class Agent(Generic[DepsT, OutputT]):
         if not isinstance(model, str) and not hasattr(model, "ask"):
             raise BadInput(
                 f"{model!r} is no model: give a name such as 'anthropic:claude-sonnet-5', what "
-                "holdfast.open_model gives, or an object with `name` and `ask`"
+                "holdfast.agents.open_model gives, or an object with `name` and `ask`"
             )
         self.name = name
         self._given, self._budget = model, budget

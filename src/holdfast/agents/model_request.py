@@ -16,7 +16,7 @@ from ..errors import BadInput, ModelError
 from ..limits import REPLY_TOKENS_MIN, RETRY_AFTER_MAX_S
 from ..messages import Message, ResultPart, shape_of
 from ..session.run import Run
-from ..tools.tool import Retry
+from ..tools.declaration import Retry
 from .model import Model, Prompt, Reply, TextDelta
 from .outcome import Retrying
 from .prices import Price, find_cost_usd, find_reserve_usd
@@ -71,7 +71,7 @@ class Asker(Struct, frozen=True, kw_only=True):
         if caps.usd is not None and self._reserve_usd(1, 1) is None:
             raise BadInput(
                 f"a budget in USD needs a price, and none is known for {self.model.name!r}: "
-                "give the agent price=holdfast.Price(…), or cap tokens instead"
+                "give the agent price=holdfast.agents.Price(…), or cap tokens instead"
             )
 
     async def ask(

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..messages import FINAL, AnyMessage, Json, Message, Text, ToolResult
+from ..tools.declaration import AnyTool, tool
 from ..tools.schema import BadArguments
-from ..tools.tool import AnyTool, tool
 from .outcome import OutputT
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from ..session.session import Session
 from ..store.store import Store
 from .agent import Agent, refuse_silence
 from .delegate import refuse_delegate
-from .experiment_log import LogFile
+from .experiment import LogFile
 from .loop import Drive, driving, queue, tell_nobody
 from .outcome import Outcome, OutcomeStatus, conclude
 from .output import Ended
@@ -94,7 +94,9 @@ class Thread:
         if moderator is not None:
             given = moderator.output_type
             if not (isinstance(given, type) and issubclass(given, Decision)):
-                raise BadInput(f"the moderator's output_type is {given!r}; it must be holdfast.Decision")
+                raise BadInput(
+                    f"the moderator's output_type is {given!r}; it must be holdfast.agents.Decision"
+                )
             self._add(moderator, "moderator")
         if summarizer is not None:
             self._add(summarizer, "summarizer")

@@ -47,6 +47,25 @@ class Blob(Struct, frozen=True, kw_only=True):
         return f"{SCHEME}//{self.digest}"
 
 
+class Collected(Struct, frozen=True, kw_only=True):
+    """What a collection found: blobs that nobody refers to, and how many there are of the others."""
+
+    orphans: tuple[Blob, ...]
+    """Removed, or to be removed if it was a dry run."""
+    removed: bool
+    referred: int
+    recent: int
+    """Nobody refers to them, but they were put within the grace."""
+    sessions: int
+    uploads: int = 0
+    """Uploads that had died, and were cleared away."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the orphans."""
+        return sum(one.size for one in self.orphans)
+
+
 class OpenBlob:
     """A blob to be read: `async for part in blob`, once; `await blob.read()` gives all of it."""
 

@@ -27,10 +27,10 @@ from ..messages import ForeignMessage, Message
 from ..session import session as async_session
 from ..session.cadence import Cadence
 from ..store import store as async_store
+from ..tools.declaration import AnyTool, Retry
 from ..tools.policy import Policy
 from ..tools.registry import Registry
 from ..tools.runner import InDoubtPolicy
-from ..tools.tool import AnyTool, Retry
 from .loop import Loop
 from .session import Session
 from .store import Store, open_store

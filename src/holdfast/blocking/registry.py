@@ -13,10 +13,10 @@ from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
 from ..messages import Json
 from ..store.approvals import Doubt
 from ..tools import registry as async_registry
+from ..tools.declaration import AnyTool
 from ..tools.outcome import Result
 from ..tools.policy import Policy
 from ..tools.runner import InDoubtPolicy
-from ..tools.tool import AnyTool
 from .session import Session
 from .store import Store
 

@@ -207,7 +207,7 @@ class Session(SessionView):
 
 
 class Run:
-    """`holdfast.Run` without an event loop."""
+    """`holdfast.records.Run` without an event loop."""
 
     def __init__(self, loop: Loop, run: async_run.Run) -> None:
         self._loop, self._run = loop, run
@@ -248,7 +248,7 @@ class Run:
 
 
 class Request:
-    """`holdfast.Request` without an event loop."""
+    """`holdfast.records.Request` without an event loop."""
 
     def __init__(self, loop: Loop, request: async_run.Request) -> None:
         self._loop, self._request = loop, request
@@ -272,7 +272,7 @@ class Request:
 
 
 class Hold:
-    """`holdfast.Hold` without an event loop."""
+    """`holdfast.records.Hold` without an event loop."""
 
     def __init__(self, loop: Loop, hold: async_hold.Hold) -> None:
         self._loop, self._hold = loop, hold

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from ..blobs import blob as async_blobs
-from ..blobs.blob import Blob, BlobData
+from ..blobs.blob import Blob, BlobData, Collected
 from ..blobs.home import BlobHome
 from ..blobs.public_urls import PublicUrls
 from ..core.diff import Diff
@@ -25,7 +25,6 @@ from ..session.cadence import Cadence
 from ..session.effect_claims import OperationVerdict
 from ..store import store as async_store
 from ..store.approvals import Answered, Doubt
-from ..store.blob_gc import Collected
 from ..store.work_queue import WorkerInfo
 from .loop import Loop, start_loop
 from .session import Session

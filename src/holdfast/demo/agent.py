@@ -5,17 +5,9 @@ Its model is a script, so it needs no key and no network. The tools are as they 
 
 from __future__ import annotations
 
-from holdfast import (
-    Agent,
-    Budget,
-    Landed,
-    NotLanded,
-    Price,
-    ScriptedModel,
-    ToolCall,
-    ToolContext,
-    tool,
-)
+from holdfast import Agent, Budget, Landed, NotLanded, ToolContext, tool
+from holdfast.agents import Price, ScriptedModel
+from holdfast.messages import ToolCall
 
 from .world import World
 

@@ -16,7 +16,11 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from holdfast import Checkpoint, Outcome, Result, TextDelta, ToolCall, open_store
+from holdfast import open_store
+from holdfast.agents import Outcome, TextDelta
+from holdfast.messages import ToolCall
+from holdfast.records import Checkpoint
+from holdfast.tools import Result
 
 from .agent import SESSION, TASK, make_agent
 from .world import World

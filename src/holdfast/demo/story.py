@@ -10,8 +10,9 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from .. import Doubt, blocking
+from .. import blocking
 from ..cli.console import SafeText
+from ..records import Doubt
 from .agent import SESSION, TASK
 from .children import Child, Children
 from .display import Look, make_code, make_facts

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table
 
-from .. import Entry, Message
 from ..cli.console import SafeText
 from ..content.lazy import peek
 from ..core import entries as kinds
+from ..messages import Message
+from ..records import Entry
 from .children import Child
 from .display import make_table
 

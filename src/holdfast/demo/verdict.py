@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from .. import Entry
 from ..cli.console import SafeText
+from ..records import Entry
 from .children import Child
 from .display import make_table
 from .timeline import count_takers

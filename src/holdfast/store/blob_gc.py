@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from msgspec import Struct
-
-from ..blobs.blob import Blob, describe, iter_blobs
+from ..blobs.blob import Blob, Collected, describe, iter_blobs
 from ..content.references import find_digests
 from ..core.codec import Chain, parse
 from ..drivers.contract import HeadFilter
@@ -27,25 +25,6 @@ from ..engine.journal import Journal, Segment
 from ..errors import BadInput, NotFound
 from ..ids import SessionId
 from ..limits import BLOB_GRACE_MIN_S, PAGE_ROWS, READ_LINES
-
-
-class Collected(Struct, frozen=True, kw_only=True):
-    """What a collection found: blobs that nobody refers to, and how many there are of the others."""
-
-    orphans: tuple[Blob, ...]
-    """Removed, or to be removed if it was a dry run."""
-    removed: bool
-    referred: int
-    recent: int
-    """Nobody refers to them, but they were put within the grace."""
-    sessions: int
-    uploads: int = 0
-    """Uploads that had died, and were cleared away."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the orphans."""
-        return sum(one.size for one in self.orphans)
 
 
 class References:

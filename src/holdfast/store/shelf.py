@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
-from ..blobs.blob import Blob, BlobData, OpenBlob, as_media, list_blob, open_blob, put_blob
+from ..blobs.blob import Blob, BlobData, Collected, OpenBlob, as_media, list_blob, open_blob, put_blob
 from ..blobs.home import BlobContext
 from ..content.references import get_digest
 from ..engine.engine import Engine
 from ..limits import BLOB_GRACE_S, PAGE_ROWS
 from ..messages import Media
-from .blob_gc import Collected, References, collect
+from .blob_gc import References, collect
 
 
 class Shelf(ABC):

@@ -21,6 +21,7 @@ from ..session.session import Session
 from ..telemetry import active, note_refusal
 from .claims import Busy, Known, Theirs
 from .decision import Blocked, Decision, Issue, Join, Replay
+from .declaration import AnyTool, Hook
 from .executor import Ran, begin
 from .gates import Asks, Gates, Ready, Refused
 from .idempotency import operation_of
@@ -29,7 +30,6 @@ from .outcome import Result, ResultStatus, as_text
 from .reentry import refuse_itself, working
 from .result_store import recall
 from .runner import Runner, describe_doubt, run_chains
-from .tool import AnyTool, Hook
 from .tracing import Watched
 
 T = TypeVar("T")

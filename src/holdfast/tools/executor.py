@@ -24,8 +24,8 @@ from ..limits import TOOL_THREADS
 from ..reprs import attempt, describe_error, presentable
 from ..system.clock import boot_s
 from .context import AnyContext
+from .declaration import Hook
 from .outcome import NotDone
-from .tool import Hook
 
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("holdfast_tool_threads")
 

@@ -12,10 +12,10 @@ from ..core.effects import Effect, Question, Repeats, count_crashes
 from ..messages import Json
 from ..reprs import describe_error, describe_value
 from .canonical import NotCanonical, fingerprint, normalise
+from .declaration import AnyTool
 from .policy import Policy
 from .schema import BadArguments
 from .suggestions import closest
-from .tool import AnyTool
 
 
 class Ready(Struct, frozen=True, kw_only=True):

@@ -44,12 +44,12 @@ from .canonical import digest
 from .claims import Held
 from .context import AnyContext, ToolContext
 from .decision import Blocked, Decision, Issue, Join, Replay
+from .declaration import AnyTool, Hook
 from .executor import Ran, run_guarded, run_plain
 from .gates import Ready
 from .outcome import NotDone, as_given, as_json, as_text
 from .reentry import refuse_waiting, working
 from .result_store import Recalled, keep
-from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
 _under_way: dict[str, Engine] = {}

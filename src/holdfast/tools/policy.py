@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..messages import Json
-from .tool import AnyTool, SideEffect, check_side_effects
+from .declaration import AnyTool, SideEffect, check_side_effects
 
 Decision: TypeAlias = Literal["allow", "deny", "ask"]
 Condition: TypeAlias = Callable[[Mapping[str, Json]], bool]

@@ -8,11 +8,11 @@ from functools import partial
 from ..core.effects import Effect, count_crashes
 from ..session.session import Session
 from .decision import Issue
+from .declaration import AnyTool
 from .gates import Gates
 from .lineage import belongs_to_delegate
 from .outcome import Landed, NotLanded, Result
 from .runner import Runner, completed, result_of, run_chains
-from .tool import AnyTool
 from .tracing import watch
 
 

@@ -19,6 +19,7 @@ from ..store.approvals import Doubt
 from ..store.store import Store
 from ..telemetry import active, note_failure, note_refusal
 from .context import ToolContext
+from .declaration import AnyTool, as_tool
 from .dispatch import Call, Dispatch, OnResult
 from .executor import run_plain
 from .gates import Asks, Gates, Refused
@@ -28,7 +29,6 @@ from .policy import Policy
 from .reconcile import settle, settle_row
 from .reentry import refuse_inside, refuse_waiting
 from .runner import InDoubtPolicy, Runner, describe_failure
-from .tool import AnyTool, as_tool
 from .tracing import Watched
 from .undo import undo
 

@@ -19,6 +19,7 @@ from ..session.session import Session
 from ..telemetry import note_failure
 from .claims import Busy, Claims, Known, Settlements
 from .decision import Issue
+from .declaration import AnyTool, Hook
 from .executor import Ran, asks_to_exit
 from .gates import Ready
 from .ledger import Ledger
@@ -34,7 +35,6 @@ from .outcome import (
     Waits,
     as_given,
 )
-from .tool import AnyTool, Hook
 from .verifying import ask_verify
 
 InDoubtPolicy: TypeAlias = Literal["wait", "tell"]

@@ -16,12 +16,12 @@ from ..messages import Json
 from ..session.session import Session
 from .canonical import digest
 from .decision import Issue
+from .declaration import AnyTool, Hook
 from .executor import Ran
 from .gates import Gates, Ready
 from .outcome import as_given
 from .result_store import recall
 from .runner import Runner, why_of
-from .tool import AnyTool, Hook
 
 
 async def undo(

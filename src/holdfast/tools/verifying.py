@@ -13,11 +13,11 @@ from ..errors import HoldfastError
 from ..limits import VERIFY_S
 from ..reprs import describe_error, name_of
 from .claims import Held
+from .declaration import AnyTool, Hook
 from .executor import call
 from .ledger import Ledger
 from .outcome import Landed, NotLanded, Unsure, Verification
 from .reentry import working
-from .tool import AnyTool, Hook
 
 log = logging.getLogger("holdfast")
 

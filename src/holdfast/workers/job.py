@@ -16,7 +16,7 @@ from ..core.entries import Body, RunCancelled, RunFailed
 from ..errors import StoreFailed
 from ..ids import SessionId
 from ..session.session import Session
-from ..tools.tool import Retry
+from ..tools.declaration import Retry
 
 WorkKind: TypeAlias = Literal[
     "taken", "completed", "waiting", "failed", "cancelled", "postponed", "handed_over", "lost", "unusable"

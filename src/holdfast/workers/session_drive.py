@@ -16,7 +16,7 @@ from ..ids import SessionId
 from ..reprs import describe_error
 from ..session.session import Session
 from ..store.store import Store
-from ..tools.tool import Retry
+from ..tools.declaration import Retry
 from .deps import MakeDeps, opened
 from .job import Job, WorkEvent, give_up
 

@@ -29,7 +29,7 @@ from ..reprs import describe_error
 from ..store.store import Store
 from ..store.work_queue import find_due
 from ..system.clock import boot_s
-from ..tools.tool import Retry
+from ..tools.declaration import Retry
 from .deps import MakeDeps
 from .job import Job, WorkEvent
 from .session_drive import Driver, find_root, let_go

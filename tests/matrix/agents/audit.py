@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast import Reservation, SessionState, Store, Usage
+from holdfast import Store
 from holdfast.core.entries import ModelFailed, ModelReplied, ModelRequested
+from holdfast.records import Reservation, SessionState, Usage
 
 from ..life import Life
 from .cast import SCRIPT, SESSION, TASK, Log

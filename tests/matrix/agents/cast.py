@@ -14,24 +14,12 @@ from typing import Any, Final
 
 from msgspec import Struct, convert
 
-from holdfast import (
-    Agent,
-    Budget,
-    Message,
-    Plan,
-    PlanStep,
-    Price,
-    Prompt,
-    Reply,
-    ScriptedModel,
-    Text,
-    ToolCall,
-    ToolContext,
-    Usage,
-    tool,
-)
+from holdfast import Agent, Budget, ToolContext, tool
+from holdfast.agents import Price, Prompt, Reply, ScriptedModel
 from holdfast.agents.model_request import LAST_CALL
 from holdfast.core.plan import StepStatus
+from holdfast.messages import Message, Text, ToolCall
+from holdfast.records import Plan, PlanStep, Usage
 
 from ..boundaries import at
 from ..scenarios import calls

@@ -10,7 +10,10 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from holdfast import Agent, Decision, NotFound, Prompt, ScriptedModel, Thread, ToolCall, experiment_log
+from holdfast import Agent
+from holdfast.agents import Decision, Prompt, ScriptedModel, Thread, experiment_log
+from holdfast.errors import NotFound
+from holdfast.messages import ToolCall
 
 from ...crash.warm import Line
 from ..boundaries import at

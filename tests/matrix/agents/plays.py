@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast import NotFound
+from holdfast.errors import NotFound
 from holdfast.limits import CRASHES_MAX
 
 from ...crash.warm import Line

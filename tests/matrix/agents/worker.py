@@ -17,20 +17,11 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from holdfast import (
-    Agent,
-    Landed,
-    Message,
-    NotLanded,
-    Outcome,
-    Prompt,
-    ScriptedModel,
-    TextDelta,
-    ToolContext,
-    tool,
-)
+from holdfast import Agent, Landed, NotLanded, ToolContext, tool
+from holdfast.agents import Outcome, Prompt, ScriptedModel, TextDelta
 from holdfast.agents.model import Said
 from holdfast.core.entries import ModelReplied, RunCompleted
+from holdfast.messages import Message
 
 from ...crash.warm import Line
 from .. import boundaries, toolbox

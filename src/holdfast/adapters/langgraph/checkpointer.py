@@ -148,8 +148,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Store a checkpoint; the one that `config` names is its parent. Durable on return.
 
-        `holdfast.Overtaken`, and nothing is written, if another saver wrote to the thread and namespace after
-        this one last read it.
+        `holdfast.errors.Overtaken`, and nothing is written, if another saver wrote to the thread and
+        namespace after this one last read it.
         """
         place = _place(config)
         merged = get_checkpoint_metadata(config, metadata)

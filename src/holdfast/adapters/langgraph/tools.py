@@ -24,11 +24,11 @@ from ...errors import BadInput
 from ...limits import TOOL_GRACE_S
 from ...store.store import Store
 from ...tools.context import AnyContext
+from ...tools.declaration import AnyTool, tool
 from ...tools.outcome import NotDone, Result, as_text
 from ...tools.policy import Policy
 from ...tools.registry import Registry
 from ...tools.runner import InDoubtPolicy
-from ...tools.tool import AnyTool, tool
 from .serde import Allowed, CheckedSerializer
 from .tool_results import open_result, pack_result
 from .tool_session import Ledger

@@ -13,9 +13,9 @@ from pydantic_ai.tools import ToolDefinition
 from ...errors import BadInput
 from ...limits import TOOL_TIMEOUT_S
 from ...messages import Json
+from ...tools.declaration import AnyTool, Retry, Scope, SideEffect, tool
 from ...tools.executor import call
 from ...tools.schema import parameters_of
-from ...tools.tool import AnyTool, Retry, Scope, SideEffect, tool
 from .context import current_effect
 
 KEY: Final = "holdfast"

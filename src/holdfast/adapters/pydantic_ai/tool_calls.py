@@ -30,6 +30,7 @@ from ...reprs import describe_error, describe_value
 from ...session.session import Session
 from ...tools.canonical import NotCanonical, fingerprint, normalise
 from ...tools.context import AnyContext
+from ...tools.declaration import AnyTool, Hook
 from ...tools.dispatch import Call
 from ...tools.lineage import Lineage, belongs_to_delegate, name_at_root
 from ...tools.outcome import Declined, Result, RetryWanted, Waits
@@ -38,7 +39,6 @@ from ...tools.registry import Registry
 from ...tools.result_store import recall
 from ...tools.runner import InDoubtPolicy
 from ...tools.schema import BadArguments
-from ...tools.tool import AnyTool, Hook
 from .context import effect_around
 from .errors import RunWaits
 from .history import give_result, keep_result

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, Yes
 
 if TYPE_CHECKING:
-    from ...store.blob_gc import Collected
+    from ...blobs.blob import Collected
     from ...store.store import Store
 
 _HOUR_S = 3600.0

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ...agents.experiment_log import LogReader
+from ...agents.experiment import LogReader
 from ...core.entries import Entry
 from ...core.session_state import SessionState
 
 
 def write(state: SessionState, entries: Iterator[Entry]) -> Iterator[str]:
-    """One object a line, as `holdfast.experiment_log` gives them."""
+    """One object a line, as `holdfast.agents.experiment_log` gives them."""
     reader = LogReader(state.facts.head.session)
     for entry in entries:
         for record in reader.read(entry):

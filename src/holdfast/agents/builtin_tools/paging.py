@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import BadInput
+from ...errors import BadInput
 
 
 def show_page(name: str, text: str, offset: int, limit: int) -> str:

@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from ..core.plan import Plan, PlanStep, StepStatus
-from ..errors import BadInput, NotFound
-from ..limits import PLAN_EVIDENCE_SHOWN_CHARS, PLAN_STEPS_MAX, PLAN_TEXT_CHARS
-from ..messages import Json
-from ..tools.context import AnyContext
-from ..tools.tool import AnyTool, tool
+from ...core.plan import Plan, PlanStep, StepStatus
+from ...errors import BadInput, NotFound
+from ...limits import PLAN_EVIDENCE_SHOWN_CHARS, PLAN_STEPS_MAX, PLAN_TEXT_CHARS
+from ...messages import Json
+from ...tools.context import AnyContext
+from ...tools.declaration import AnyTool, tool
 
 Drafts: TypeAlias = Sequence[Mapping[str, str]]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from ..content.references import find_digests
-from ..engine.engine import Engine
-from ..engine.journal import Journal
-from ..errors import BadInput, NotFound
-from ..limits import RESULT_LINES_MAX, RESULT_PAGE_CHARS
-from ..session.session import Session
-from ..tools.context import AnyContext
-from ..tools.tool import AnyTool, tool
+from ...content.references import find_digests
+from ...engine.engine import Engine
+from ...engine.journal import Journal
+from ...errors import BadInput, NotFound
+from ...limits import RESULT_LINES_MAX, RESULT_PAGE_CHARS
+from ...session.session import Session
+from ...tools.context import AnyContext
+from ...tools.declaration import AnyTool, tool
 from .paging import show_page
 
 _PREFIX = re.compile(r"[0-9a-f]{8,64}")

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ..errors import BadInput, NotFound
-from ..limits import SCRATCHPAD_DEPTH_MAX, SCRATCHPAD_FILE_BYTES_MAX
-from ..tools.outcome import NotDone
+from ...errors import BadInput, NotFound
+from ...limits import SCRATCHPAD_DEPTH_MAX, SCRATCHPAD_FILE_BYTES_MAX
+from ...tools.outcome import NotDone
 
 _RESERVED = ".holdfast"
 _TEMPORARY = f"{_RESERVED}-new"
