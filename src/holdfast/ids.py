@@ -6,14 +6,13 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import sys
-import uuid
 from collections.abc import Mapping
 from typing import NewType
 
 from .errors import BadId, BadInput
 from .limits import LABEL_BYTES_MAX, NAME_CHARS
+from .system import randomness
 
 SessionId = NewType("SessionId", str)
 RunId = NewType("RunId", str)
@@ -65,7 +64,7 @@ class RandomPool:
             return self._pool.pop()
         except IndexError:
             size = self._size
-            data = os.urandom(256 * size)
+            data = randomness.urandom(256 * size)
             self._pool.extend([data[i : i + size] for i in range(size, len(data), size)])
             return data[:size]
 
@@ -81,19 +80,19 @@ def fresh_call_id() -> str:
 def fresh_run_id(agent: str | None) -> RunId:
     """`{agent}-{8 hex}` when the agent has a name that fits into an id, else a UUID."""
     if agent and _ID.fullmatch(agent) and len(agent) <= 180:
-        return RunId(f"{agent}-{secrets.token_hex(4)}")
-    return RunId(str(uuid.uuid4()))
+        return RunId(f"{agent}-{randomness.token_hex(4)}")
+    return RunId(str(randomness.uuid4()))
 
 
 def fresh_session_id(agent: str | None) -> SessionId:
     """`{agent}-{8 hex}` when the agent has a name that fits into an id, else `session-{8 hex}`."""
     fits = agent is not None and _ID.fullmatch(agent) and len(agent) <= 180
-    return SessionId(f"{agent if fits else 'session'}-{secrets.token_hex(4)}")
+    return SessionId(f"{agent if fits else 'session'}-{randomness.token_hex(4)}")
 
 
 def fresh_uid() -> str:
     """A random name that no other session, holder or salt will ever have."""
-    return secrets.token_hex(16)
+    return randomness.token_hex(16)
 
 
 def fit_session_id(foreign: str) -> SessionId:

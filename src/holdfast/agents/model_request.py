@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final, TypeAlias
@@ -16,6 +15,7 @@ from ..errors import BadInput, ModelError
 from ..limits import REPLY_TOKENS_MIN, RETRY_AFTER_MAX_S
 from ..messages import Message, ResultPart, shape_of
 from ..session.run import Run
+from ..system import randomness
 from ..tools.declaration import Retry
 from .model import Model, Prompt, Reply, TextDelta
 from .outcome import Retrying
@@ -90,7 +90,7 @@ class Asker(Struct, frozen=True, kw_only=True):
                 await self._ask_once(run, budget(), prompt, spending, sign, tell)
                 return
             except ModelError as error:
-                pause_s = max(self.retry.pause_s(attempt, random.random()), error.retry_after_s or 0.0)
+                pause_s = max(self.retry.pause_s(attempt, randomness.random()), error.retry_after_s or 0.0)
                 if not error.retryable or attempt == self.retry.attempts or pause_s > RETRY_AFTER_MAX_S:
                     raise
                 tell(Retrying(error=str(error), attempt=attempt, pause_s=pause_s))

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Literal
 
@@ -33,6 +32,7 @@ from ..drivers.contract import swept_away
 from ..errors import BadInput, Corrupt, NewerFormat, StoreBusy, StoreFailed
 from ..ids import fresh_uid
 from ..limits import OBJECT_READS_AT_ONCE, OBJECT_TRIES_MAX
+from ..system import threads
 from ..system.clock import utc_now
 from .bucket import Bucket, Version
 from .chunking import checked_in, checked_out
@@ -236,9 +236,9 @@ class ObjectHome:
     ) -> Iterator[tuple[str, tuple[_Record, Version]]]:
         """In the order of their digests. Several are read at once, a request each."""
         names = self._bucket.list_names(_BLOBS, after)
-        with ThreadPoolExecutor(OBJECT_READS_AT_ONCE) as threads:
+        with threads.ThreadPoolExecutor(OBJECT_READS_AT_ONCE) as pool:
             while page := [name for name, _ in zip(names, range(at_once), strict=False)]:
-                for digest, found in zip(page, threads.map(self._find_record, page), strict=True):
+                for digest, found in zip(page, pool.map(self._find_record, page), strict=True):
                     if found is not None:
                         yield digest, found
 

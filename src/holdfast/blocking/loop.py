@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from threading import Event, Thread
 from typing import Any, Generic, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
 from ..errors import Closed
+from ..system import threads
 from ..tools.executor import asks_to_exit
 
 T = TypeVar("T")
@@ -39,7 +38,7 @@ class Loop:
             return self._start(task).result()
         except _Exit as wrapped:
             raise wrapped.error from None
-        except CancelledError as error:
+        except threads.CancelledError as error:
             raise Closed("the store was closed meanwhile") from error
         except BaseException:
             # Ctrl-C reaches the thread that waits, not the one that works; and that one still has to write
@@ -48,7 +47,7 @@ class Loop:
                 self._stop(task)
             raise
 
-    def _start(self, task: _Task[T]) -> Future[T]:
+    def _start(self, task: _Task[T]) -> threads.Future[T]:
         try:
             return self._portal.start_task_soon(task.go)
         except RuntimeError as error:
@@ -111,14 +110,14 @@ class Loop:
 @contextmanager
 def start_loop() -> Iterator[Loop]:
     """The loop for the block. anyio has the same, but there a forked child that ends waits for ever."""
-    ready: Future[Loop] = Future()
+    ready: threads.Future[Loop] = threads.Future()
 
     async def serve() -> None:
         async with BlockingPortal() as portal:
             ready.set_result(Loop(portal))
             await portal.sleep_until_stopped()
 
-    thread = Thread(target=anyio.run, args=(serve,), daemon=True, name="holdfast-blocking")
+    thread = threads.Thread(target=anyio.run, args=(serve,), daemon=True, name="holdfast-blocking")
     thread.start()
     loop, cancel = ready.result(), True
     try:
@@ -145,7 +144,7 @@ class _Task(Generic[T]):
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
         self._scope: anyio.CancelScope | None = None
-        self.ended = Event()
+        self.ended = threads.Event()
 
     async def go(self) -> T:
         if not self.ended.is_set():

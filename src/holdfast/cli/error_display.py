@@ -7,10 +7,10 @@ import logging
 import os
 import signal
 import sys
-import threading
 import traceback
 
 from ..redact import find_secrets, scrub
+from ..system import threads
 from .exit_codes import Exit, explain
 from .options import COMMON_OPTIONS
 
@@ -97,7 +97,7 @@ def _say(text: str) -> None:
 def _leave_at_once() -> Exit:
     """Python would wait for a tool that hangs in its thread. What it may have done is in doubt, on record."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+    if all(thread.daemon for thread in threads.enumerate() if thread is not threads.main_thread()):
         return Exit.INTERRUPTED
     sys.stdout.flush()
     sys.stderr.flush()

@@ -28,6 +28,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import BadInput, Corrupt, NewerFormat
 from ..limits import LINE_BYTES_MAX
+from ..system import randomness
 from .entries import KIND_OF, KINDS, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
 
 VERSION: Final = 1
@@ -107,7 +108,7 @@ class _Salts:
         try:
             return self._ready.pop()
         except IndexError:
-            self._ready.extend(self._make(os.urandom(self.MANY * self.BYTES)))
+            self._ready.extend(self._make(randomness.urandom(self.MANY * self.BYTES)))
             return self._ready.pop()
 
     def _make(self, data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -27,9 +26,10 @@ from ..errors import BadInput
 from ..limits import REPR_CHARS, STATE_DEPTH_MAX
 from ..messages import Json
 from ..reprs import describe_value, qualified_name_of
+from ..system import threads
 
 T = TypeVar("T")
-_inspecting = threading.RLock()
+_inspecting = threads.RLock()
 """Two threads that make msgspec inspect a type for the first time at once can crash the interpreter."""
 _MARK: Final = "$holdfast"
 

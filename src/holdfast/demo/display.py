@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from io import TextIOWrapper
 
 from rich import box
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..cli.console import SafeConsole, SafeText
+from ..system import threads
 
 _NARROW = 70
 
@@ -36,7 +36,7 @@ class Look:
     def pause(self, seconds: float) -> None:
         """Give people time to read."""
         if not self.hurried:
-            time.sleep(seconds)
+            threads.sleep(seconds)
 
     def title(self, text: str, subtitle: str) -> None:
         """What this is. Like all that the play itself says, it may have markup."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -11,6 +10,7 @@ import msgspec
 from ..core.head import Head
 from ..errors import NotFound
 from ..ids import HolderId, SessionId, fresh_uid
+from ..system import threads
 from ..system.clock import utc_now
 from .contract import (
     Append,
@@ -70,8 +70,8 @@ class MemoryDriver:
     """Keeps everything in dictionaries under one lock."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._posted = threading.Condition(self._lock)
+        self._lock = threads.Lock()
+        self._posted = threads.Condition(self._lock)
         self._id = fresh_uid()
         self._journals: dict[SessionId, _Journal] = {}
         self._claims: dict[str, str] = {}

@@ -7,7 +7,6 @@ process has just put the same bytes is remembered for a while, much shorter than
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -22,6 +21,7 @@ from ..content.swapping import Piece
 from ..errors import BadInput, NotFound, StoreFailed
 from ..limits import BLOB_KNOWN_S
 from ..messages import AnyMessage
+from ..system import threads
 from ..system.clock import boot_s
 
 log = logging.getLogger("holdfast")
@@ -36,8 +36,8 @@ class Blobs:
         self._known: dict[str, float] = {}
         """When each blob was last put by this process."""
         self._read: WeakValueDictionary[str, Shared] = WeakValueDictionary()
-        self._lock = threading.Lock()
-        self._under_way: dict[str, threading.Lock] = {}
+        self._lock = threads.Lock()
+        self._under_way: dict[str, threads.Lock] = {}
         self._is_ours = False
 
     # -- writing ------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Blobs:
     def _alone_at(self, digest: str) -> Iterator[None]:
         """Who needs the same bytes at the same time waits, and finds them there."""
         with self._lock:
-            lock = self._under_way.setdefault(digest, threading.Lock())
+            lock = self._under_way.setdefault(digest, threads.Lock())
         try:
             with lock:
                 yield

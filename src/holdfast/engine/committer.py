@@ -16,11 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
-import time
 import weakref
 from collections.abc import Sequence
-from threading import get_ident
 
 from anyio.lowlevel import checkpoint
 
@@ -30,6 +27,8 @@ from ..drivers.contract import Append, Claimed, Conflict, Done, Driver, OriginGo
 from ..errors import Closed, Fenced, HoldfastError, NotFound, StoreFailed, StoreUnreachable
 from ..ids import SessionId
 from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
+from ..system import threads
+from ..system.clock import monotonic_s
 from .waiters import HomeLoop, Waiter, wake_up
 
 log = logging.getLogger("holdfast")
@@ -94,8 +93,8 @@ class Committer:
 
     def __init__(self, driver: Driver, *, linger_s: float = LINGER_S) -> None:
         self._driver, self._linger_s = driver, linger_s
-        self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
+        self._lock = threads.Lock()
+        self._wake = threads.Condition(self._lock)
         self._dirty: dict[Channel, None] = {}
         self._urgent = False
         self._leader: int | None = None
@@ -107,7 +106,7 @@ class Committer:
         """How long a commit of one session takes: the mean of the last ones, the last counts most. The first
         one takes a lease, in a thread, before there is anything to hand over."""
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._thread: threads.Thread | None = None
         _committers.add(self)
 
     # -- called by sessions, in their event loop -----------------------------------------------------
@@ -141,10 +140,10 @@ class Committer:
     def _mark(self, channel: Channel) -> None:
         self._dirty[channel] = None
         if self._due is None:
-            self._due = time.monotonic() + self._linger_s
+            self._due = monotonic_s() + self._linger_s
             self._wake.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="holdfast-committer", daemon=True)
+            self._thread = threads.Thread(target=self._run, name="holdfast-committer", daemon=True)
             self._thread.start()
 
     async def barrier(self, channel: Channel) -> None:
@@ -159,10 +158,10 @@ class Committer:
             leads = not self._urgent and self._writer is None
             self._urgent = True
             if leads:
-                self._leader, waiter = get_ident(), None
+                self._leader, waiter = threads.get_ident(), None
             else:
                 waiter = self._add_waiter(channel, seq)
-                if self._leader != get_ident():
+                if self._leader != threads.get_ident():
                     self._wake.notify()  # Another event loop's turn may take its time.
         if leads:
             waiter = await self._lead(channel, seq)
@@ -225,7 +224,7 @@ class Committer:
     def _abandon(self, channel: Channel, told: list[Waiter]) -> None:
         """Leave to the thread what this one has begun. Whatever was done of it may be done again."""
         with self._lock:
-            if self._writer == get_ident():
+            if self._writer == threads.get_ident():
                 self._writer = None
             if channel.lost is None and (channel.flying is not None or channel.lines):
                 self._dirty[channel] = None
@@ -239,7 +238,7 @@ class Committer:
     def commit_now(self, item: Append) -> Outcome:
         """Commit one item outside any channel, in the caller's thread; a failure is settled by trying once
         more."""
-        began_s = time.monotonic()
+        began_s = monotonic_s()
         try:
             outcome = self._driver.commit([item])[0]
         except StoreFailed:
@@ -247,7 +246,7 @@ class Committer:
             if isinstance(outcome, Conflict) and outcome.sum == item.head.sum:
                 outcome = Done(0)
         with self._lock:
-            self._note_time(time.monotonic() - began_s)
+            self._note_time(monotonic_s() - began_s)
         return outcome
 
     # -- the thread ----------------------------------------------------------------------------------
@@ -269,12 +268,12 @@ class Committer:
     def _is_time(self) -> bool:
         if self._writer is not None:
             return False  # An event loop is at it, and says so when it is done.
-        return self._urgent or self._closing or (self._due is not None and self._due <= time.monotonic())
+        return self._urgent or self._closing or (self._due is not None and self._due <= monotonic_s())
 
     def _left_s(self) -> float | None:
         if self._writer is not None:
             return self._linger_s
-        return None if self._due is None else max(0.0, self._due - time.monotonic())
+        return None if self._due is None else max(0.0, self._due - monotonic_s())
 
     def _gather(self) -> list[tuple[Channel, Append]]:
         batch: list[tuple[Channel, Append]] = []
@@ -299,19 +298,19 @@ class Committer:
                 del self._dirty[channel]
         self._urgent = any(channel.waiters for channel in self._dirty) if self._dirty else False
         # After a commit it looks once more by itself: what is offered until then need not wake it up.
-        self._due = time.monotonic() + self._linger_s if batch or self._dirty else None
+        self._due = monotonic_s() + self._linger_s if batch or self._dirty else None
         self._leader = None
         if batch:
-            self._writer = get_ident()
+            self._writer = threads.get_ident()
         return batch
 
     def _write(self, batch: list[tuple[Channel, Append]], told: list[Waiter], *, wait: bool) -> None:
         """Commit a batch; `told` gets whoever can be told. What came to no outcome is left to the thread."""
-        began_s = time.monotonic()
+        began_s = monotonic_s()
         outcomes = self._commit([item for _, item in batch], wait=wait)
         with self._lock:
             if len(batch) == 1:
-                self._note_time(time.monotonic() - began_s if outcomes else _BUSY_LIKE_S)
+                self._note_time(monotonic_s() - began_s if outcomes else _BUSY_LIKE_S)
             for (channel, item), outcome in zip(batch, outcomes, strict=bool(outcomes)):
                 self._settle(channel, item, outcome, told)
             if not outcomes:
@@ -371,7 +370,7 @@ class Committer:
                 else:
                     log.warning("session %s: a commit failed; will try again: %s", channel.session, error)
                     self._dirty[channel] = None
-                    self._due = time.monotonic() + _RETRY_S
+                    self._due = monotonic_s() + _RETRY_S
         ended = [one for one in channel.waiters if error is not None or one.seq <= channel.durable_seq]
         for waiter in ended:
             waiter.error = error
@@ -397,8 +396,8 @@ def _end_in_child() -> None:
     """A forked child has neither the threads nor a right to the connections of its parent."""
     for committer in list(_committers):
         # Another thread may have held the lock at the moment of the fork.
-        committer._lock = threading.Lock()
-        committer._wake = threading.Condition(committer._lock)
+        committer._lock = threads.Lock()
+        committer._wake = threads.Condition(committer._lock)
         committer._closing, committer._thread, committer._writer = True, None, None
 
 

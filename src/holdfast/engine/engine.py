@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
@@ -25,6 +24,7 @@ from ..errors import Closed, HoldfastError
 from ..ids import SessionId
 from ..limits import BLOB_THREADS, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS, STORE_THREADS
 from ..messages import AnyMessage
+from ..system import threads
 from ..system.aio import unbroken
 from ..system.clock import Instant, boot_id, boot_s, utc_now
 from .blob_cache import Blobs
@@ -70,7 +70,7 @@ class Engine:
         """Of the sessions that are open here."""
         self.left: dict[SessionId, Channel] = {}
         """Of sessions that were left while their last lines could not be written: they are tried again."""
-        self.registering = threading.Lock()
+        self.registering = threads.Lock()
         """Held by who puts one there."""
         self.holds: dict[str, HeldHere] = {}
         """Resources that are held here, or about to be."""
@@ -86,9 +86,9 @@ class Engine:
         self._threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_store_threads_{id(self)}")
         self._blob_threads: RunVar[anyio.CapacityLimiter] = RunVar(f"holdfast_blob_threads_{id(self)}")
         self._closing = False
-        self._ended = threading.Event()
+        self._ended = threads.Event()
         self._closed = False
-        self._calling = threading.Condition()
+        self._calling = threads.Condition()
         self._calls = 0
         """Calls of the driver's functions that have not returned, those of cancelled callers among them."""
         self._left = False
@@ -209,7 +209,7 @@ class Engine:
         """A forked child has no right to what its parent opened."""
         self._closed = self._closing = True
         # Another thread may have been in the middle of something at the moment of the fork.
-        self.registering, self._ended = threading.Lock(), threading.Event()
+        self.registering, self._ended = threads.Lock(), threads.Event()
         self._ended.set()
 
     def _let_go(self) -> None:
@@ -233,7 +233,7 @@ async def run_or_undo(
 ) -> T:
     """Have `call` run a blocking function in a thread. If the caller is cancelled meanwhile, the thread runs
     on, and `undo` is given what it returned."""
-    lock = threading.Lock()
+    lock = threads.Lock()
     given: list[T] = []
     abandoned = False
 
@@ -259,7 +259,7 @@ async def run_or_undo(
             abandoned = True
             result = given[:]
         if result:
-            threading.Thread(target=undo_late, args=(result[0],)).start()
+            threads.Thread(target=undo_late, args=(result[0],)).start()
         raise
 
 

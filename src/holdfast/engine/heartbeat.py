@@ -11,7 +11,6 @@ import logging
 import os
 import socket
 import tempfile
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from ..drivers.contract import Beat, Driver
 from ..errors import Closed, Corrupt, HoldfastError
 from ..ids import HolderId, SessionId, fresh_uid
 from ..limits import BEATS_PER_TERM, LEASE_TERM_S
+from ..system import threads
 from ..system.clock import boot_id, boot_s
 
 log = logging.getLogger("holdfast")
@@ -94,9 +94,9 @@ class Presence:
         self._on_posted, self._sessions = on_posted, sessions
         self.holder = HolderId(fresh_uid())
         self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self._started = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._started = threads.Lock()
+        self._thread: threads.Thread | None = None
+        self._stop = threads.Event()
         self._ended = False
         self._kernel_lock: _KernelLock | None = None
         self._valid_until_s = 0.0
@@ -114,7 +114,7 @@ class Presence:
                 return
             self._kernel_lock = self._kernel_lock or _KernelLock.take(self.holder)
             self._beat()
-            self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
+            self._thread = threads.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:

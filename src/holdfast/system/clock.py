@@ -21,6 +21,11 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def monotonic_s() -> float:
+    """Seconds on a clock that never goes back, for measuring waits inside this process."""
+    return time.monotonic()
+
+
 def boot_s() -> float:
     """Seconds since boot, time asleep included. Comparable only under one `boot_id`."""
     return time.clock_gettime(_SLEEPLESS)

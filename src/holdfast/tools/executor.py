@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable, Coroutine, Generator
-from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from types import CoroutineType, coroutine
@@ -22,6 +20,7 @@ from msgspec.structs import replace
 
 from ..limits import TOOL_THREADS
 from ..reprs import attempt, describe_error, presentable
+from ..system import threads
 from ..system.clock import boot_s
 from .context import AnyContext
 from .declaration import Hook
@@ -116,14 +115,14 @@ class _Daemon:
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._function = function
-        self._found: Future[Any] = Future()
-        self.ended = threading.Event()
+        self._found: threads.Future[Any] = threads.Future()
+        self.ended = threads.Event()
 
     def run(self) -> Any:
         """In the worker thread: wait for the function, or until its caller has gone."""
         context, worker = copy_context(), dict(vars(threadlocals))
         work = partial(context.run, self._work, worker)
-        threading.Thread(target=work, name="holdfast tool", daemon=True).start()
+        threads.Thread(target=work, name="holdfast tool", daemon=True).start()
         self.ended.wait()
         return self._found.result() if self._found.done() else None
 
@@ -243,7 +242,7 @@ async def run_guarded(
     cancelled = anyio.get_cancelled_exc_class()
     given_up = False
     begun = not sync
-    gate = threading.Lock()
+    gate = threads.Lock()
     """Either the thread begins, or we give it up first."""
     interrupt: BaseException | None = None
     # Trio raises Ctrl-C in whatever its main task waits for.

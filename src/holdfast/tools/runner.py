@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -16,6 +15,7 @@ from ..core.effects import Effect
 from ..errors import Closed, Fenced
 from ..reprs import describe_error
 from ..session.session import Session
+from ..system import randomness
 from ..telemetry import note_failure
 from .claims import Busy, Claims, Known, Settlements
 from .decision import Issue
@@ -91,7 +91,7 @@ class Runner:
                 if not isinstance(outcome, Issue):
                     return outcome
                 status = row.status
-                await anyio.sleep(tool.retry.pause_s(row.attempt, random.random()))
+                await anyio.sleep(tool.retry.pause_s(row.attempt, randomness.random()))
                 if row.status != status:
                     return None  # A person has said meanwhile what became of it.
                 row = self.ledger.issue_again(ready, row, outcome)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from random import random
 from typing import Literal, TypeAlias
 
 import anyio
@@ -16,6 +15,7 @@ from ..core.entries import Body, RunCancelled, RunFailed
 from ..errors import StoreFailed
 from ..ids import SessionId
 from ..session.session import Session
+from ..system import randomness
 from ..tools.declaration import Retry
 
 WorkKind: TypeAlias = Literal[
@@ -74,7 +74,7 @@ class Job:
 
     def later(self, failures: int) -> datetime:
         """When to try again after so many failures in a row."""
-        return self._now() + timedelta(seconds=self._retry.pause_s(failures, random()))
+        return self._now() + timedelta(seconds=self._retry.pause_s(failures, randomness.random()))
 
 
 def give_up(failures: int, why: str) -> RunFailed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from random import uniform
 from typing import Any
 
 import anyio
@@ -28,6 +27,7 @@ from ..limits import (
 from ..reprs import describe_error
 from ..store.store import Store
 from ..store.work_queue import find_due
+from ..system import randomness
 from ..system.clock import boot_s
 from ..tools.declaration import Retry
 from .deps import MakeDeps
@@ -126,7 +126,7 @@ class Worker:
         engine = self._store.engine
         limiter = anyio.CapacityLimiter(1)
         while True:
-            pause_s = self._poll_s * uniform(0.5, 1.5)
+            pause_s = self._poll_s * randomness.uniform(0.5, 1.5)
             try:
                 await anyio.to_thread.run_sync(
                     engine.driver.wait_for_work, pause_s, limiter=limiter, abandon_on_cancel=True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
@@ -29,6 +28,7 @@ from ...checks import check_list
 from ...content.lazy import Shared
 from ...errors import BadInput, NotFound
 from ...store.store import Store, open_store
+from ...system import randomness
 from .import_threads import batches, find_one, iter_all, putting, writing
 from .journal import Desk, Desks
 from .serde import Allowed, CheckedSerializer
@@ -355,7 +355,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Grows, and is never the same in two branches of a thread."""
         number = 0 if current is None else int(str(current).split(".")[0])
-        return f"{number + 1:032}.{random.random():016}"
+        return f"{number + 1:032}.{randomness.random():016}"
 
     async def _read(self, desk: Desk, blobs: dict[str, Shared], read: Callable[[bool], T]) -> T:
         """What `read` finds in the thread, after the blobs that it needs were fetched; `blobs` has those that

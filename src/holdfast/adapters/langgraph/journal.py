@@ -7,7 +7,6 @@ on, and sees by whom.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ from ...ids import SessionId, fresh_uid
 from ...limits import ADAPTER_CACHE_BYTES, ADAPTER_SEEN_MAX, PAGE_ROWS
 from ...session.fork import fork_end
 from ...session.lease import append_to
+from ...system import threads
 from .thread_ids import Place, fit_labels, thread_prefix
 from .thread_state import KEPT, NAMED, PREFIX, Draft, Thread, notes_failure
 
@@ -59,7 +59,7 @@ class Desk:
 
     def __init__(self, place: Place, thread: Thread) -> None:
         self.place, self.thread = place, thread
-        self.lock = threading.Lock()
+        self.lock = threads.Lock()
         self.state = SessionState(place.session)
         self.channel = Channel(place.session, None)
         self.stranger: Stranger | None = None
@@ -111,7 +111,7 @@ class Desks:
         self._open: OrderedDict[SessionId, Desk] = OrderedDict()
         self._seen: dict[SessionId, tuple[str, int]] = {}
         """Up to where each journal was read by whoever uses the saver: its uid and an entry."""
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     # -- reading -------------------------------------------------------------------------------------
 

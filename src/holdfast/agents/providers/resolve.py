@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
 from ...errors import BadInput, MissingExtra
+from ...system import threads
 
 COMPATIBLE: Final = "openai-compatible"
 """What stands for the provider in the name of a model on an OpenAI-compatible server."""
@@ -28,7 +28,7 @@ def by_name(name: str, *, base_url: str | None, api_key: str | None) -> Callable
 
     The first is made here, so that whatever is wrong with the name or the key is known at once.
     """
-    mine = threading.local()
+    mine = threads.local()
 
     def find() -> Model:
         model: Model | None = getattr(mine, "model", None)

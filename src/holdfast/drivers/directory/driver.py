@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -17,6 +15,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ...core.head import Head
 from ...errors import Corrupt, NotFound, StoreBusy, StoreFailed
 from ...ids import HolderId, SessionId
+from ...system import threads
 from ..contract import (
     Append,
     Beat,
@@ -93,7 +92,7 @@ class DirectoryDriver:
         )
         self._forks = Forks(self._layout, self._lives)
         self._folders: OrderedDict[SessionId, SessionFolder] = OrderedDict()
-        self._folders_lock = threading.Lock()
+        self._folders_lock = threads.Lock()
         self._tidy()
 
     def store_id(self) -> str:
@@ -318,7 +317,7 @@ class DirectoryDriver:
         sync_directory(self._layout.holders)
 
     def wait_for_work(self, timeout_s: float) -> None:
-        time.sleep(timeout_s)
+        threads.sleep(timeout_s)
 
     @_translated
     def claim(self, change: ClaimChange) -> Outcome:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
-import threading
-import time
 from pathlib import Path
 
 from ...errors import Corrupt, StoreBusy
 from ...limits import BUSY_S
+from ...system import randomness, threads
 from ...system.clock import boot_s
 
 # A commit takes about a millisecond: look again often at first, seldom when somebody is slow.
@@ -24,7 +22,7 @@ _PAUSE_MAX_S = 0.02
 
 _opened: set[int] = set()
 # Nobody forks between the opening of a file and its being known here.
-_opening = threading.RLock()
+_opening = threads.RLock()
 
 
 class Held:
@@ -68,7 +66,7 @@ def _acquire(path: Path, shared: bool, wait_s: float) -> int | None:
                 f"{path}: another process has held this lock for {wait_s:g} s. "
                 "Find it (lsof names it) and end or continue it, then try again."
             ) from fd
-        time.sleep(random.uniform(pause_s / 2, pause_s))
+        threads.sleep(randomness.uniform(pause_s / 2, pause_s))
         pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from ...system import threads
 from .lines import Damage, unmarked
 
 _HINT = b'"kind":"run.'
@@ -41,7 +41,7 @@ class RunIndex:
         """By the `seq` of the line that begins it."""
         self._begins: dict[str | None, int] = {}
         self._upto = 0
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     def catch_up(self, file: BinaryIO, end: int) -> None:
         """Read what is new up to `end`. Raises `Damage`."""

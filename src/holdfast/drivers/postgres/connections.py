@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import inspect
 import math
-import random
 import select
-import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -31,6 +28,8 @@ from psycopg.pq import ConnStatus, TransactionStatus
 
 from ...errors import BadInput, HoldfastError, StoreBusy, StoreFailed, StoreUnreachable
 from ...limits import ANSWER_S, BUSY_AGAIN_S, BUSY_S, CANCEL_S, RECONNECT_S
+from ...system import randomness, threads
+from ...system.clock import monotonic_s
 from .address import Address, show
 from .binary_arrays import teach
 from .error_translation import Collided, NoAnswer, StillAway, refused, translate
@@ -85,16 +84,16 @@ class Connections:
         `patient`: it may take any time, as long as the server is there. Its transaction limits how long it
         waits for locks.
         """
-        deadline_s = time.monotonic() + BUSY_S
+        deadline_s = monotonic_s() + BUSY_S
         while True:
             try:
                 return self._do(work, patient)
             except Collided:
-                if time.monotonic() > deadline_s:
+                if monotonic_s() > deadline_s:
                     raise StoreBusy(
                         f"{self.shown}: others were quicker for {BUSY_S:.0f} s, again and again"
                     ) from None
-            time.sleep(random.uniform(0, 0.003))
+            threads.sleep(randomness.uniform(0, 0.003))
 
     def _do(self, work: Callable[[Connection], T], patient: bool) -> T:
         try:
@@ -108,17 +107,17 @@ class Connections:
         except psycopg.Error as error:
             why = translate(error, self.shown, self.schema, several=self._source.several)
             if isinstance(why, StoreBusy):
-                self._busy_s = time.monotonic()
+                self._busy_s = monotonic_s()
             raise why from error
 
     def _limit_s(self, patient: bool) -> float:
         if patient:
             return math.inf
-        return BUSY_AGAIN_S if time.monotonic() - self._busy_s < BUSY_S else BUSY_S
+        return BUSY_AGAIN_S if monotonic_s() - self._busy_s < BUSY_S else BUSY_S
 
     def again(self, work: Callable[[Connection], T], *, patient: bool = False) -> T:
         """Do it, and again if the connection is lost: for what does no harm when it is done twice."""
-        losses, deadline_s = 0, time.monotonic() + RECONNECT_S
+        losses, deadline_s = 0, monotonic_s() + RECONNECT_S
         while True:
             try:
                 return self.once(work, patient=patient)
@@ -126,7 +125,7 @@ class Connections:
                 raise  # It was waited for already.
             except StoreUnreachable:
                 losses += 1
-                if losses > _LOSSES_MAX or time.monotonic() > deadline_s:
+                if losses > _LOSSES_MAX or monotonic_s() > deadline_s:
                     raise
 
     def _look_at(self, connection: Connection) -> None:
@@ -152,13 +151,13 @@ def watch(connection: Connection, on_silence: Callable[[float], None]) -> None:
     """
 
     def watched(gen: PQGen[T]) -> Generator[Any, Any, T]:
-        since_s = time.monotonic()
+        since_s = monotonic_s()
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted
                 if ready:
-                    since_s = time.monotonic()
+                    since_s = monotonic_s()
                 else:
                     on_silence(since_s)
                 wanted = gen.send(ready)
@@ -185,18 +184,18 @@ class _Patience:
 
     def __call__(self, since_s: float) -> None:
         pause_s = CANCEL_S if self._cancelled else min(ANSWER_S, self._limit_s)
-        if time.monotonic() - max(since_s, self._asked_s) < pause_s:
+        if monotonic_s() - max(since_s, self._asked_s) < pause_s:
             return
         if self._cancelled or not _is_there(self._source, self._connection):
             # Without another word: nobody would answer it. What was asked may be done all the same.
             self._connection.close()
             self._source.note_silence(since_s)
-            raise NoAnswer(f"it has not answered for {time.monotonic() - since_s:.0f} s")
-        if time.monotonic() - since_s >= self._limit_s:
+            raise NoAnswer(f"it has not answered for {monotonic_s() - since_s:.0f} s")
+        if monotonic_s() - since_s >= self._limit_s:
             self._cancelled = True
             with suppress(psycopg.Error):
                 self._connection.cancel_safe(timeout=CANCEL_S)
-        self._asked_s = time.monotonic()
+        self._asked_s = monotonic_s()
 
 
 def _is_there(source: Source, silent: Connection) -> bool:
@@ -222,7 +221,7 @@ def connect(conninfo: str, limit_s: float | None = None) -> Connection:
     connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=max(2, int(limit_s)))
 
     def give_up(since_s: float) -> None:
-        if time.monotonic() - since_s >= limit_s:
+        if monotonic_s() - since_s >= limit_s:
             connection.close()
             raise NoAnswer(f"it has not answered for {limit_s:.0f} s")
 
@@ -236,9 +235,9 @@ class OwnConnections:
     def __init__(self, address: Address) -> None:
         self._address, self.shown, self.conninfo = address, address.shown, address.conninfo
         self.several = address.hosts > 1
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
         self._idle: list[Connection] = []
-        self._room = threading.BoundedSemaphore(address.connections)
+        self._room = threads.BoundedSemaphore(address.connections)
         self._closed = False
         self._away_since_s: float | None = None
         self._reached = False
@@ -274,7 +273,7 @@ class OwnConnections:
         """Open a new one. A server that was there before is waited for a while: it may be restarting, or
         another one may be taking its place. Who waited in vain once does not wait again until it is back."""
         while True:
-            began_s = time.monotonic()
+            began_s = monotonic_s()
             try:
                 connection = psycopg.connect(
                     self.conninfo, autocommit=True, connect_timeout=self._connect_timeout_s()
@@ -285,7 +284,7 @@ class OwnConnections:
                     if isinstance(why, StoreUnreachable):
                         raise StillAway(*why.args) from error
                     raise why from error
-                time.sleep(random.uniform(0.05, 0.2))
+                threads.sleep(randomness.uniform(0.05, 0.2))
                 continue
             with self._lock:
                 self._reached, self._away_since_s = True, None
@@ -296,7 +295,7 @@ class OwnConnections:
         with self._lock:
             if not self._reached:
                 return self._address.connect_timeout_s
-            away_s = 0.0 if self._away_since_s is None else time.monotonic() - self._away_since_s
+            away_s = 0.0 if self._away_since_s is None else monotonic_s() - self._away_since_s
         left_s = (RECONNECT_S - away_s) / self._address.hosts
         return max(2, min(self._address.connect_timeout_s, int(left_s)))
 
@@ -307,7 +306,7 @@ class OwnConnections:
                 return False
             if self._away_since_s is None:
                 self._away_since_s = began_s
-            return time.monotonic() - self._away_since_s < RECONNECT_S
+            return monotonic_s() - self._away_since_s < RECONNECT_S
 
     def note_silence(self, since_s: float) -> None:
         with self._lock:

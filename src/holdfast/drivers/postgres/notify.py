@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
-import time
 
 import psycopg
 
 from ...limits import ANSWER_S
+from ...system import threads
+from ...system.clock import monotonic_s
 from .connections import Connection, connect, unwatch
 
 log = logging.getLogger("holdfast")
@@ -29,14 +29,14 @@ class Hints:
 
     def __init__(self, conninfo: str, schema: str) -> None:
         self._conninfo, self._channel = conninfo, channel_of(schema)
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
+        self._lock = threads.Lock()
+        self._closed = threads.Event()
         self._connection: Connection | None = None
         self._possible = True
 
     def wait(self, timeout_s: float) -> None:
         """Return when something was posted since the last time, and after `timeout_s` in any case."""
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = monotonic_s() + timeout_s
         with self._lock:
             try:
                 if self._possible and self._hear(timeout_s):
@@ -44,7 +44,7 @@ class Hints:
             except psycopg.Error as error:
                 log.debug("no hints for now: %s", error)
                 self._drop()
-        self._closed.wait(max(0.0, deadline_s - time.monotonic()))
+        self._closed.wait(max(0.0, deadline_s - monotonic_s()))
 
     def _hear(self, timeout_s: float) -> bool:
         if self._connection is None:

@@ -19,11 +19,8 @@ import ctypes
 import errno
 import fcntl
 import os
-import random
 import struct
 import sys
-import threading
-import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -39,6 +36,8 @@ import apsw
 from ...errors import BadUrl, Corrupt, HoldfastError, NewerFormat, NotFound, StoreBusy, StoreFailed
 from ...ids import fresh_uid
 from ...limits import BUSY_S
+from ...system import randomness, threads
+from ...system.clock import monotonic_s
 
 _A = TypeVar("_A")
 _P = ParamSpec("_P")
@@ -121,8 +120,8 @@ class Connections:
         # Also after a change of the working directory, or of a symbolic link.
         self._path = os.path.realpath(path)
         self._names = (self._path, f"{self._path}-wal", f"{self._path}-shm")
-        self._lock = threading.Lock()
-        self._writer_lock = threading.Lock()
+        self._lock = threads.Lock()
+        self._writer_lock = threads.Lock()
         self._closed = False
         self._writer: apsw.Connection | None = None
         self._idle: list[apsw.Connection] = []
@@ -163,7 +162,7 @@ class Connections:
                     # So it is when SQLite shares the index of a log that is deleted with this connection.
                     if not left or self._has_log_open():
                         raise
-                    time.sleep(0.01)
+                    threads.sleep(0.01)
                     continue
                 if frozen or writer.pragma("journal_mode") != "wal" or self._has_log_open():
                     break
@@ -173,7 +172,7 @@ class Connections:
                         f"{self.path}: another connection of this process still uses a write-ahead log that "
                         "was deleted; close it, or restart the process"
                     )
-                time.sleep(0.01)
+                threads.sleep(0.01)
             with self._lock:
                 self._writer, self._files, self._is_lost = writer, self._look(frozen), False
             if not frozen:
@@ -189,16 +188,16 @@ class Connections:
     def _release_others(self) -> None:
         """Have all other connections of this process let go of a deleted log: SQLite would share its index
         with a new connection."""
-        deadline_s = time.monotonic() + BUSY_S
+        deadline_s = monotonic_s() + BUSY_S
         inode = self._look().db
         for other in list(_all_connections):
-            while other is not self and other._has_lost(inode) and time.monotonic() < deadline_s:
+            while other is not self and other._has_lost(inode) and monotonic_s() < deadline_s:
                 if other._writer_lock.acquire(blocking=False):
                     try:
                         other._let_go_all()
                     finally:
                         other._writer_lock.release()
-                time.sleep(0.001)
+                threads.sleep(0.001)
 
     def _has_lost(self, db: _Identity) -> bool:
         is_open = self._writer is not None or self._lent_before > 0
@@ -296,16 +295,16 @@ class Connections:
             )
 
     def _switch_to_wal(self, db: apsw.Connection) -> None:
-        deadline_s = time.monotonic() + BUSY_S
+        deadline_s = monotonic_s() + BUSY_S
         while True:
             try:
                 mode = db.pragma("journal_mode", "wal")
                 break
             except apsw.BusyError:
                 # Here SQLite refuses at once, without asking the busy handler.
-                if time.monotonic() > deadline_s:
+                if monotonic_s() > deadline_s:
                     raise
-                time.sleep(0.01)
+                threads.sleep(0.01)
         if mode != "wal":
             raise StoreFailed(
                 f"{self.path}: SQLite cannot share memory between processes on this file system, which its "
@@ -357,11 +356,11 @@ class Connections:
         if not wait:
             raise StoreBusy(f"{self.path}: another program deleted the log; the file is to be opened again")
         self._let_go_all()
-        deadline_s = time.monotonic() + BUSY_S
+        deadline_s = monotonic_s() + BUSY_S
         while self._lent_before:
-            if time.monotonic() > deadline_s:
+            if monotonic_s() > deadline_s:
                 raise StoreBusy(f"{self.path}: a thread has been reading a deleted log for {BUSY_S:.0f} s")
-            time.sleep(0.001)
+            threads.sleep(0.001)
         self._open_all()
 
     def _check_after(self, files: _Files, cause: BaseException | None = None) -> None:
@@ -608,7 +607,7 @@ class Connections:
                 self._let_go_all()
 
     def _end_in_child(self, *, idle: bool) -> None:
-        self._closed, self._lock, self._writer_lock = True, threading.Lock(), threading.Lock()
+        self._closed, self._lock, self._writer_lock = True, threads.Lock(), threads.Lock()
         inherited = [*self._idle, *([self._writer] if self._writer is not None else [])]
         self._idle, self._writer, self._lent, self._lent_before, self._guarded = [], None, 0, 0, set()
         if idle:
@@ -625,12 +624,12 @@ class _Patience:
         self._since = 0.0
 
     def __call__(self, tries: int) -> bool:
-        now = time.monotonic()
+        now = monotonic_s()
         if tries == 0:
             self._since = now
         elif now - self._since > BUSY_S:
             return False
-        time.sleep(random.uniform(0.0002, 0.003))
+        threads.sleep(randomness.uniform(0.0002, 0.003))
         return True
 
 
@@ -694,7 +693,7 @@ def _set_lock(number: int, kind: int, where: tuple[int, int]) -> None:
     fcntl.fcntl(number, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, *where, 0))
 
 
-_opening: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+_opening: defaultdict[str, threads.Lock] = defaultdict(threads.Lock)
 """By path: one store of a process at a time, or they could not see which of them keeps a deleted log open."""
 _all_connections: weakref.WeakSet[Connections] = weakref.WeakSet()
 _open_connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()

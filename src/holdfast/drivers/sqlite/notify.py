@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Final
 
+from ...system import threads
+from ...system.clock import monotonic_s
 from .connections import Connections, repeated
 
 _LOOK_S: Final = 0.004
@@ -17,13 +17,13 @@ class Hints:
 
     def __init__(self, db: Connections) -> None:
         self._db = db
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
         self._posts = -1
 
     def wait(self, timeout_s: float) -> None:
         """Return when something was posted since the last time, and after `timeout_s` in any case."""
         with self._lock:
-            self._wait(time.monotonic() + timeout_s)
+            self._wait(monotonic_s() + timeout_s)
 
     @repeated
     def _wait(self, deadline_s: float) -> None:
@@ -37,7 +37,7 @@ class Hints:
                     if posts != self._posts:
                         self._posts = posts
                         return
-                left_s = deadline_s - time.monotonic()
+                left_s = deadline_s - monotonic_s()
                 if left_s <= 0:
                     return
-                time.sleep(min(_LOOK_S, left_s))
+                threads.sleep(min(_LOOK_S, left_s))
