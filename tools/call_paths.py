@@ -5,8 +5,9 @@
 The first way begins when `Agent.run` is called and ends when the user's message is handed to the committer.
 The second begins with `session.add` and ends when `session.flush` returns, the commit included. The third
 begins when a mutating call is dispatched and ends when its result is handed back. A file switch is a call
-into another file than the call before it. `--list` prints each call in order. A person who wants to understand
-the code has to walk these ways: shorter is better. `docs/architecture.md` draws them, and a test compares.
+into another file than the call before it. `--list` prints each call in order. A person who wants to
+understand the code has to walk these ways: shorter is better. `docs/architecture.md` draws them, and a test
+compares.
 """
 
 from __future__ import annotations

@@ -50,6 +50,9 @@ async def test_another_namespace_or_thread_is_nobodys_business(store: holdfast.S
     await Writer(other, ns="child:1").put(value=2)
     await Writer(other, "elsewhere").put(value=2)
     await first.put(value=3)
+    found = await one.aget_tuple(thread())
+    assert found is not None
+    assert found.checkpoint["channel_values"]["value"] == 3
 
 
 async def test_whoever_has_only_looked_is_no_writer(store: holdfast.Store) -> None:

@@ -100,6 +100,7 @@ async def test_a_reply_is_progress(store_url: StoreUrl) -> None:
     ):
         await store.submit("a", "hello", agent="clerk")
         await until(store, "a", "completed")
+        assert (await store.load("a")).facts.head.failures == 0
 
 
 async def test_a_run_that_ends_well_ends_the_row(store_url: StoreUrl) -> None:
