@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from ...blobs.uploads import UploadedBlobs
 from ..contract import BlobRow, FoundBlob, swept_away
-from .connections import Connection, Connections
-from .deletion import transaction
-from .statements import Statements
+from .connections import Connection, PostgresConnections
+from .statements import Statements, transaction
 
 _BEGIN: Final = """
     INSERT INTO $schema.uploads (upload, begun_at) VALUES (%s, clock_timestamp())
@@ -46,7 +45,7 @@ _REMOVE: Final = """
 class Blobs(UploadedBlobs):
     """The blobs of one store."""
 
-    def __init__(self, db: Connections, sql: Statements) -> None:
+    def __init__(self, db: PostgresConnections, sql: Statements) -> None:
         self._db, self._sql = db, sql
 
     def _put_again(self, digest: str) -> bool:

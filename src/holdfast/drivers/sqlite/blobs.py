@@ -10,7 +10,7 @@ from ...blobs.uploads import UploadedBlobs
 from ...errors import Corrupt
 from ...system.clock import utc_now
 from ..contract import BlobRow, FoundBlob, swept_away
-from .connections import Connections, repeated
+from .connections import SqliteConnections, repeated
 
 _REMOVED_AT_ONCE: Final = 16
 """Parts that one transaction removes: like those that bring them, it must be short."""
@@ -25,7 +25,7 @@ _FINISH: Final = """
 class Blobs(UploadedBlobs):
     """The blobs of one store. Short transactions, so that others get their turn."""
 
-    def __init__(self, db: Connections) -> None:
+    def __init__(self, db: SqliteConnections) -> None:
         self._db = db
 
     @repeated
