@@ -16,10 +16,12 @@ from holdfast.core.codec import erase
 from holdfast.core.entries import RunStarted, Span
 from holdfast.core.transcript import Transcript
 from holdfast.drivers.contract import ClaimChange, Conflict, Done, HeadFilter, hidden_name
-from holdfast.drivers.directory import DirectoryDriver, files, layout, locks
+from holdfast.drivers.directory import DirectoryDriver, layout
 from holdfast.drivers.directory import journal as journals
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
 from holdfast.ids import HolderId, SessionId
+from holdfast.system import file_locks as locks
+from holdfast.system import files
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 
 A = SessionId("a")

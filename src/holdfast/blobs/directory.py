@@ -22,7 +22,10 @@ from pathlib import Path
 import msgspec
 
 from ..drivers.directory.blobs import Blobs, ByDigest, Place
-from ..drivers.directory.files import (
+from ..errors import BadInput, BadUrl, Corrupt, NewerFormat
+from ..limits import BLOB_PART_BYTES
+from ..system.file_locks import Held
+from ..system.files import (
     clear_leftovers,
     find_bytes,
     list_names,
@@ -32,9 +35,6 @@ from ..drivers.directory.files import (
     touch,
     translated,
 )
-from ..drivers.directory.locks import Held
-from ..errors import BadInput, BadUrl, Corrupt, NewerFormat
-from ..limits import BLOB_PART_BYTES
 from .chunking import checked_in, checked_out, even_parts
 from .home import BlobContext, ListedBlob, NoHome, StoredBlob
 from .keys import OWN, KeyFunction, choose_key, clash, digest_key

@@ -12,10 +12,19 @@ from typing import NamedTuple, Protocol
 
 from ...limits import BLOB_PART_BYTES
 from ...system.clock import utc_now
+from ...system.file_locks import Held
+from ...system.files import (
+    find_bytes,
+    list_names,
+    make_directory,
+    move,
+    put,
+    sync_directory,
+    translated,
+    written,
+)
 from ..contract import BlobRow, FoundBlob
-from .files import find_bytes, list_names, make_directory, move, put, sync_directory, translated, written
 from .layout import place as place_in
-from .locks import Held
 
 _INFO = ".info"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

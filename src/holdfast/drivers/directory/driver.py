@@ -16,6 +16,16 @@ from ...core.head import Head
 from ...errors import Corrupt, NotFound, StoreBusy, StoreFailed
 from ...ids import HolderId, SessionId
 from ...system import threads
+from ...system.file_locks import Held
+from ...system.files import (
+    clear_leftovers,
+    find_bytes,
+    list_names,
+    put,
+    sync_data,
+    sync_directory,
+    translated,
+)
 from ..contract import (
     Append,
     Beat,
@@ -35,12 +45,10 @@ from ..contract import (
 )
 from .blobs import Blobs, ByDigest
 from .claims import Claims, Proof
-from .files import clear_leftovers, find_bytes, list_names, put, sync_data, sync_directory, translated
 from .folder import Identity, SessionFolder
 from .forks import Forks
 from .journal import Extent
 from .layout import open_root, place, read_id
-from .locks import Held
 
 _log = logging.getLogger("holdfast")
 _P = ParamSpec("_P")

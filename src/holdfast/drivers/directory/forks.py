@@ -14,8 +14,8 @@ import msgspec
 
 from ...errors import Corrupt
 from ...ids import SessionId, fresh_uid
+from ...system.files import discard, find_bytes, list_names, make_directory, move, put
 from ..contract import Pin
-from .files import discard, find_bytes, list_names, make_directory, move, put
 from .folder import Identity, SessionFolder
 from .layout import Layout, place
 

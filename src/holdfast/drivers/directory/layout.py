@@ -9,8 +9,8 @@ import msgspec
 
 from ...errors import BadUrl, Corrupt, NewerFormat, NotFound
 from ...ids import SessionId, fresh_uid
-from .files import list_names, make_directory, put, touch
-from .locks import Held
+from ...system.file_locks import Held
+from ...system.files import list_names, make_directory, put, touch
 
 FORMAT = 1
 

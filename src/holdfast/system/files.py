@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...errors import StoreFailed
-from ...ids import fresh_uid
+from ..errors import StoreFailed
+from ..ids import fresh_uid
 
 _ADVICE = {
     errno.ENOSPC: "Free some space there",
