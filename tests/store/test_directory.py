@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.blobs.home import BlobContext
 from holdfast.core.codec import erase
 from holdfast.core.entries import RunStarted, Span
 from holdfast.core.transcript import Transcript
@@ -461,7 +462,7 @@ def test_another_store_in_the_place_of_the_open_one_is_refused(
         lambda: driver.find_tip(A),
         lambda: driver.list_tips(HeadFilter(), None, 10),
         lambda: driver.beat(HolderId("h"), b"{}", []),
-        lambda: driver.put_blob("0" * 64, [b""], b"{}"),
+        lambda: driver.blobs.put("0" * 64, [b""], BlobContext(), owner="me"),
     ):
         with pytest.raises(StoreFailed, match=other.store_id()):
             attempt()
