@@ -33,7 +33,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.images import measure_steps, print_steps  # noqa: E402
-from holdfast.blobs.driver_home import DriverHome  # noqa: E402
 from holdfast.blobs.home import BlobContext, BlobHome  # noqa: E402
 from holdfast.blobs.home_url import open_home  # noqa: E402
 from holdfast.drivers.sqlite import SqliteDriver  # noqa: E402
@@ -86,11 +85,11 @@ def peak_mb() -> float:
 def open_by(arguments: dict[str, str]) -> BlobHome:
     """The home, in the process that is measured."""
     if "sqlite" in arguments:
-        return DriverHome(SqliteDriver(Path(arguments["sqlite"])))
+        return SqliteDriver(Path(arguments["sqlite"])).blobs
     if "postgresql" in arguments:
         from holdfast.drivers.postgres import PostgresDriver
 
-        return DriverHome(PostgresDriver(arguments["postgresql"]))
+        return PostgresDriver(arguments["postgresql"]).blobs
     if "dir" in arguments:
         return open_home(f"dir:{arguments['dir']}")
     return Server(**arguments).open("bench")  # type: ignore[arg-type]

@@ -9,7 +9,8 @@ import hashlib
 import os
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from os import open as really_open
 from os import write as really_write
 from pathlib import Path
@@ -20,6 +21,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from holdfast.blobs.home import BlobContext, ListedBlob, StoredBlob, StoreHome
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.directory import DirectoryDriver
 from holdfast.drivers.postgres import PostgresDriver
@@ -133,3 +135,26 @@ def _is_on_server(path: Path) -> bool:
     if not path.is_file() or path.stat().st_size > 100:
         return False
     return path.read_bytes().startswith(PREFIX.encode())
+
+
+class ForwardingHome(StoreHome):
+    """A driver's own home, for tests that change some of its methods."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(driver.store_id())
+        self._home = driver.blobs
+
+    def put(self, digest: str, parts: Iterable[bytes], context: BlobContext, *, owner: str) -> None:
+        self._home.put(digest, parts, context, owner=owner)
+
+    def find(self, digest: str) -> StoredBlob | None:
+        return self._home.find(digest)
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[ListedBlob]:
+        return self._home.list_blobs(after, limit)
+
+    def remove(self, digest: str, *, put_before: datetime) -> bool:
+        return self._home.remove(digest, put_before=put_before)
+
+    def sweep(self, *, begun_before: datetime) -> int:
+        return self._home.sweep(begun_before=begun_before)

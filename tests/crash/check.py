@@ -152,8 +152,8 @@ def _find_loss(driver: Driver, one: Found | None, ack: Ack) -> str | None:
         case "erased" if one and any(entry.content for entry in _said(one.entries, ack["upto"])):
             return "what was erased is back"
         case "blob":
-            blob = driver.find_blob(ack["digest"])
-            if blob is None or b"".join(blob[1]) != BLOB:
+            blob = driver.blobs.find(ack["digest"])
+            if blob is None or b"".join(blob.parts) != BLOB:
                 return "the blob is lost"
     return None
 

@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,6 +24,7 @@ import anyio.to_thread
 
 import holdfast.session.session
 from holdfast import Session, Store, open_store
+from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import Driver, HeadFilter
 from holdfast.engine.journal import Journal
 from tests.server import PostgresServer, start_on_disk
@@ -86,7 +88,8 @@ class Worker:
     async def attach(self, n: int) -> None:
         data = _mark(n).encode()
         digest = hashlib.sha256(data).hexdigest()
-        await anyio.to_thread.run_sync(self.driver.put_blob, digest, [data], b"{}")
+        put = partial(self.driver.blobs.put, digest, [data], BlobContext(), owner=self.driver.store_id())
+        await anyio.to_thread.run_sync(put)
 
     async def go_back(self, n: int) -> None:
         await self.session.add(_mark(n))
@@ -157,7 +160,7 @@ def find_last(driver: Driver) -> int:
         operation = n // WORKERS % len(OPERATIONS)
         there = n in marks
         if operation == _ATTACH:
-            there = driver.find_blob(hashlib.sha256(_mark(n).encode()).hexdigest()) is not None
+            there = driver.blobs.find(hashlib.sha256(_mark(n).encode()).hexdigest()) is not None
         elif operation == _CUT:
             # Three operations of the same worker after the fork was made.
             there = there and f"fork-{n - 3 * WORKERS}" not in names

@@ -10,7 +10,6 @@ import apsw
 import pytest
 
 from holdfast.blobs import BlobContext, BlobHome, open_home
-from holdfast.blobs.driver_home import DriverHome
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.errors import Corrupt
 from holdfast.limits import BLOB_PART_BYTES
@@ -35,7 +34,7 @@ def digest_of(data: bytes) -> str:
 
 def open_kind(kind: str, folder: str) -> BlobHome:
     if kind == "sqlite":
-        return DriverHome(SqliteDriver(Path(folder, "store.db")))
+        return SqliteDriver(Path(folder, "store.db")).blobs
     key = (lambda digest, context: f"{digest[:4]}/{context.file_name}") if "keys" in kind else None
     return open_home(f"dir:{folder}/home", key=key)
 

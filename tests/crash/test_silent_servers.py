@@ -21,6 +21,7 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from holdfast import open_store
+from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import Done
 from holdfast.drivers.postgres import PostgresDriver, connections, statements, work_queue
 from holdfast.drivers.postgres.address import parse
@@ -189,7 +190,7 @@ def _works(driver: PostgresDriver, author: Author) -> dict[str, Callable[[], obj
         "beat": lambda: driver.beat(HolderId("h"), b"{}", []),
         "read": lambda: driver.read(author.session, 0, 10),
         "delete": lambda: driver.delete(author.session, author.sum),
-        "put_blob": lambda: driver.put_blob("0" * 64, [b"x"], b"{}"),
+        "put_blob": lambda: driver.blobs.put("0" * 64, [b"x"], BlobContext(), owner="me"),
         "claim": lambda: driver.find_claim("k"),
     }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeAlias
 
 import anyio
@@ -20,6 +21,7 @@ import anyio.to_thread
 
 import holdfast.session.session
 from holdfast import Budget, Session, Store, open_store
+from holdfast.blobs.home import BlobContext
 from holdfast.core.entries import StateSet
 from holdfast.drivers.contract import Append, ClaimChange, Done, Driver
 from holdfast.errors import NotFound
@@ -327,7 +329,9 @@ async def _make_ledger(life: Life) -> None:
 
 async def _store_a_blob(life: Life, keeper: Session) -> None:
     parts = [BLOB[:500], BLOB[500:]]
-    await anyio.to_thread.run_sync(life.driver.put_blob, BLOB_DIGEST, parts, b'{"type":"image/png"}')
+    context, owner = BlobContext(media_type="image/png"), life.driver.store_id()
+    put = partial(life.driver.blobs.put, BLOB_DIGEST, parts, context, owner=owner)
+    await anyio.to_thread.run_sync(put)
     life.acks.note("blob", digest=BLOB_DIGEST)
 
 

@@ -29,13 +29,13 @@ from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver
 from holdfast.adapters.langgraph.blob_extraction import cut_bytes, cut_text, join_bytes, join_text
 from holdfast.adapters.langgraph.delta_encode import Elements
 from holdfast.blobs import BlobContext
-from holdfast.blobs.driver_home import DriverHome
 from holdfast.content.lazy import Shared
 from holdfast.content.swapping import Swap
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import LostBlob, StoreFailed
 from holdfast.ids import SessionId
 from holdfast.limits import INLINE_BYTES
+from tests.stores import ForwardingHome
 
 from .graphs import chat, thread
 from .puts import Writer, values_at
@@ -284,7 +284,7 @@ async def test_a_blob_that_is_missing_is_named(store: holdfast.Store) -> None:
 # -- durable before the line that refers to it ------------------------------------------------------------
 
 
-class Gate(DriverHome):
+class Gate(ForwardingHome):
     """A home where each put of some bytes goes through a function first."""
 
     def __init__(self, driver: MemoryDriver) -> None:

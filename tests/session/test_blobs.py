@@ -13,13 +13,13 @@ import pytest
 
 import holdfast
 from holdfast import open_store
-from holdfast.blobs.driver_home import DriverHome
 from holdfast.blobs.home import BlobContext, StoredBlob
 from holdfast.content.lazy import BlobForeign, BlobMedia
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import BadInput, BadMessage, Corrupt, LostBlob, NotFound, StoreFailed
 from holdfast.messages import AnyMessage, Media, Message, Text
 from tests.session.scenes import StoreUrl, collect, entries, texts
+from tests.stores import ForwardingHome
 
 IMAGE = bytes(range(256)) * 400
 DIGEST = hashlib.sha256(IMAGE).hexdigest()
@@ -44,7 +44,7 @@ def image_in(message: AnyMessage) -> Media:
     return found
 
 
-class Watched(DriverHome):
+class Watched(ForwardingHome):
     """A home that counts, and that fails if it is told to."""
 
     def __init__(self, driver: MemoryDriver) -> None:

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from holdfast import Store, open_store
-from holdfast.blobs.driver_home import DriverHome
 from holdfast.blobs.home import BlobContext, ListedBlob
 from holdfast.content.lazy import BlobMedia
 from holdfast.core.codec import seal
@@ -407,7 +406,7 @@ def test_a_collector_reads_each_journal_once(monkeypatch: pytest.MonkeyPatch) ->
 
     async def main() -> int:
         driver = MemoryDriver()
-        async with open_store(driver, blobs=DriverHome(driver)) as store:
+        async with open_store(driver) as store:
             async with store.session("s") as session:
                 for number in range(50):
                     await session.add(f"{number}")

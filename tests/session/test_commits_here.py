@@ -19,10 +19,10 @@ import pytest
 from holdfast import Session, Store, open_store
 from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.drivers.directory import DirectoryDriver
-from holdfast.drivers.directory.locks import Held
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.engine import committer, waiters
 from holdfast.errors import StoreBusy
+from holdfast.system.file_locks import Held
 from tests.session.scenes import step, texts
 
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]

@@ -27,10 +27,10 @@ import holdfast
 from holdfast import Store
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.blobs import BlobContext
-from holdfast.blobs.driver_home import DriverHome
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import LostBlob, StoreFailed
 from holdfast.limits import INLINE_BYTES
+from tests.stores import ForwardingHome
 
 from .stage import Url, at, history, run, snapshot
 
@@ -152,7 +152,7 @@ async def test_a_file_that_is_missing_is_named(store_url: Url) -> None:
             await steps.latest_snapshot(run_id="r1")
 
 
-class Failing(DriverHome):
+class Failing(ForwardingHome):
     """A home that keeps nothing, for a while."""
 
     fails = True

@@ -12,14 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.blobs.home import BlobContext
 from holdfast.core.codec import erase
 from holdfast.core.entries import RunStarted, Span
 from holdfast.core.transcript import Transcript
 from holdfast.drivers.contract import ClaimChange, Conflict, Done, HeadFilter, hidden_name
-from holdfast.drivers.directory import DirectoryDriver, files, layout, locks
+from holdfast.drivers.directory import DirectoryDriver, layout
 from holdfast.drivers.directory import journal as journals
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
 from holdfast.ids import HolderId, SessionId
+from holdfast.system import file_locks as locks
+from holdfast.system import files
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 
 A = SessionId("a")
@@ -459,7 +462,7 @@ def test_another_store_in_the_place_of_the_open_one_is_refused(
         lambda: driver.find_tip(A),
         lambda: driver.list_tips(HeadFilter(), None, 10),
         lambda: driver.beat(HolderId("h"), b"{}", []),
-        lambda: driver.put_blob("0" * 64, [b""], b"{}"),
+        lambda: driver.blobs.put("0" * 64, [b""], BlobContext(), owner="me"),
     ):
         with pytest.raises(StoreFailed, match=other.store_id()):
             attempt()

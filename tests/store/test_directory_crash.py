@@ -7,11 +7,13 @@ up either. Of the write at which it happens, half arrives.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.blobs.home import BlobContext
 from holdfast.core.codec import erase
 from holdfast.core.entries import InboxCancel, InboxTaken
 from holdfast.drivers.contract import Append, ClaimChange, Driver, HeadFilter, hidden_name
@@ -55,7 +57,7 @@ def dying_at(change: int) -> Iterator[Callable[[], int]]:
 
 Step = Callable[[Driver], object]
 
-DIGEST = "0123456789abcdef"
+DIGEST = sha256(b"partpart").hexdigest()
 
 
 class Workload:
@@ -91,7 +93,7 @@ class Workload:
         erased, after = {seq: erase(a.lines[seq - 1], "a") for seq in (4, 5)}, a.sum
         self._do(lambda driver: driver.erase(a.session, after, erased, a.head))
         self._do(lambda driver: driver.delete(a.session, after))
-        self._do(lambda driver: driver.put_blob(DIGEST, [b"part", b"part"], b"{}"))
+        self._do(lambda driver: driver.blobs.put(DIGEST, [b"part", b"part"], BlobContext(), owner="me"))
         self._do(lambda driver: driver.beat(HolderId("h"), b'"beat"', []))
         self._commit(fork, fork.write(say("still")))
         other = fork.fork("g", seq=5)
@@ -112,7 +114,7 @@ class Workload:
 
     def picture(self, driver: Driver) -> object:
         """What must survive: everything but caches."""
-        blob = driver.find_blob(DIGEST)
+        blob = driver.blobs.find(DIGEST)
         return {
             "tips": [
                 (tip.session, tip.seq, tip.sum, tip.posted) for tip in driver.list_tips(HeadFilter(), None, 9)
@@ -121,7 +123,7 @@ class Workload:
             "hidden": [read_all(driver, hidden_name(author.uid)) for author in (self.a, self.fork)],
             "claims": [driver.find_claim(key) for key in "kl"],
             "beat": driver.find_beat(HolderId("h")),
-            "blob": blob and (blob[0], b"".join(blob[1])),
+            "blob": blob and (blob.context, b"".join(blob.parts)),
         }
 
 

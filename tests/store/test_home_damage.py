@@ -18,7 +18,6 @@ import pytest
 
 from holdfast.blobs import open_home
 from holdfast.blobs.bucket import Version
-from holdfast.blobs.driver_home import DriverHome
 from holdfast.blobs.home import BlobContext, BlobHome
 from holdfast.blobs.object_store import ObjectHome
 from holdfast.drivers.sqlite import SqliteDriver
@@ -71,7 +70,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Damaged:
             else:
                 db.execute("UPDATE blob_parts SET data = ?", (data,))
 
-        return Damaged(DriverHome(SqliteDriver(file)), change)
+        return Damaged(SqliteDriver(file).blobs, change)
     home = request.getfixturevalue(request.param).open(tmp_path.name)
 
     def replace(data: bytes | None) -> None:
@@ -119,7 +118,7 @@ def dying_home(kind: str, *where: str) -> BlobHome:
     if kind == "dir":
         return open_home(f"dir:{where[0]}")
     if kind == "sqlite":
-        return DriverHome(SqliteDriver(Path(where[0])))
+        return SqliteDriver(Path(where[0])).blobs
     options = dict(pair.split("=", 1) for pair in where[2:])
     return open_home(where[0], endpoint=where[1], options=options)
 

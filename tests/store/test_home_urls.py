@@ -104,7 +104,7 @@ async def test_a_store_takes_its_home_by_url(tmp_path: Path, s3: Server) -> None
             home = store._engine.home
             await anyio.to_thread.run_sync(put, home, b"data")
             assert await anyio.to_thread.run_sync(read, home, b"data") is not None
-            assert store._engine.driver.find_blob(digest_of(b"data")) is None
+            assert store._engine.driver.blobs.find(digest_of(b"data")) is None
 
 
 def test_path_style_says_how_the_bucket_is_named(s3: Server) -> None:

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from holdfast.blobs.home import BlobContext
 from holdfast.core.codec import erase
 from holdfast.core.entries import Body, InboxCancel, InboxTaken, RunCompleted, RunPaused, RunStarted
 from holdfast.core.head import Lease
@@ -225,14 +226,15 @@ class Agreement(RuleBasedStateMachine):
     def retire(self, holder: HolderId) -> None:
         self._both(lambda driver: driver.retire(holder))
 
-    @rule(data=st.sampled_from([b"", b"one", b"two"]), info=st.sampled_from([b"1", b"2"]))
-    def put_blob(self, data: bytes, info: bytes) -> None:
+    @rule(data=st.sampled_from([b"", b"one", b"two"]), name=st.sampled_from(["1", "2"]))
+    def put_blob(self, data: bytes, name: str) -> None:
         digest = hashlib.sha256(data).hexdigest()
 
-        def put(driver: Driver) -> tuple[bytes, bytes] | None:
-            driver.put_blob(digest, [data[:2], data[2:]], info)
-            found = driver.find_blob(digest)
-            return (found[0], b"".join(found[1])) if found else None
+        def put(driver: Driver) -> tuple[BlobContext, bytes] | None:
+            context = BlobContext(file_name=name)
+            driver.blobs.put(digest, [data[:2], data[2:]], context, owner=driver.store_id())
+            found = driver.blobs.find(digest)
+            return (found.context, b"".join(found.parts)) if found else None
 
         self._both(put)
 
@@ -240,10 +242,10 @@ class Agreement(RuleBasedStateMachine):
     def remove_blob(self, number: int) -> None:
         """Times differ from driver to driver; that one was put before now does not."""
 
-        def remove(driver: Driver) -> list[tuple[str, int, bytes]]:
-            for row in driver.list_blobs(None, 10)[number : number + 1]:
-                assert driver.remove_blob(row.digest, row.put_at + timedelta(microseconds=1))
-            return [(row.digest, row.size, row.info) for row in driver.list_blobs(None, 10)]
+        def remove(driver: Driver) -> list[tuple[str, int, BlobContext]]:
+            for blob in driver.blobs.list_blobs(None, 10)[number : number + 1]:
+                assert driver.blobs.remove(blob.digest, put_before=blob.put_at + timedelta(microseconds=1))
+            return [(blob.digest, blob.size, blob.context) for blob in driver.blobs.list_blobs(None, 10)]
 
         self._both(remove)
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import holdfast
 from holdfast import HoldfastError
+from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import ClaimChange, Done
 from holdfast.drivers.postgres import PostgresDriver
 from holdfast.drivers.postgres.schema import migrations
@@ -275,7 +277,7 @@ def test_a_role_with_only_data_rights_can_use_a_migrated_schema(server: Postgres
         author.begin(driver, claims=[ClaimChange(key="k", expect=None, record="r")], keyframe=b"{}")
         driver.post(author.session, b"{}")
         driver.beat(HolderId("h"), b"{}", [])
-        driver.put_blob("d", [b"data"], b"{}")
+        driver.blobs.put(sha256(b"data").hexdigest(), [b"data"], BlobContext(), owner="me")
         fork = author.fork("b", seq=1)
         fork.begin(driver)
         assert driver.delete(author.session, author.sum) == Done(1)
@@ -644,8 +646,9 @@ def test_a_part_that_comes_while_its_upload_is_swept_away_does_not_stay(
     ended: list[Future[None]] = []
     with connect() as sweeping, ThreadPoolExecutor(1) as threads:
         sweeping.autocommit = False
+        digest = sha256(bytes(2 * BLOB_PART_BYTES)).hexdigest()
         with pytest.raises(StoreFailed, match="swept away"):
-            driver.put_blob("0" * 64, parts(), b"{}")
+            driver.blobs.put(digest, parts(), BlobContext(), owner="me")
         ended[0].result()
     assert rows(schema, "SELECT upload, part FROM blob_parts") == []
 

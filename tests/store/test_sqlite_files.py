@@ -17,6 +17,7 @@ import apsw
 import pytest
 
 from holdfast import open_store
+from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import ClaimChange, Conflict, Done
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.drivers.sqlite.connections import SqliteConnections
@@ -85,16 +86,16 @@ def _delete(driver: SqliteDriver, author: Author) -> None:
 
 
 def _put_blob(driver: SqliteDriver, author: Author) -> None:
-    driver.put_blob(DIGEST, [MUCH], b"{}")
-    found = driver.find_blob(DIGEST)
+    driver.blobs.put(DIGEST, [MUCH], BlobContext(), owner=driver.store_id())
+    found = driver.blobs.find(DIGEST)
     assert found is not None
     assert b"".join(found.parts) == MUCH
-    assert driver.sweep_uploads(FAR) == 0
+    assert driver.blobs.sweep(begun_before=FAR) == 0
 
 
 def _remove_blob(driver: SqliteDriver, author: Author) -> None:
-    driver.remove_blob(DIGEST, FAR)
-    assert driver.find_blob(DIGEST) is None
+    driver.blobs.remove(DIGEST, put_before=FAR)
+    assert driver.blobs.find(DIGEST) is None
 
 
 def _commit(driver: SqliteDriver, author: Author) -> None:

@@ -10,7 +10,6 @@ import pytest
 import holdfast
 from holdfast import Registry, open_store
 from holdfast.agents import result_tools
-from holdfast.blobs.driver_home import DriverHome
 from holdfast.blobs.home import BlobContext
 from holdfast.content.lazy import BlobMedia, BlobResult, iter_lazy, late
 from holdfast.drivers.contract import Driver
@@ -18,6 +17,7 @@ from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import StoreFailed
 from holdfast.messages import Media, Message, Text, ToolCall, ToolResult
 from holdfast.tools.declaration import AnyTool
+from tests.stores import ForwardingHome
 
 IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(200_000)
 LINES = "\n".join(f"line {number}: {'x' * 40}" for number in range(5_000))
@@ -171,7 +171,7 @@ async def test_a_global_result_reaches_another_session_whole(store_url: str | Dr
             assert (again.value, again.parts) == (first.value, first.parts)
 
 
-class Failing(DriverHome):
+class Failing(ForwardingHome):
     """A home that is down."""
 
     def put(self, digest: str, parts: Iterable[bytes], context: BlobContext, *, owner: str) -> None:
@@ -199,7 +199,7 @@ async def test_a_cancelled_caller_leaves_the_outcome_on_record() -> None:
     driver = MemoryDriver()
     begun, go_on = anyio.Event(), anyio.Event()
 
-    class Slow(DriverHome):
+    class Slow(ForwardingHome):
         def put(self, digest: str, parts: Iterable[bytes], context: BlobContext, *, owner: str) -> None:
             anyio.from_thread.run_sync(begun.set)
             anyio.from_thread.run(go_on.wait)

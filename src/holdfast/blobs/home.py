@@ -1,9 +1,7 @@
-"""What a home of blobs must do: keep large bytes under their SHA-256, durably, for many processes at once.
+"""The contract of a home of blobs: large bytes under their SHA-256, for many processes at once.
 
-A home is blocking, and called from several threads at once. A digest is 64 lower-case hexadecimal digits.
-Foreign exceptions stop here: a home raises `StoreFailed` when the disk or server fails (what was being
-written may or may not be there; putting it again is safe), `Corrupt` when stored bytes are damaged, and
-`BadInput` for what it cannot hold. Errors of the caller's own `parts` are passed on.
+Every driver has a home of its own, and a store can be given another one. A home is blocking, and called from
+several threads at once. A digest is 64 lower-case hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from ..errors import NotFound
+from ..errors import NotFound, StoreFailed
 
 
 class NoHome(NotFound):
@@ -38,7 +36,7 @@ class StoredBlob(NamedTuple):
 
 
 class ListedBlob(NamedTuple):
-    """A blob in a list. `put_at` is when it was put last, in UTC, by the clock of whoever put it."""
+    """A blob in a list. `put_at` is when it was put last, in UTC, by the clock of its writer or server."""
 
     digest: str
     size: int
@@ -47,19 +45,29 @@ class ListedBlob(NamedTuple):
 
 
 class BlobHome(Protocol):
-    """One place for blobs. Everything that returns after a write is durable."""
+    """One place for blobs.
+
+    Atomicity: a blob is there whole or not at all. Looking and changing are one step in each method.
+    Durability: what a method has written when it returns survives `kill -9` and a power cut.
+    Errors: foreign exceptions are translated. `StoreFailed` when the disk or server fails (what was being
+    written may or may not be there; putting it again is safe), `Corrupt` when stored bytes are damaged,
+    `BadInput` for what no home can hold. Errors of the caller's own `parts` are passed on.
+    """
 
     @property
     def name(self) -> str:
-        """What people call it, for messages: a URL without secrets."""
+        """The home's name in messages: a URL without secrets."""
 
     def put(self, digest: str, parts: Iterable[bytes], context: BlobContext, *, owner: str) -> None:
         """Keep the bytes under their digest, whole or not at all. Durable on return.
 
-        Equal digests are stored once and the first context wins: if the blob is there, `parts` may be left
+        Equal digests are stored once and the first context wins: if the blob is there, `parts` are left
         unread, and it counts as put now, so that `remove` spares it. `BadInput` if the bytes have another
-        digest, or if the home cannot hold the context; then nothing was stored. Parts may have any size;
-        they are stored as they come, never all in memory.
+        digest, or if the home cannot hold the context; then nothing was stored.
+
+        Parts may have any size. They are stored as they come, never all in memory where the backend allows
+        it, and no other caller waits for them to arrive: a database takes each part in a transaction of its
+        own. An upload that died leaves something that `sweep` finds, and no blob.
 
         `owner` is the id of the store that refers to the blob. The first put of all records it as the home's.
         """
@@ -77,7 +85,7 @@ class BlobHome(Protocol):
         """Remove the blob, unless it was put at `put_before` or later; whether this call removed it.
 
         Looking and removing are one step: a `put` of these bytes that returns meanwhile either makes the
-        answer False or has stored them anew.
+        answer False or has stored them anew. A reader in the middle of the blob may find it cut short.
         """
 
     def sweep(self, *, begun_before: datetime) -> int:
@@ -90,8 +98,40 @@ class BlobHome(Protocol):
         """Where the blob lies below the home's root, as a path; None if it is not there, or has no path."""
 
     def sign(self, digest: str, *, valid_s: float) -> str | None:
-        """A URL at which anybody can read the blob for so long; None if it is not there, or the home has no
-        such URLs."""
+        """A URL at which the blob can be read for so long without credentials; None if it is not there, or
+        the home has no such URLs."""
 
     def close(self) -> None:
         """Let go of files and connections. Safe to call twice."""
+
+
+class StoreHome:
+    """Base of the home that a driver offers: its owner is the driver's store, and the driver closes it.
+
+    Its blobs have neither paths nor URLs.
+    """
+
+    name = "the store's own home"
+
+    def __init__(self, store_id: str) -> None:
+        self._store_id = store_id
+
+    def find_owner(self) -> str | None:
+        return self._store_id
+
+    def find_key(self, digest: str) -> str | None:
+        return None
+
+    def sign(self, digest: str, *, valid_s: float) -> str | None:
+        return None
+
+    def close(self) -> None:
+        pass  # The driver has the files and connections.
+
+
+def upload_swept(digest: str, where: str) -> StoreFailed:
+    """The error of a `put` whose upload was removed by `sweep` while it was under way."""
+    return StoreFailed(
+        f"{where}: blob {digest} took so long to arrive that it was swept away as an upload that had died; "
+        "put it again, and collect blobs with a longer grace period"
+    )

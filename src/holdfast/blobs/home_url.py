@@ -13,7 +13,6 @@ from ..drivers.contract import Driver
 from ..drivers.url import refuse_unencodable
 from ..errors import BadInput, BadUrl
 from ..redact import has_credentials, show_scheme, show_url, suggest
-from .driver_home import DriverHome
 from .home import BlobHome
 from .keys import KeyFunction
 from .options import ObjectOptions
@@ -30,7 +29,7 @@ _OTHERWISE = {"gcs": "gs", "s3a": "s3", "azure": "az", "abfs": "az", "abfss": "a
 def find_home(home: str | BlobHome | None, *, create: bool) -> OpenHome:
     """How to open the home of a store with this driver, by default its own; nothing is opened yet."""
     if home is None:
-        return DriverHome
+        return lambda driver: driver.blobs
     if isinstance(home, str):
         opener = _find_opener(home, None, create, ObjectOptions())
         return lambda driver: opener()

@@ -28,7 +28,6 @@ from typing import Literal
 
 import msgspec
 
-from ..drivers.contract import swept_away
 from ..errors import BadInput, Corrupt, NewerFormat, StoreBusy, StoreFailed
 from ..ids import fresh_uid
 from ..limits import OBJECT_READS_AT_ONCE, OBJECT_TRIES_MAX
@@ -36,7 +35,7 @@ from ..system import threads
 from ..system.clock import utc_now
 from .bucket import Bucket, Version
 from .chunking import checked_in, checked_out
-from .home import BlobContext, ListedBlob, StoredBlob
+from .home import BlobContext, ListedBlob, StoredBlob, upload_swept
 from .keys import OWN, KeyFunction, choose_key, clash, digest_key
 from .metadata import check_context, check_digest
 
@@ -130,7 +129,7 @@ class ObjectHome:
                 return
             found = self._find_record(digest)
             if found is None or found[0].key != record.key or found[0].state == "removed":
-                raise swept_away(digest, self.name)
+                raise upload_swept(digest, self.name)
             record, version = found
         raise self._busy(digest)
 

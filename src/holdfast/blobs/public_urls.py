@@ -14,8 +14,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..limits import BLOB_URL_S
 from ..redact import show_url
-from .driver_home import DriverHome
-from .home import BlobContext, BlobHome
+from .home import BlobContext, BlobHome, StoreHome
 
 UrlFunction: TypeAlias = Callable[[str, BlobContext], str | Awaitable[str | None] | None]
 """From a reference, `media+sha256://<hex>`, and what is known of the blob to a URL; sync or async."""
@@ -59,11 +58,11 @@ def check_home(urls: PublicUrls, home: BlobHome) -> None:
 
 def has_urls(urls: PublicUrls, home: BlobHome) -> bool:
     """Whether blobs of this home can have URLs at all, as far as can be told before there is one."""
-    from .directory import DirectoryHome  # Not for those who have none.
+    from .directory import DirectoryHome  # Not loaded by stores without one.
 
     if isinstance(urls, str):
-        return not isinstance(home, DriverHome)
-    return not (isinstance(urls, PresignedUrls) and isinstance(home, DriverHome | DirectoryHome))
+        return not isinstance(home, StoreHome)
+    return not (isinstance(urls, PresignedUrls) and isinstance(home, StoreHome | DirectoryHome))
 
 
 async def find_url(urls: PublicUrls, home: BlobHome, digest: str) -> str | None:

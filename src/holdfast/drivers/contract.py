@@ -10,17 +10,20 @@ stored bytes are damaged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from ..core.entries import SessionStatus
 from ..core.head import Head
-from ..errors import Corrupt, StoreFailed
+from ..errors import Corrupt
 from ..ids import HolderId, SessionId
+
+if TYPE_CHECKING:
+    from ..blobs.home import BlobHome
 
 
 class Tip(Struct, frozen=True, kw_only=True):
@@ -170,23 +173,6 @@ class InboxRow(NamedTuple):
     item: bytes
 
 
-class FoundBlob(NamedTuple):
-    """A blob: its info, its bytes in parts (fetched as they are read), and how many bytes there are."""
-
-    info: bytes
-    parts: Iterator[bytes]
-    size: int
-
-
-class BlobRow(NamedTuple):
-    """A blob in a list. `put_at` is when it was put last, in UTC, by the clock that `put_blob` reads."""
-
-    digest: str
-    size: int
-    put_at: datetime
-    info: bytes
-
-
 _decode_head = msgspec.json.Decoder(Head).decode
 
 
@@ -218,19 +204,15 @@ def hidden_name(uid: str) -> SessionId:
     return SessionId(f"~{uid}")
 
 
-def swept_away(digest: str, where: str) -> StoreFailed:
-    """For `put_blob`: the upload was under way when `sweep_uploads` took it for one that had died."""
-    return StoreFailed(
-        f"{where}: blob {digest} took so long to arrive that it was swept away as an upload that had died; "
-        "put it again, and collect blobs with a longer grace period"
-    )
-
-
 class Driver(Protocol):
     """One store. Everything that returns after a write is durable: it survives `kill -9` and a power cut."""
 
+    @property
+    def blobs(self) -> BlobHome:
+        """The store's own home of blobs: always the same object, closed with the driver. See `StoreHome`."""
+
     def store_id(self) -> str:
-        """A random name that was given to the store when it was made."""
+        """A random id that the store got when it was made."""
 
     def server_s(self) -> float | None:
         """What the clock of the store's server says, in seconds; None if there is no server.
@@ -332,31 +314,6 @@ class Driver(Protocol):
 
     def find_claim(self, key: str) -> str | None:
         """The record under `key`."""
-
-    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        """Keep the bytes under their digest, with `info`, whole or not at all. Durable on return.
-
-        Equal digests are stored once and the first wins: if the blob is there, `parts` may be left unread,
-        and it counts as put now. The bytes are never in memory as a whole, where the backend allows it, and
-        nobody else waits for them to arrive: a database takes each part in a transaction of its own. An
-        upload that died leaves something that `sweep_uploads` finds, and no blob.
-        """
-
-    def find_blob(self, digest: str) -> FoundBlob | None:
-        """The blob, or None. Whether the bytes still have the digest is for the caller to see."""
-
-    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
-        """Blobs in the order of their digests, beginning after `after`."""
-
-    def remove_blob(self, digest: str, put_before: datetime) -> bool:
-        """Remove the blob, unless it was put at `put_before` or later; whether this call removed it.
-
-        Looking and removing are one step: a `put_blob` of these bytes that returns meanwhile either makes
-        the answer False or has stored them anew. A reader who is in the middle may find them cut short.
-        """
-
-    def sweep_uploads(self, begun_before: datetime) -> int:
-        """Remove what uploads left behind that began before then and never ended; how many they were."""
 
     def close(self) -> None:
         """Let go of files and connections. Safe to call twice."""

@@ -7,21 +7,23 @@ from datetime import datetime
 
 import msgspec
 
+from ..blobs.chunking import checked_in, checked_out, even_parts
+from ..blobs.home import BlobContext, ListedBlob, StoredBlob, StoreHome
+from ..blobs.metadata import check_digest, decode_context, encode_context
 from ..core.head import Head
 from ..errors import NotFound
 from ..ids import HolderId, SessionId, fresh_uid
+from ..limits import BLOB_PART_BYTES
 from ..system import threads
 from ..system.clock import utc_now
 from .contract import (
     Append,
     Beat,
-    BlobRow,
     ClaimChange,
     Claimed,
     Conflict,
     Done,
     DueFilter,
-    FoundBlob,
     HeadFilter,
     InboxRow,
     OriginGone,
@@ -76,7 +78,7 @@ class MemoryDriver:
         self._journals: dict[SessionId, _Journal] = {}
         self._claims: dict[str, str] = {}
         self._beats: dict[HolderId, bytes] = {}
-        self._blobs: dict[str, tuple[BlobRow, tuple[bytes, ...]]] = {}
+        self.blobs = MemoryBlobs(self._id)
 
     def store_id(self) -> str:
         return self._id
@@ -269,37 +271,50 @@ class MemoryDriver:
         with self._lock:
             return self._claims.get(key)
 
-    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
+    def close(self) -> None:
+        pass
+
+
+class MemoryBlobs(StoreHome):
+    """Blobs in a dictionary."""
+
+    def __init__(self, store_id: str) -> None:
+        super().__init__(store_id)
+        self._lock = threads.Lock()
+        self._blobs: dict[str, tuple[ListedBlob, tuple[bytes, ...]]] = {}
+
+    def put(self, digest: str, parts: Iterable[bytes], context: BlobContext, *, owner: str) -> None:
+        arriving = checked_in(check_digest(digest), even_parts(parts, BLOB_PART_BYTES))
+        context = decode_context(encode_context(context), digest, self.name)  # A copy.
         with self._lock:
-            whole = self._blobs.get(digest, (None, None))[1]
-        if whole is None:
-            whole = tuple(parts)
+            stored = self._blobs.get(digest)
+        # Not under the lock: the parts may take long to arrive.
+        whole = stored[1] if stored else tuple(arriving)
         with self._lock:
             first, whole = self._blobs.get(digest, (None, whole))
             size = sum(map(len, whole))
-            row = BlobRow(digest, size, utc_now(), first.info if first else info)
-            self._blobs[digest] = row, whole
+            blob = ListedBlob(digest, size, utc_now(), first.context if first else context)
+            self._blobs[digest] = blob, whole
 
-    def find_blob(self, digest: str) -> FoundBlob | None:
+    def find(self, digest: str) -> StoredBlob | None:
         with self._lock:
-            found = self._blobs.get(digest)
-        return FoundBlob(found[0].info, iter(found[1]), found[0].size) if found else None
+            found = self._blobs.get(check_digest(digest))
+        if found is None:
+            return None
+        return StoredBlob(found[0].context, found[0].size, checked_out(digest, found[1], self.name))
 
-    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[ListedBlob]:
         with self._lock:
             digests = sorted(digest for digest in self._blobs if digest > (after or ""))
             return [self._blobs[digest][0] for digest in digests[:limit]]
 
-    def remove_blob(self, digest: str, put_before: datetime) -> bool:
+    def remove(self, digest: str, *, put_before: datetime) -> bool:
         with self._lock:
-            found = self._blobs.get(digest)
+            found = self._blobs.get(check_digest(digest))
             if found is None or found[0].put_at >= put_before:
                 return False
             del self._blobs[digest]
             return True
 
-    def sweep_uploads(self, begun_before: datetime) -> int:
-        return 0  # What never arrived as a whole was never kept.
-
-    def close(self) -> None:
-        pass
+    def sweep(self, *, begun_before: datetime) -> int:
+        return 0  # An upload that died was never kept.

@@ -14,7 +14,6 @@ from anyio import to_thread
 from anyio.lowlevel import RunVar
 from msgspec import Struct
 
-from ..blobs.driver_home import DriverHome
 from ..blobs.home import BlobHome
 from ..blobs.public_urls import PresignedUrls, PublicUrls, check_home
 from ..content.packing import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
@@ -61,7 +60,7 @@ class Engine:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.driver = driver
-        self.home: BlobHome = home or DriverHome(driver)
+        self.home: BlobHome = home or driver.blobs
         if blob_urls is not None:
             check_home(blob_urls, self.home)
         self.blobs = Blobs(self.home, blob_urls or PresignedUrls(), driver.store_id, sizes)
@@ -116,8 +115,8 @@ class Engine:
         """Run a function that reads or writes blobs in a thread. It may take long."""
         self._check_open()
         limiter = _limiter(self._blob_threads, BLOB_THREADS)
-        # A home of its own may take very long, and is not what is closed with the driver.
-        run = self._counted if isinstance(self.home, DriverHome) else _run
+        # Another home may take very long, and does not end when the driver is closed.
+        run = self._counted if self.home is self.driver.blobs else _run
         return await to_thread.run_sync(run, function, *args, limiter=limiter, abandon_on_cancel=True)
 
     def _check_open(self) -> None:

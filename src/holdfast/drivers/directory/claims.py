@@ -16,8 +16,8 @@ import msgspec
 
 from ...errors import Corrupt
 from ...ids import SessionId
+from ...system.files import find_bytes, put, sync_directory
 from ..contract import ClaimChange, Claimed
-from .files import find_bytes, put, sync_directory
 
 
 class Proof(msgspec.Struct, frozen=True):

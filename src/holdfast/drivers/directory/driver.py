@@ -6,25 +6,36 @@ import functools
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from ...blobs.directory import BlobFiles, DigestPaths
+from ...blobs.home import BlobContext, StoreHome
+from ...blobs.metadata import decode_context, encode_context
 from ...core.head import Head
 from ...errors import Corrupt, NotFound, StoreBusy, StoreFailed
 from ...ids import HolderId, SessionId
 from ...system import threads
+from ...system.file_locks import Held
+from ...system.files import (
+    child_path,
+    clear_leftovers,
+    find_bytes,
+    list_names,
+    put,
+    sync_data,
+    sync_directory,
+    translated,
+)
 from ..contract import (
     Append,
     Beat,
-    BlobRow,
     ClaimChange,
     Conflict,
     Done,
     DueFilter,
-    FoundBlob,
     HeadFilter,
     InboxRow,
     OriginGone,
@@ -33,14 +44,11 @@ from ..contract import (
     RunLines,
     Tip,
 )
-from .blobs import Blobs, ByDigest
 from .claims import Claims, Proof
-from .files import clear_leftovers, find_bytes, list_names, put, sync_data, sync_directory, translated
 from .folder import Identity, SessionFolder
 from .forks import Forks
 from .journal import Extent
-from .layout import open_root, place, read_id
-from .locks import Held
+from .layout import Layout, open_root, read_id
 
 _log = logging.getLogger("holdfast")
 _P = ParamSpec("_P")
@@ -87,9 +95,7 @@ class DirectoryDriver:
             self._layout, self._id = open_root(root, create=create)
             self._root_seen = _sign(self._layout.store_file)
         self._claims = Claims(self._layout.claims, self._layout.scratch)
-        self._blobs = Blobs(
-            self._layout.blobs, self._layout.scratch, self._layout.lock, ByDigest(self._layout.blobs)
-        )
+        self.blobs = DirectoryBlobs(self._layout, self._id, self._check_root)
         self._forks = Forks(self._layout, self._lives)
         self._folders: OrderedDict[SessionId, SessionFolder] = OrderedDict()
         self._folders_lock = threads.Lock()
@@ -335,28 +341,6 @@ class DirectoryDriver:
                 return self._claims.find(key)
         return self._claims.find(key)
 
-    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        with translated(self.root):
-            self._check_root()
-        self._blobs.put(digest, parts, info)
-
-    @_translated
-    def find_blob(self, digest: str) -> FoundBlob | None:
-        return self._blobs.find(digest)
-
-    @_translated
-    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
-        return self._blobs.list_rows(after, limit)
-
-    @_translated
-    def remove_blob(self, digest: str, put_before: datetime) -> bool:
-        return self._blobs.remove(digest, put_before)
-
-    @_translated
-    def sweep_uploads(self, begun_before: datetime) -> int:
-        clear_leftovers(self._layout.scratch)
-        return self._blobs.sweep(begun_before)
-
     def close(self) -> None:
         """Nothing stays open between two calls; what was remembered is let go of."""
         with self._folders_lock:
@@ -416,7 +400,7 @@ class DirectoryDriver:
         return sorted(SessionId(name) for name in list_names(self._layout.sessions))
 
     def _holder(self, holder: HolderId) -> Path:
-        return place(self._layout.holders, holder, ".json")
+        return child_path(self._layout.holders, holder, ".json")
 
     def _folder(self, session: SessionId) -> SessionFolder:
         with self._folders_lock:
@@ -428,3 +412,25 @@ class DirectoryDriver:
             if len(self._folders) > _FOLDERS_MAX:
                 self._folders.popitem(last=False)
             return folder
+
+
+class DirectoryBlobs(BlobFiles, StoreHome):
+    """The blobs below the store's root."""
+
+    def __init__(self, layout: Layout, store_id: str, check_root: Callable[[], None]) -> None:
+        StoreHome.__init__(self, store_id)
+        paths = DigestPaths(layout.blobs)
+        BlobFiles.__init__(self, layout.root, layout.blobs, layout.scratch, layout.lock, paths)
+        self._check_store = check_root
+
+    def _encode_info(self, digest: str, context: BlobContext) -> bytes:
+        return encode_context(context)
+
+    def _decode_info(self, info: bytes, digest: str) -> BlobContext:
+        return decode_context(info, digest, self.name)
+
+    def _check_root(self) -> None:
+        self._check_store()
+
+    def _record_owner(self, owner: str) -> None:
+        pass  # It is the store that the directory belongs to.

@@ -14,11 +14,11 @@ import msgspec
 
 from ...core.head import Head
 from ...errors import Corrupt
+from ...system.file_locks import Held
+from ...system.files import discard, find_bytes, list_names, put, sync_directory, touch, write_all
 from ..contract import Pin, Tip
-from .files import discard, find_bytes, list_names, put, sync_directory, touch, write_all
 from .inbox import Inbox
 from .journal import Journal, Least
-from .locks import Held
 
 _log = logging.getLogger("holdfast")
 

@@ -14,10 +14,10 @@ import msgspec
 
 from ...errors import Corrupt
 from ...ids import SessionId, fresh_uid
+from ...system.files import child_path, discard, find_bytes, list_names, make_directory, move, put
 from ..contract import Pin
-from .files import discard, find_bytes, list_names, make_directory, move, put
 from .folder import Identity, SessionFolder
-from .layout import Layout, place
+from .layout import Layout
 
 _DELETED_MAX = 1000
 """Deletions that are remembered. A writer asks when its session's folder is gone."""
@@ -46,7 +46,7 @@ class Forks:
         folder = self._pins(pin.uid)
         make_directory(folder)
         data = msgspec.json.encode(_PinFile(fork, pin.seq)) + b"\n"
-        put(place(folder, uid), [data], self._layout.scratch)
+        put(child_path(folder, uid), [data], self._layout.scratch)
 
     def find_last_pinned(self, uid: str) -> int | None:
         """The last entry that a fork of this session needs, or None if there is no fork. Drops stale pins."""
@@ -123,7 +123,7 @@ class Forks:
         discard(trash.path)
 
     def _unpin(self, origin: str, fork: str) -> None:
-        place(self._pins(origin), fork).unlink(missing_ok=True)
+        child_path(self._pins(origin), fork).unlink(missing_ok=True)
         hidden = self._hidden(origin)
         if hidden.path.exists():
             self._trim(hidden, origin)
@@ -135,7 +135,7 @@ class Forks:
             raise Corrupt(str(path), f"not a pin ({error})") from error
 
     def _pins(self, uid: str) -> Path:
-        return place(self._layout.pins, uid)
+        return child_path(self._layout.pins, uid)
 
     def _hidden(self, uid: str) -> SessionFolder:
-        return SessionFolder(place(self._layout.hidden, uid), self._layout.scratch)
+        return SessionFolder(child_path(self._layout.hidden, uid), self._layout.scratch)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...system.clock import utc_now
+from ...system.files import find_bytes, list_names, make_directory, put
 from ..contract import InboxRow
-from .files import find_bytes, list_names, make_directory, put
 
 _NAME = re.compile(r"([0-9]+)\.(json|taken)")
 

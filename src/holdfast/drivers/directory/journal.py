@@ -19,7 +19,8 @@ from typing import BinaryIO, NamedTuple, NoReturn
 import msgspec
 
 from ...errors import Corrupt, StoreFailed
-from .files import put, sync_data, sync_directory, translated, write_all
+from ...system.file_locks import Held
+from ...system.files import put, sync_data, sync_directory, translated, write_all
 from .lines import (
     UNREADABLE,
     Damage,
@@ -33,7 +34,6 @@ from .lines import (
     split,
     unmarked,
 )
-from .locks import Held
 from .run_index import RunIndex
 
 # Two or three ordinary commits, so that one look at the end of the file is enough.

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from ...errors import BadUrl, Corrupt, NewerFormat, NotFound
 from ...ids import SessionId, fresh_uid
-from .files import list_names, make_directory, put, touch
-from .locks import Held
+from ...system.file_locks import Held
+from ...system.files import child_path, list_names, make_directory, put, touch
 
 FORMAT = 1
 
 _STORE_FILE = "holdfast.json"
-_NAME_BYTES_MAX = 255
-"""The limit of file systems."""
 
 # Made before the store's file is: a crash in between must not leave a directory that is refused.
 _MADE_FIRST = {"lock", "tmp"}
@@ -50,22 +47,8 @@ class Layout:
     def folder(self, session: SessionId) -> Path:
         """The directory of the session, or of a hidden one's lines."""
         if session.startswith("~"):
-            return place(self.hidden, session[1:])
-        return place(self.sessions, session)
-
-
-def place(folder: Path, name: str, suffix: str = "") -> Path:
-    """The file or directory of this name in the folder.
-
-    Names that callers give were checked before. One that would lead out of the folder is from stored data.
-    """
-    try:
-        size = len(os.fsencode(name)) + len(suffix)
-    except UnicodeEncodeError:
-        size = 0
-    if not 0 < size <= _NAME_BYTES_MAX or name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise Corrupt(str(folder), f"something refers to {name[:_NAME_BYTES_MAX]!r} in it, which is no name")
-    return folder / f"{name}{suffix}"
+            return child_path(self.hidden, session[1:])
+        return child_path(self.sessions, session)
 
 
 def open_root(root: Path, *, create: bool) -> tuple[Layout, str]:

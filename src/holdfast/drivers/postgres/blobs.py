@@ -1,4 +1,4 @@
-"""Blobs: rows of parts under the name of their upload, and one row that makes them a blob.
+"""Blobs: rows of parts under the id of their upload, and one row that makes them a blob.
 
 Times are the server's.
 """
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ...blobs.uploads import UploadedBlobs
-from ..contract import BlobRow, FoundBlob, swept_away
+from ...blobs.home import ListedBlob, upload_swept
+from ...blobs.metadata import decode_context
+from ...blobs.uploads import UploadedBlobs, UploadRow
 from .connections import Connection, PostgresConnections
 from .statements import Statements, transaction
 
@@ -18,7 +19,7 @@ _BEGIN: Final = """
     INSERT INTO $schema.uploads (upload, begun_at) VALUES (%s, clock_timestamp())
     ON CONFLICT DO NOTHING RETURNING $durable
 """
-# Nothing, if somebody took this upload for dead. Locked, or a part could come behind their back, and stay.
+# Inserts nothing if the upload was swept. Locked: a part that came during a sweep would stay for good.
 _PART: Final = """
     INSERT INTO $schema.blob_parts (upload, part, data)
     SELECT upload, %(part)s, %(data)s FROM $schema.uploads WHERE upload = %(upload)s FOR KEY SHARE
@@ -42,10 +43,11 @@ _REMOVE: Final = """
 """
 
 
-class Blobs(UploadedBlobs):
+class PostgresBlobs(UploadedBlobs):
     """The blobs of one store."""
 
-    def __init__(self, db: PostgresConnections, sql: Statements) -> None:
+    def __init__(self, db: PostgresConnections, sql: Statements, store_id: str) -> None:
+        super().__init__(store_id)
         self._db, self._sql = db, sql
 
     def _put_again(self, digest: str) -> bool:
@@ -71,30 +73,28 @@ class Blobs(UploadedBlobs):
                 there = sql.row(connection, "SELECT upload FROM $schema.blobs WHERE digest = %s", [digest])
                 if there is not None and there[0] == upload:
                     return upload  # An earlier try had landed.
-                raise swept_away(digest, self._db.shown)
+                raise upload_swept(digest, self._db.shown)
             (first,) = sql.row(connection, _FINISH, [digest, upload, size, info.decode()]) or (None,)
             if first == upload:
                 sql.do(connection, "DELETE FROM $schema.uploads WHERE upload = %s", [upload])
             return str(first)
 
-    def find(self, digest: str) -> FoundBlob | None:
-        """The blob; its parts are fetched one at a time."""
+    def _find_row(self, digest: str) -> UploadRow | None:
         rows = self._look("SELECT info, upload, size FROM $schema.blobs WHERE digest = %s", [digest])
-        return FoundBlob(rows[0][0].encode(), self._parts(rows[0][1]), rows[0][2]) if rows else None
+        return UploadRow(rows[0][0].encode(), rows[0][1], rows[0][2]) if rows else None
 
     def _find_part(self, upload: str, number: int) -> bytes | None:
         query = "SELECT data FROM $schema.blob_parts WHERE upload = %s AND part = %s"
         rows = self._look(query, [upload, number])
         return rows[0][0] if rows else None
 
-    def list_rows(self, after: str | None, limit: int) -> Sequence[BlobRow]:
-        """In the order of their digests."""
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[ListedBlob]:
         query = """
             SELECT digest, size, put_at, info FROM $schema.blobs
             WHERE digest > %s ORDER BY digest LIMIT %s
         """
         return [
-            BlobRow(digest, size, put_at.astimezone(UTC), info.encode())
+            ListedBlob(digest, size, put_at.astimezone(UTC), decode_context(info.encode(), digest, self.name))
             for digest, size, put_at, info in self._look(query, [after or "", limit])
         ]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.head import Head
@@ -14,10 +13,8 @@ from ...system.clock import boot_s
 from ..contract import (
     Append,
     Beat,
-    BlobRow,
     ClaimChange,
     DueFilter,
-    FoundBlob,
     HeadFilter,
     InboxRow,
     Outcome,
@@ -29,7 +26,7 @@ from ..contract import (
 )
 from . import address, claims, deletion
 from .binary_arrays import TextArray
-from .blobs import Blobs
+from .blobs import PostgresBlobs
 from .commit import APPEND, Commit, encode_labels
 from .connections import OwnConnections, PoolConnections, PostgresConnections
 from .schema import prepare
@@ -114,12 +111,12 @@ class PostgresDriver:
         self._where = f"schema {self._db.schema!r}"
         self._sql = Statements(self._db.schema)
         self._append = PreparedStatement(APPEND.replace("$schema", self._sql.schema))
-        self._blobs = Blobs(self._db, self._sql)
         self._listener = PostgresListener(conninfo, self._db.schema)
         self._clock = _ServerClock()
         try:
             self._id = prepare(self._db, create=create)
-            if isinstance(where, str):  # Not on the connections of an application.
+            self.blobs = PostgresBlobs(self._db, self._sql, self._id)
+            if isinstance(where, str):  # An application's own connections are left as they are.
                 self._db.again(self._append.prepare)
                 self._db.on_connect = self._append.prepare
         except BaseException:
@@ -248,23 +245,6 @@ class PostgresDriver:
 
     def find_claim(self, key: str) -> str | None:
         return self._db.again(lambda connection: claims.find_claim(self._sql, connection, key))
-
-    # -- blobs --------------------------------------------------------------------------------------
-
-    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        self._blobs.put(digest, parts, info)
-
-    def find_blob(self, digest: str) -> FoundBlob | None:
-        return self._blobs.find(digest)
-
-    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
-        return self._blobs.list_rows(after, limit)
-
-    def remove_blob(self, digest: str, put_before: datetime) -> bool:
-        return self._blobs.remove(digest, put_before)
-
-    def sweep_uploads(self, begun_before: datetime) -> int:
-        return self._blobs.sweep(begun_before)
 
     def close(self) -> None:
         self._listener.close()

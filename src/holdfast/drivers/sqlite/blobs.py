@@ -1,4 +1,4 @@
-"""Blobs: rows of parts under the name of their upload, and one row that makes them a blob."""
+"""Blobs: rows of parts under the id of their upload, and one row that makes them a blob."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ...blobs.uploads import UploadedBlobs
+from ...blobs.home import ListedBlob, upload_swept
+from ...blobs.metadata import decode_context
+from ...blobs.uploads import UploadedBlobs, UploadRow
 from ...errors import Corrupt
 from ...system.clock import utc_now
-from ..contract import BlobRow, FoundBlob, swept_away
 from .connections import SqliteConnections, repeated
 
 _REMOVED_AT_ONCE: Final = 16
@@ -22,15 +23,16 @@ _FINISH: Final = """
 """
 
 
-class Blobs(UploadedBlobs):
-    """The blobs of one store. Short transactions, so that others get their turn."""
+class SqliteBlobs(UploadedBlobs):
+    """The blobs of one store. Transactions are short, so that other writers get their turn."""
 
-    def __init__(self, db: SqliteConnections) -> None:
+    def __init__(self, db: SqliteConnections, store_id: str) -> None:
+        super().__init__(store_id)
         self._db = db
 
     @repeated
     def _put_again(self, digest: str) -> bool:
-        if self.find(digest) is None:
+        if self._find_row(digest) is None:
             return False
         with self._db.writing() as db:
             query = "UPDATE blobs SET put_at = ? WHERE digest = ? RETURNING 1"
@@ -54,22 +56,21 @@ class Blobs(UploadedBlobs):
         with self._db.writing() as db:
             if db.execute("SELECT 1 FROM blob_uploads WHERE upload = ?", (upload,)).get is None:
                 if db.execute("SELECT upload FROM blobs WHERE digest = ?", (digest,)).get == upload:
-                    return upload  # Said again: it had landed.
-                raise swept_away(digest, str(self._db.path))
+                    return upload  # A repeated call: the first one had landed.
+                raise upload_swept(digest, str(self._db.path))
             first = str(db.execute(_FINISH, (digest, info.decode(), upload, size, _text(utc_now()))).get)
             if first == upload:
                 db.execute("DELETE FROM blob_uploads WHERE upload = ?", (upload,))
             return first
 
     @repeated
-    def find(self, digest: str) -> FoundBlob | None:
-        """The blob; its parts are fetched one at a time."""
+    def _find_row(self, digest: str) -> UploadRow | None:
         with self._db.reading() as db:
             query = "SELECT CAST(info AS BLOB), upload, size FROM blobs WHERE digest = ?"
             row: Any = db.execute(query, (digest,)).fetchone()
         if row and not isinstance(row[2], int):
             raise self._corrupt(digest, "its size is no number")
-        return FoundBlob(row[0], self._parts(row[1]), row[2]) if row else None
+        return UploadRow(*row) if row else None
 
     @repeated
     def _find_part(self, upload: str, number: int) -> bytes | None:
@@ -84,24 +85,23 @@ class Blobs(UploadedBlobs):
         return Corrupt(f"{self._db.path}, blob {blob}", why)
 
     @repeated
-    def list_rows(self, after: str | None, limit: int) -> Sequence[BlobRow]:
-        """In the order of their digests."""
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[ListedBlob]:
         query = """
             SELECT digest, size, put_at, CAST(info AS BLOB) FROM blobs
             WHERE digest > ? ORDER BY digest LIMIT ?
         """
         with self._db.reading() as db:
             rows: Any = db.execute(query, (after or "", limit)).fetchall()
-        return [self._row(*row) for row in rows]
+        return [self._listed(*row) for row in rows]
 
-    def _row(self, digest: str, size: int, at: str, info: bytes) -> BlobRow:
+    def _listed(self, digest: str, size: int, at: str, info: bytes) -> ListedBlob:
         try:
             put_at = datetime.fromisoformat(at)
             if put_at.tzinfo is None or not isinstance(size, int):
                 raise ValueError("a time without a zone, or a size that is no number")
         except (TypeError, ValueError) as error:
             raise self._corrupt(digest, f"its row makes no sense ({error})") from error
-        return BlobRow(digest, size, put_at, info)
+        return ListedBlob(digest, size, put_at, decode_context(info, digest, self.name))
 
     @repeated
     def _unmake(self, digest: str, put_before: datetime) -> str | None:
@@ -125,7 +125,7 @@ class Blobs(UploadedBlobs):
 
     @repeated
     def _clear(self, upload: str) -> None:
-        """A few at a time."""
+        """Remove a few parts at a time."""
         some = f"""
             DELETE FROM blob_parts WHERE upload = ?1 AND part IN (
                 SELECT part FROM blob_parts
@@ -143,5 +143,5 @@ class Blobs(UploadedBlobs):
 
 
 def _text(at: datetime) -> str:
-    """Of one length, so that texts compare as times do."""
+    """Text of one length, so that texts compare as times do."""
     return at.astimezone(UTC).isoformat(timespec="microseconds")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +17,10 @@ from ...system.clock import utc_now
 from ..contract import (
     Append,
     Beat,
-    BlobRow,
     ClaimChange,
     Conflict,
     Done,
     DueFilter,
-    FoundBlob,
     HeadFilter,
     InboxRow,
     Outcome,
@@ -34,7 +31,7 @@ from ..contract import (
     read_tip,
 )
 from . import deletion
-from .blobs import Blobs
+from .blobs import SqliteBlobs
 from .claims import change_claim, find_claim, find_refused
 from .commit import commit
 from .connections import SqliteConnections, repeated
@@ -70,9 +67,9 @@ class SqliteDriver:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self._db = SqliteConnections(path, create=create)
-        self._blobs = Blobs(self._db)
         self._listener = SqliteListener(self._db)
         self._id = self._find_id()
+        self.blobs = SqliteBlobs(self._db, self._id)
 
     @repeated
     def _find_id(self) -> str:
@@ -251,23 +248,6 @@ class SqliteDriver:
         if record is not None and not isinstance(record, str):
             raise Corrupt(f"{self._db.path}, claim {key!r}", "its record is no text")
         return record
-
-    # -- blobs --------------------------------------------------------------------------------------
-
-    def put_blob(self, digest: str, parts: Iterable[bytes], info: bytes) -> None:
-        self._blobs.put(digest, parts, info)
-
-    def find_blob(self, digest: str) -> FoundBlob | None:
-        return self._blobs.find(digest)
-
-    def list_blobs(self, after: str | None, limit: int) -> Sequence[BlobRow]:
-        return self._blobs.list_rows(after, limit)
-
-    def remove_blob(self, digest: str, put_before: datetime) -> bool:
-        return self._blobs.remove(digest, put_before)
-
-    def sweep_uploads(self, begun_before: datetime) -> int:
-        return self._blobs.sweep(begun_before)
 
     def close(self) -> None:
         self._db.close()

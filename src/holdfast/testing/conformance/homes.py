@@ -89,33 +89,11 @@ def never() -> Iterator[bytes]:
     return map(refuse, [b""])
 
 
-class HomeSuite:
-    """Inherit from this and override `make_home(self, tmp_path, key)`.
+class HomePromises:
+    """The promises of every home: those of drivers, directories and object stores.
 
-    Called again with the same `tmp_path`, it must open the same home again.
+    A subclass has a fixture `open_home`, which opens the same home once more with each call.
     """
-
-    def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
-        """Open the home that belongs to `tmp_path`, or make it."""
-        raise NotImplementedError("override make_home(self, tmp_path, key)")
-
-    @pytest.fixture
-    def open_keyed(self, tmp_path: Path) -> Iterator[OpenKeyedHome]:
-        """Opens the home once more with each call; all are closed in the end."""
-        opened: list[BlobHome] = []
-
-        def open_once_more(key: KeyFunction | None) -> BlobHome:
-            opened.append(self.make_home(tmp_path, key))
-            return opened[-1]
-
-        yield open_once_more
-        for home in opened:
-            home.close()
-
-    @pytest.fixture
-    def open_home(self, open_keyed: OpenKeyedHome) -> OpenHome:
-        """Without a key function."""
-        return lambda: open_keyed(None)
 
     @pytest.fixture
     def home(self, open_home: OpenHome) -> BlobHome:
@@ -344,3 +322,32 @@ class HomeSuite:
         second = open_home()
         second.put(digest_of(b"second"), [b"second"], CONTEXTS[0], owner="somebody else")
         assert second.find_owner() == home.find_owner() == owner
+
+
+class HomeSuite(HomePromises):
+    """Inherit from this and override `make_home(self, tmp_path, key)`.
+
+    Called again with the same `tmp_path`, it must open the same home again.
+    """
+
+    def make_home(self, tmp_path: Path, key: KeyFunction | None) -> BlobHome:
+        """Open the home that belongs to `tmp_path`, or make it."""
+        raise NotImplementedError("override make_home(self, tmp_path, key)")
+
+    @pytest.fixture
+    def open_keyed(self, tmp_path: Path) -> Iterator[OpenKeyedHome]:
+        """Opens the home once more with each call; all are closed in the end."""
+        opened: list[BlobHome] = []
+
+        def open_once_more(key: KeyFunction | None) -> BlobHome:
+            opened.append(self.make_home(tmp_path, key))
+            return opened[-1]
+
+        yield open_once_more
+        for home in opened:
+            home.close()
+
+    @pytest.fixture
+    def open_home(self, open_keyed: OpenKeyedHome) -> OpenHome:
+        """Without a key function."""
+        return lambda: open_keyed(None)

@@ -11,10 +11,10 @@ import fcntl
 import os
 from pathlib import Path
 
-from ...errors import Corrupt, StoreBusy
-from ...limits import BUSY_S
-from ...system import randomness, threads
-from ...system.clock import boot_s
+from ..errors import Corrupt, StoreBusy
+from ..limits import BUSY_S
+from . import randomness, threads
+from .clock import boot_s
 
 # A commit takes about a millisecond: look again often at first, seldom when somebody is slow.
 _PAUSE_MIN_S = 0.0005

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...errors import StoreFailed
-from ...ids import fresh_uid
+from ..errors import Corrupt, StoreFailed
+from ..ids import fresh_uid
 
 _ADVICE = {
     errno.ENOSPC: "Free some space there",
@@ -27,6 +27,10 @@ _ADVICE = {
     errno.ENOLCK: "Use a local file system: this one has no flock",
     errno.EOPNOTSUPP: "Use a local file system: this one cannot do what a store needs",
 }
+
+
+_NAME_BYTES_MAX = 255
+"""The limit of file systems."""
 
 
 @contextmanager
@@ -79,6 +83,20 @@ def write_all(fd: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
+
+
+def child_path(folder: Path, name: str, suffix: str = "") -> Path:
+    """The file or directory of this name in the folder.
+
+    Names that callers give were checked before. One that would lead out of the folder is from stored data.
+    """
+    try:
+        size = len(os.fsencode(name)) + len(suffix)
+    except UnicodeEncodeError:
+        size = 0
+    if not 0 < size <= _NAME_BYTES_MAX or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise Corrupt(str(folder), f"something refers to {name[:_NAME_BYTES_MAX]!r} in it, which is no name")
+    return folder / f"{name}{suffix}"
 
 
 def find_bytes(path: Path) -> bytes | None:
