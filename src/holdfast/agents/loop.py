@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..content.linking import read_all, with_urls, without_lost
+from ..content.model_input import read_all, with_urls, without_lost
 from ..core.entries import Parent
 from ..core.session_state import SessionState
 from ..errors import BadInput, BudgetSpent, ModelError, NotFound
