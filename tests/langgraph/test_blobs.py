@@ -29,8 +29,8 @@ from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver
 from holdfast.adapters.langgraph.blob_extraction import cut_bytes, cut_text, join_bytes, join_text
 from holdfast.adapters.langgraph.delta_encode import Elements
 from holdfast.blobs import BlobContext
+from holdfast.content.extract import Swap
 from holdfast.content.lazy import Shared
-from holdfast.content.swapping import Swap
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import LostBlob, StoreFailed
 from holdfast.ids import SessionId

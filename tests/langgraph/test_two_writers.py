@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.types import ERROR
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.journal import Desk, Desks
-from holdfast.content.swapping import Piece
+from holdfast.content.extract import Piece
 
 from .graphs import chat, said, thread
 from .puts import Writer, checkpoint, values_at

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Registry, tool
-from holdfast.content.packing import encode_content
+from holdfast.content.encode import encode_content
 from holdfast.core.effects import Effect
 from holdfast.core.entries import (
     Body,

@@ -13,8 +13,8 @@ from typing import BinaryIO, Final, TypeAlias, get_args
 import msgspec
 from msgspec import Raw, Struct
 
+from ..content.extract import unmark
 from ..content.lazy import peek
-from ..content.swapping import unmark
 from ..core.budget import Usage
 from ..core.entries import (
     AdapterBody,

@@ -15,12 +15,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..content.linking import read_all, with_urls, without_lost
-from ..core.entries import CallRef, Parent
+from ..content.model_input import read_all, with_urls, without_lost
+from ..core.entries import Parent
 from ..core.session_state import SessionState
 from ..errors import BadInput, BudgetSpent, ModelError, NotFound
 from ..ids import RunId, SessionId
-from ..messages import AnyMessage, ForeignMessage, Json, Message, ToolCall, calls_of
+from ..messages import AnyMessage, ForeignMessage, Json, Message
 from ..session.run import Run
 from ..session.session import Session
 from ..store.store import Store
@@ -215,12 +215,12 @@ class Drive(Generic[OutputT]):
     async def _finish_step(self) -> bool:
         """Carry out the calls of the last reply and end the step; False if it waits for a person."""
         session = self._session
-        missing = find_missing(session.state)
+        missing = session.state.transcript_fold.list_unanswered()
         if missing:
             for _, call in missing:
                 self._tell(call)
             await self._makeup.registry.dispatch_step(session, deps=self._deps, on_result=self._tell)
-            if find_missing(session.state):
+            if session.state.transcript_fold.list_unanswered():
                 return False
         await release_abandoned(session)
         if self._has_replied():
@@ -303,25 +303,11 @@ def _list_delegates(state: SessionState) -> list[SessionId]:
     """The sessions of the delegates that the last reply called and that have not ended, if it has some."""
     rows = [
         row
-        for ref, _ in find_missing(state)
+        for ref, _ in state.transcript_fold.list_unanswered()
         for row in state.facts.effects.find_call(ref)[-1:]
         if not row.changes_the_world
     ]
     return [derive_id(state.facts.head.session, row.tool, row.key) for row in rows]
-
-
-def find_missing(state: SessionState) -> list[tuple[CallRef, ToolCall]]:
-    """The calls of the last reply that have no result."""
-    found = state.transcript_fold.find_last_reply()
-    if found is None:
-        return []
-    reply, results = found
-    calls = enumerate(calls_of(reply.read()))
-    return [
-        (CallRef(id=call.id, reply=reply.seq, index=index), call)
-        for index, call in calls
-        if index not in results
-    ]
 
 
 def _count_steps(session: Session, run: RunId) -> int:

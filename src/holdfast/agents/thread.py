@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from ..checks import check_list
-from ..content.packing import ALL_INLINE, pack_value
+from ..content.encode import ALL_INLINE, pack_value
 from ..core.budget import Budget
 from ..core.entries import Body, StateSet, SummaryChanged
 from ..core.fold import THREAD, Checkpoint, ThreadPlace

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ..blobs.home import BlobHome
 from ..blobs.public_urls import PresignedUrls, PublicUrls, check_home
-from ..content.packing import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
+from ..content.encode import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
 from ..core.values import Codec, Values
 from ..drivers.contract import Driver
 from ..errors import Closed, HoldfastError

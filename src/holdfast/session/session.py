@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import anyio
 from msgspec.structs import replace
 
-from ..content.packing import Given
+from ..content.encode import Given
 from ..core.budget import Budget
 from ..core.codec import check
 from ..core.effects import Effect, Undone

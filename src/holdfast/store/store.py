@@ -14,7 +14,7 @@ from anyio import to_thread
 from ..blobs.home import BlobHome
 from ..blobs.home_url import OpenHome, find_home
 from ..blobs.public_urls import PublicUrls, check_urls
-from ..content.packing import Sizes
+from ..content.encode import Sizes
 from ..core.diff import Diff, compare
 from ..core.entries import Entry, InboxCancel, Parent, SessionStatus, Verdict
 from ..core.fold import Checkpoint, RunInfo

@@ -13,7 +13,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..content.packing import Given
+from ..content.encode import Given
 from ..core.effects import Effect
 from ..core.entries import Verdict
 from ..core.fold import Facts

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ..content.packing import Given
+from ..content.encode import Given
 from ..core.budget import Budget
 from ..core.effects import Effect, Question, Repeats, call_name
 from ..core.entries import ApprovalAsked, Body, CallRef, ToolCompleted, ToolFailed, ToolRefused

@@ -11,11 +11,11 @@ from ..core.budget import BudgetState, Reservation
 from ..core.effects import Effect, Question, Repeats, count_crashes
 from ..messages import Json
 from ..reprs import describe_error, describe_value
+from ..suggestions import closest
 from .canonical import NotCanonical, fingerprint, normalise
 from .declaration import AnyTool
 from .policy import Policy
 from .schema import BadArguments
-from .suggestions import closest
 
 
 class Ready(Struct, frozen=True, kw_only=True):

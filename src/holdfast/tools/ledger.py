@@ -11,7 +11,7 @@ import anyio.from_thread
 import msgspec
 from msgspec.structs import replace
 
-from ..content.packing import Given, encode_content
+from ..content.encode import Given, encode_content
 from ..content.references import escape
 from ..core.effects import Effect
 from ..core.entries import (

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from ..content.encode import Given
 from ..content.lazy import as_plain
-from ..content.packing import Given
 from ..errors import HoldfastError
 from ..limits import INT_BITS_MAX
 from ..messages import Json, Media, Text

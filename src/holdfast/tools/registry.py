@@ -13,7 +13,7 @@ from ..core.entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
 from ..ids import fresh_call_id
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
-from ..messages import ForeignMessage, Json, Message, Text, ToolCall, ToolResult, calls_of
+from ..messages import Json, Text, ToolCall, ToolResult, calls_of
 from ..session.session import Session
 from ..store.approvals import Doubt
 from ..store.store import Store
@@ -137,12 +137,9 @@ class Registry:
         else side by side. `on_result` is told of each as soon as it is there.
         """
         refuse_inside(session, "dispatch_step")
-        reply, calls, given = _last_calls(session)
-        missing = [
-            Call(CallRef(id=call.id, reply=reply, index=index), call.name, call.args)
-            for index, call in enumerate(calls)
-            if index not in given
-        ]
+        calls, given = _last_calls(session)
+        unanswered = session.state.transcript_fold.list_unanswered()
+        missing = [Call(ref, call.name, call.args) for ref, call in unanswered]
         results = await self._dispatch(session, deps, on_result).all(missing) if missing else []
         fresh = dict(zip((call.ref.index for call in missing), results, strict=True))
         return [
@@ -227,14 +224,13 @@ class Registry:
         return Result(call_id=call.ref.id, name=call.name, content=text, value=value, status=status)
 
 
-def _last_calls(session: Session) -> tuple[int, Sequence[ToolCall], dict[int, ToolResult]]:
-    """The last reply that has calls: its entry, the calls, and the results they have."""
+def _last_calls(session: Session) -> tuple[Sequence[ToolCall], dict[int, ToolResult]]:
+    """The calls of the last reply that has some, and the results they have."""
     found = session.state.transcript_fold.find_last_reply()
     if found is None:
-        return 0, (), {}
+        return (), {}
     reply, results = found
-    message: Message | ForeignMessage = reply.read()
-    return reply.seq, calls_of(message), results
+    return calls_of(reply.read()), results
 
 
 def _as_result(call: ToolCall, given: ToolResult) -> Result:

@@ -7,8 +7,8 @@ import logging
 import anyio
 from msgspec import Struct
 
+from ..content.encode import Given, PackedResult, pack_light_result, pack_result, read_given
 from ..content.lazy import Place, read_content
-from ..content.packing import Given, PackedResult, pack_light_result, pack_result, read_given
 from ..core.effects import Effect
 from ..core.entries import ResultContent
 from ..engine.journal import Journal

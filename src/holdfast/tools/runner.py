@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 from msgspec import Struct
 
-from ..content.packing import Given
+from ..content.encode import Given
 from ..core.effects import Effect
 from ..errors import Closed, Fenced
 from ..reprs import describe_error

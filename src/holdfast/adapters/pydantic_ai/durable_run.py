@@ -16,7 +16,7 @@ from pydantic_ai.tools import DeferredToolRequests
 
 from ...agents.loop import find_waiting
 from ...agents.prices import find_cost_usd
-from ...content.packing import encode_content
+from ...content.encode import encode_content
 from ...core.budget import Usage
 from ...core.entries import ApprovalRefused, CallRef
 from ...core.fold import RunInfo

@@ -20,7 +20,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...content.swapping import Piece
+from ...content.extract import Piece
 from ...core.codec import GENESIS, Chain, Sealed, check, encode_body, open_line
 from ...core.entries import AdapterBody, Body, RunStarted, SessionOpened
 from ...core.session_state import SessionState

@@ -11,10 +11,10 @@ import anyio.from_thread
 
 from ...errors import BadInput, NotFound
 from ...limits import SCRATCHPAD_LISTED_MAX, SCRATCHPAD_PAGE_CHARS, SCRATCHPAD_TIMEOUT_S
+from ...suggestions import closest
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Retry, tool
 from ...tools.outcome import Landed, NotDone, NotLanded, Unsure, Verification
-from ...tools.suggestions import closest
 from .paging import show_page
 from .sandboxed_dir import Listed, file_parts, open_folder
 
