@@ -314,5 +314,5 @@ def test_nonsense_is_refused_when_a_thread_is_made() -> None:
     with pytest.raises(BadInput, match="two agents of the thread are called 'a'"):
         Thread([speaker("a"), speaker("a")])
     for own in (speaker("mod"), speaker("mod", output_type=int)):
-        with pytest.raises(BadInput, match=r"output_type is .*; it must be holdfast\.Decision"):
+        with pytest.raises(BadInput, match=r"output_type is .*; it must be holdfast\.agents\.Decision"):
             Thread([speaker("a")], moderator=own)

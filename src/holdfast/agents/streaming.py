@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 import anyio
 
+from ..system import aio
 from .loop import Tell
 from .outcome import Event, OutputT
-
-_tasks: set[asyncio.Task[None]] = set()
-"""asyncio itself keeps no strong reference to a task."""
 
 
 async def stream(work: Callable[[Tell], Awaitable[object]]) -> AsyncGenerator[Event[OutputT], None]:
@@ -42,7 +37,7 @@ async def stream(work: Callable[[Tell], Awaitable[object]]) -> AsyncGenerator[Ev
             send.close()
             ended.set()
 
-    _spawn(work_on)
+    aio.spawn(work_on)
     try:
         with receive:
             async for event in receive:
@@ -53,15 +48,3 @@ async def stream(work: Callable[[Tell], Awaitable[object]]) -> AsyncGenerator[Ev
             await ended.wait()
     if failures:
         raise failures[0]
-
-
-def _spawn(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    try:
-        task = asyncio.get_running_loop().create_task(work())
-    except RuntimeError:
-        import trio  # Then it is there: this is its event loop.
-
-        trio.lowlevel.spawn_system_task(work, context=contextvars.copy_context())
-    else:
-        _tasks.add(task)
-        task.add_done_callback(_tasks.discard)
