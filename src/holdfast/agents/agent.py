@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import Any, Generic, Literal
 
@@ -31,6 +32,7 @@ from ..session.cadence import Cadence
 from ..session.run import current_run
 from ..session.session import Session
 from ..store.store import Store, open_store
+from ..system import aio
 from ..tools.context import ToolContext
 from ..tools.declaration import AnyTool, Retry, tool
 from ..tools.lineage import Lineage, derive_id
@@ -52,7 +54,6 @@ from .model_request import Asker
 from .outcome import Event, Outcome, OutputT, conclude
 from .output import Ended, Output
 from .prices import Price
-from .streaming import stream
 
 log = logging.getLogger("holdfast")
 DepsT = TypeVar("DepsT", default=Any)
@@ -206,7 +207,7 @@ class Agent(Generic[DepsT, OutputT]):
                     )
             tell(outcome)
 
-        events: AsyncGenerator[Event[OutputT], None] = stream(work)
+        events: AsyncGenerator[Event[OutputT], None] = _stream(work)
         try:
             async for event in events:
                 yield event
@@ -401,3 +402,40 @@ def refuse_silence(message: object) -> None:
     """Providers refuse a message without a word, and would do so again at every later attempt."""
     if isinstance(message, str) and not message.strip():
         raise BadInput("the message is empty; to go on without one, use resume")
+
+
+async def _stream(work: Callable[[Tell], Awaitable[object]]) -> AsyncGenerator[Event[OutputT], None]:
+    """What the work tells, until it ends. Who stops listening stops the work.
+
+    The work runs in a task of its own. A task group would not do: a caller may leave a generator half-way,
+    and it is then closed by another task than the one that entered the group.
+    """
+    send, receive = anyio.create_memory_object_stream[Event[OutputT]](math.inf)
+    scope, ended = anyio.CancelScope(), anyio.Event()
+    failures: list[BaseException] = []
+
+    def tell(event: Event[OutputT]) -> None:
+        with suppress(anyio.BrokenResourceError):  # Nobody listens any more: the cancellation is on its way.
+            send.send_nowait(event)
+
+    async def work_on() -> None:
+        try:
+            with scope:
+                await work(tell)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            send.close()
+            ended.set()
+
+    aio.spawn(work_on)
+    try:
+        with receive:
+            async for event in receive:
+                yield event
+    finally:
+        scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await ended.wait()
+    if failures:
+        raise failures[0]

@@ -19,8 +19,7 @@ from ..system import randomness
 from ..tools.declaration import Retry
 from .model import Model, Prompt, Reply, TextDelta
 from .outcome import Retrying
-from .prices import Price, find_cost_usd, find_reserve_usd
-from .tokens import estimate_input_tokens
+from .prices import Price, estimate_input_tokens, find_cost_usd, find_reserve_usd
 
 Tell: TypeAlias = Callable[[TextDelta | Retrying], None]
 Sign: TypeAlias = Callable[[Message], Message]

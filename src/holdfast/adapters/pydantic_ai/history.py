@@ -20,8 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from ...agents.providers.foreign_messages import own
-from ...agents.providers.request import conversation
+from ...agents.providers.request import conversation, own
 from ...messages import AnyMessage, ForeignMessage, Json, foreign
 from ...reprs import attempt, describe_value
 from ...session.inbox import message_entry

@@ -15,7 +15,7 @@ from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Retry, tool
 from ...tools.outcome import Landed, NotDone, NotLanded, Unsure, Verification
 from ...tools.suggestions import closest
-from .paging import show_page
+from .results import show_page
 from .sandboxed_dir import Listed, file_parts, open_folder
 
 _HARMLESS = (BadInput, NotFound)
