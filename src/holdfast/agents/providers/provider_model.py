@@ -34,9 +34,9 @@ from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 from ...errors import BadInput, MissingExtra, ModelError
 from ...messages import Json
 from ...system import threads
-from ..model import Prompt, Reply, Said, TextDelta
+from ..model import ModelEvent, Prompt, Reply, TextDelta
 from .reply import reply_from
-from .request import Request, request_for
+from .request import ProviderRequest, build_request
 
 COMPATIBLE: Final = "openai-compatible"
 """What stands for the provider in the name of a model on an OpenAI-compatible server."""
@@ -72,11 +72,11 @@ class ProviderModel:
         """How it is called: `provider:model`."""
         return self._name
 
-    async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
         """Deltas as they come, if `prompt.stream`, then exactly one `Reply`, last."""
         model = self._find()
-        request = request_for(prompt, model, self._settings)
-        with translated(self._name):
+        request = build_request(prompt, model, self._settings)
+        with translate_errors(self._name):
             async with _open(model):
                 if prompt.stream:
                     async with aclosing(_stream(model, request)) as coming:
@@ -121,7 +121,7 @@ async def _leave(model: Model) -> None:
         await model.__aexit__(None, None, None)
 
 
-async def _stream(model: Model, request: Request) -> AsyncGenerator[TextDelta | ModelResponse, None]:
+async def _stream(model: Model, request: ProviderRequest) -> AsyncGenerator[TextDelta | ModelResponse, None]:
     async with model.request_stream(request.messages, request.settings, request.parameters) as stream:
         async for event in stream:
             if text := _text_in(event):
@@ -217,7 +217,7 @@ def _keyed(api_key: str) -> Callable[[str], Provider[Any]]:
 
 
 @contextmanager
-def translated(name: str) -> Iterator[None]:
+def translate_errors(name: str) -> Iterator[None]:
     """Whatever the provider, its library or the network raises within leaves as a `ModelError`."""
     try:
         yield

@@ -48,7 +48,7 @@ from ..model import Prompt
 from .reply import arguments, reply_from, response_from
 
 
-class Request(NamedTuple):
+class ProviderRequest(NamedTuple):
     """What pydantic-ai's models are asked with."""
 
     messages: list[ModelMessage]
@@ -56,7 +56,7 @@ class Request(NamedTuple):
     parameters: ModelRequestParameters
 
 
-def request_for(prompt: Prompt, model: Model, settings: Mapping[str, Json]) -> Request:
+def build_request(prompt: Prompt, model: Model, settings: Mapping[str, Json]) -> ProviderRequest:
     """The prompt for this model."""
     opening, rest = _split(prompt.messages)
     texts = [text for text in (prompt.instructions, *opening) if text]
@@ -72,12 +72,12 @@ def request_for(prompt: Prompt, model: Model, settings: Mapping[str, Json]) -> R
     messages = conversation(rest)
     if _needs_preparing(messages, model):
         messages = model.prepare_messages(messages, parameters)
-    return Request(messages, _settings(prompt, model, settings), parameters)
+    return ProviderRequest(messages, _settings(prompt, model, settings), parameters)
 
 
 def _split(messages: Sequence[AnyMessage]) -> tuple[list[str], list[Message]]:
     """What is said by the system before anybody else: instructions; and all the rest."""
-    ours = [own(message) for message in messages]
+    ours = [to_own_message(message) for message in messages]
     first = next((index for index, message in enumerate(ours) if message.role != "system"), len(ours))
     return [message.text for message in ours[:first]], ours[first:]
 
@@ -206,7 +206,7 @@ def _settings(prompt: Prompt, model: Model, settings: Mapping[str, Json]) -> Mod
 # -- messages of other formats -------------------------------------------------------------------------
 
 
-def own(message: AnyMessage) -> Message:
+def to_own_message(message: AnyMessage) -> Message:
     """The message in our blocks, or `BadInput` if it holds something that we have no block for."""
     if isinstance(message, Message):
         return message
