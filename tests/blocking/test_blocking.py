@@ -406,7 +406,7 @@ def test_the_public_names_are_sorted() -> None:
 FOR_THE_LAYERS_ABOVE = {
     "engine",
     "existing",
-    "makeup",
+    "loop_config",
     "mark_deleted",
     "of",
     "open_session",

@@ -225,6 +225,12 @@ def test_only_the_clock_module_reads_the_clock() -> None:
     expect_none(line for path, line in source_lines(reading) if path != PACKAGE / "system" / "clock.py")
 
 
+def test_only_one_module_knows_which_event_loop_runs() -> None:
+    """All other modules run in asyncio and in trio without asking."""
+    importing = r"^\s*(import|from) (asyncio|trio|sniffio)\b"
+    expect_none(line for path, line in source_lines(importing) if path != PACKAGE / "system" / "aio.py")
+
+
 def test_types_are_inspected_at_import() -> None:
     """Two threads that make msgspec inspect a type for the first time at once can crash the interpreter. So
     decoders are made once, at the top of a module; for types of users, `values.py` has a lock."""

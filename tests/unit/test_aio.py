@@ -1,12 +1,13 @@
-"""Work that is brought to its end, whoever is cancelled."""
+"""What differs between asyncio and trio: tasks, signals and calls, in both kinds of event loops."""
 
 import asyncio
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
-from holdfast.system.aio import unbroken
+from holdfast.system.aio import Signal, call_in_loop, call_later, current_loop, has_ended, run_to_end, spawn
 
 done: list[str] = []
 
@@ -46,9 +47,9 @@ async def test_it_gives_what_the_work_gives() -> None:
     async def fail() -> None:
         raise KeyError("mine")
 
-    assert await unbroken(_work) == "given"
+    assert await run_to_end(_work) == "given"
     with pytest.raises(KeyError, match="mine"):
-        await unbroken(fail)
+        await run_to_end(fail)
 
 
 @pytest.mark.anyio
@@ -65,7 +66,7 @@ async def test_a_scope_that_is_cancelled_waits_for_its_end() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(cancel)
         with anyio.CancelScope() as scope:
-            await unbroken(steps.work)
+            await run_to_end(steps.work)
             await anyio.lowlevel.checkpoint()
     assert scope.cancelled_caught
     assert done == ["a", "b"]
@@ -76,7 +77,7 @@ def test_a_task_that_is_cancelled_again_and_again_waits_for_its_end() -> None:
 
     async def main() -> None:
         steps = Steps()
-        task = asyncio.create_task(unbroken(steps.work))
+        task = asyncio.create_task(run_to_end(steps.work))
         await steps.begun.wait()
         for _ in range(3):
             task.cancel()
@@ -87,3 +88,60 @@ def test_a_task_that_is_cancelled_again_and_again_waits_for_its_end() -> None:
 
     asyncio.run(main())
     assert done == ["a", "b"]
+
+
+@pytest.mark.anyio
+async def test_a_signal_wakes_its_task_from_any_thread() -> None:
+    """And a signal that was set before is not waited for."""
+    signal = Signal()
+
+    async def set_it() -> None:
+        await anyio.to_thread.run_sync(call_in_loop, signal.loop, signal.set)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(set_it)
+        await signal.wait()
+    assert signal.is_set
+    await signal.wait()
+
+
+@pytest.mark.anyio
+async def test_a_signal_is_waited_for_as_long_as_is_said() -> None:
+    """Then the wait ends, and the signal can be waited for again."""
+    signal = Signal()
+    began = anyio.current_time()
+    await signal.wait(0.02)
+    assert anyio.current_time() - began >= 0.01
+    assert not signal.is_set
+    signal.set()
+    await signal.wait(60)
+
+
+@pytest.mark.anyio
+async def test_a_spawned_task_tells_its_end() -> None:
+    """Also one that a later call starts."""
+    ended = anyio.Event()
+
+    async def note() -> None:
+        done.append("spawned")
+
+    call_later(0.01, lambda: spawn(note, ended.set))
+    assert done == []
+    with anyio.fail_after(60):
+        await ended.wait()
+    assert done == ["spawned"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_event_loop_that_has_ended_is_known(backend: str) -> None:
+    """Calls into it are refused."""
+
+    async def main() -> object:
+        loop = current_loop()
+        assert not has_ended(loop)
+        return loop
+
+    loop = anyio.run(main, backend=backend)
+    assert has_ended(loop)
+    with pytest.raises(RuntimeError):
+        call_in_loop(loop, done.clear)

@@ -42,7 +42,7 @@ from ..session.effect_claims import OperationVerdict
 from ..session.fork import fork
 from ..session.inbox import encode_item, message_item
 from ..session.session import Session
-from ..system.aio import unbroken
+from ..system.aio import run_to_end
 from ..telemetry import look
 from .approvals import Answered, Doubt, decide, gone_doubts, open_doubts, resolve, resolve_operation
 from .deletion import delete, erase
@@ -131,7 +131,7 @@ class Store(Shelf):
         try:
             self._opened = self._make_engine(driver, home)
         except BaseException:
-            await unbroken(lambda: to_thread.run_sync(_close_both, (driver, home)))
+            await run_to_end(lambda: to_thread.run_sync(_close_both, (driver, home)))
             raise
         return self
 
@@ -457,10 +457,10 @@ class Store(Shelf):
         """
         async with self.session(session, wait_s=wait_s, create=False) as opened:
             if transcript and checkpoints:
-                await unbroken(lambda: delete(self._engine, opened))
+                await run_to_end(lambda: delete(self._engine, opened))
                 return "deleted"
             if transcript:
-                await unbroken(lambda: erase(self._engine, opened))
+                await run_to_end(lambda: erase(self._engine, opened))
             if checkpoints:
                 for one in opened.checkpoints:
                     await opened.drop(one.version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 
 from ..limits import TOOL_THREADS
 from ..reprs import attempt, describe_error, presentable
-from ..system import threads
+from ..system import aio, threads
 from ..system.clock import boot_s
 from .context import AnyContext
 from .declaration import Hook
@@ -94,9 +93,7 @@ async def _run_in_thread(function: Callable[[], Any]) -> Any:
 
     A process that ends does not wait for it: what is under way then stays in doubt, as in a crash.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not aio.is_asyncio():
         # Trio's threads are daemons.
         return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=tool_threads())
     body = _Daemon(function)
@@ -149,7 +146,7 @@ def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
         return Ran(value=end.value, latency_ms=_since(began_s))
     except Exception as error:
         return Ran(error=presentable(error), latency_ms=_since(began_s))
-    except asyncio.CancelledError as error:
+    except aio.AsyncioCancelled as error:
         return Ran(error=_as_error(error), latency_ms=_since(began_s))
     except BaseException as error:
         return Ran(exit=error, latency_ms=_since(began_s))
@@ -190,8 +187,8 @@ async def run_plain(
         return Ran(value=value, latency_ms=_since(began_s))
     except Exception as error:
         return Ran(error=error, latency_ms=_since(began_s))
-    except asyncio.CancelledError as error:
-        if _is_cancelled():
+    except aio.AsyncioCancelled as error:
+        if aio.is_cancelled():
             raise
         return Ran(error=_as_error(error), latency_ms=_since(began_s))
     except BaseException as error:
@@ -207,15 +204,6 @@ def asks_to_exit(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(passing[1:]) is None and not isinstance(error, Exception)
     return not isinstance(error, passing)
-
-
-def _is_cancelled() -> bool:
-    """Whether this task is being cancelled, and not something that its body waited for."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False  # In trio's loop, it is an error like any other.
-    return task is None or task.cancelling() > 0
 
 
 async def run_guarded(
@@ -235,7 +223,7 @@ async def run_guarded(
     `on_end` is called when the body has really ended, before anybody is told how.
     """
     began_s = boot_s()
-    ended = _End()
+    ended = aio.Signal()
     found: list[Ran] = []
     scope = anyio.CancelScope(shield=True)
     sync = not hook.is_async
@@ -325,7 +313,7 @@ async def run_guarded(
             await ended.wait(None)
 
     try:
-        await _side_by_side(drive, attend, scope.cancel)
+        await aio.run_attended(drive, attend, scope.cancel)
     except cancelled as error:
         interrupt = error
     finally:
@@ -340,82 +328,6 @@ async def run_guarded(
         interrupt=interrupt,
         latency_ms=_since(began_s),
     )
-
-
-class _End:
-    """The end of a body, for the one task that waits for it.
-
-    Bare futures and timers where there are any: an event and a scope cost several times as much, for every
-    effect.
-    """
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._waiter: asyncio.Future[None] | None = None
-        self._event: anyio.Event | None = None
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self._event = anyio.Event()
-
-    def set(self) -> None:
-        self.is_set = True
-        self._wake()
-        if self._event is not None:
-            self._event.set()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def wait(self, limit_s: float | None) -> None:
-        """Wait for the end, and no longer than this."""
-        if self._event is not None:
-            with anyio.move_on_after(limit_s):
-                await self._event.wait()
-        elif not self.is_set:
-            timer = None if limit_s is None else self._loop.call_later(limit_s, self._wake)
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                if timer is not None:
-                    timer.cancel()
-
-
-async def _side_by_side(
-    drive: Callable[[], Coroutine[Any, Any, None]],
-    attend: Callable[[Callable[[], object]], Coroutine[Any, Any, None]],
-    cancel: Callable[[], object],
-) -> None:
-    """Run `drive` in a task of its own while `attend` looks after it; return when both have ended.
-
-    `attend` is told how to cancel the task: once in asyncio, else by `cancel`.
-    """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(drive)
-            await attend(cancel)
-        return
-    # A bare task where there is one: a task group costs several times as much, for every effect.
-    task = loop.create_task(drive())
-    interrupt: BaseException | None = None
-    try:
-        await attend(task.cancel)
-    except asyncio.CancelledError as error:
-        interrupt = error
-    while not task.done():
-        try:
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            interrupt = error
-    if not task.cancelled():
-        task.result()
-    if interrupt is not None:
-        raise interrupt
 
 
 def _is_coroutine(value: object) -> bool:

@@ -93,7 +93,7 @@ class Worker:
     async def run(self, *, until_idle: bool = False) -> None:
         """Work until `stop` is called; with `until_idle`, or until there is nothing to do."""
         for agent in self._agents.values():
-            _ = agent.makeup  # A model that cannot be had is an error before anything is taken.
+            _ = agent.loop_config  # A model that cannot be had is an error before anything is taken.
         duty = Duty(
             agents=tuple(self._agents),
             concurrency=self._concurrency,

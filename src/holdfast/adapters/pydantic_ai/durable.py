@@ -33,7 +33,7 @@ from ...errors import BadInput, Closed
 from ...limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
 from ...session.cadence import Cadence
 from ...store.store import Store, open_store
-from ...system.aio import unbroken
+from ...system.aio import run_to_end
 from ...tools.canonical import fingerprint
 from ...tools.executor import asks_to_exit
 from ...tools.lineage import Lineage
@@ -203,7 +203,7 @@ class DurableRun(AbstractCapability[Any]):
                     try:
                         yield
                     finally:
-                        await unbroken(tools.stop)
+                        await run_to_end(tools.stop)
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Record the end."""

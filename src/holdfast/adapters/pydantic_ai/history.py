@@ -20,8 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from ...agents.providers.foreign_messages import own
-from ...agents.providers.request import conversation
+from ...agents.providers.request import conversation, to_own_message
 from ...messages import AnyMessage, ForeignMessage, Json, foreign
 from ...reprs import attempt, describe_value
 from ...session.inbox import message_entry
@@ -84,7 +83,7 @@ def messages_from(transcript: Iterable[AnyMessage]) -> list[ModelMessage]:
         if theirs:
             found += [load(message.data) for message in group if isinstance(message, ForeignMessage)]
         else:
-            found += conversation([own(message) for message in group])
+            found += conversation([to_own_message(message) for message in group])
     return found
 
 

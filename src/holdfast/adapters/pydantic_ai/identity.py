@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_ai import RunContext
 
-from ...agents.delegate import check_depth, working_for
+from ...agents.delegate import check_depth, reserve_budget_for
 from ...core.entries import Parent
 from ...errors import BadInput
 from ...ids import RunId, SessionId, fit_session_id, fresh_run_id, label_of_original
@@ -99,5 +99,5 @@ async def _delegate(parent: Session, ctx: RunContext[Any]) -> AsyncIterator[Sess
     )
     async with opening as session:
         session.extensions[Lineage] = lineage
-        async with working_for(parent, session, None):
+        async with reserve_budget_for(parent, session, None):
             yield session
