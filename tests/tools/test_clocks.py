@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-import holdfast.tools.verifying
+import holdfast.tools.reconcile
 from holdfast import Landed, Registry, ToolContext, tool
 from holdfast.core.entries import ToolIssued
 from holdfast.engine.engine import Engine
@@ -95,7 +95,7 @@ async def test_setting_the_wall_clock_changes_nothing_about_when_a_hook_is_asked
 ) -> None:
     """`verify_after_s` is what the service needs: set ahead, the hook is not asked earlier, and set back, not
     later."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     registry = dying(world, verify=lambda: Landed("did it"), verify_after_s=5000)
     assert await settle_elsewhere(registry, store_url, stay, move, AWAY_S) == 0
     (slept_s,) = waiting.slept
@@ -107,7 +107,7 @@ async def test_without_a_clock_in_common_a_hook_waits_from_the_lease_on(
     move: Move, store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another boot: the effect is older than the lease, and that is all that is known."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     registry = dying(world, verify=lambda: Landed("did it"), verify_after_s=5000)
     assert await settle_elsewhere(registry, store_url, stay, move, 0) == 0
     (slept_s,) = waiting.slept
@@ -132,7 +132,7 @@ async def test_a_hook_is_asked_by_the_clock_that_says_least(
 ) -> None:
     """A server's clock tells machines apart from each other; one that was set does not make a hook asked
     early, and keeps it no longer than the service needs."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     registry = dying(world, verify=lambda: Landed("did it"), verify_after_s=5000)
     assert await settle_elsewhere(registry, store_url, served("one boot", 0), second, 0) == 0
     (slept_s,) = waiting.slept

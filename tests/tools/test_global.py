@@ -16,7 +16,7 @@ from holdfast.errors import BadInput, NotFound
 from holdfast.records import Effect
 from holdfast.session.effect_claims import effect_key, find_claim
 from holdfast.tools import Retry
-from holdfast.tools.claims import Claims, Mine
+from holdfast.tools.claims import Mine, OperationClaims
 from tests.tools.stage import NoWaiting, Url, World, die, hear, opened
 
 
@@ -402,14 +402,14 @@ async def test_a_holder_that_is_out_does_not_give_back_what_its_successor_has(
     """It failed, and was stopped just before it could say so with the claim."""
     registry = welcoming(world, NotDone("no network"))
     async with opened(store_url, "one") as (store, one):
-        claims = Claims(one)
+        claims = OperationClaims(one)
         free = claims.free
 
         async def stopped(row: Effect) -> None:
             die(store)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Claims, "free", lambda self, row: stopped(row))
+            patch.setattr(OperationClaims, "free", lambda self, row: stopped(row))
             await send(registry, one, "c1")
         (row,) = one.state.facts.effects.rows.values()
         async with opened(store_url, "one") as (store, successor):
@@ -534,7 +534,7 @@ async def test_a_fork_that_only_claimed_it_does_not_speak_for_its_origin(
         (row,) = one.left_behind()
         await registry.undo(one, [row])
         async with store.session("f") as fork:
-            assert isinstance(await Claims(fork).take(row.operation, "c2", 0), Mine)
+            assert isinstance(await OperationClaims(fork).take(row.operation, "c2", 0), Mine)
         async with store.session("two") as two:
             found = await send(registry, two, "c3")
             assert (found.status, found.replay_of) == ("completed", None)

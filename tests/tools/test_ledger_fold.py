@@ -35,8 +35,7 @@ from holdfast.ids import SessionId
 from holdfast.records import SessionState
 from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest
-from holdfast.tools.decision import Blocked, Decision, Issue, Replay
-from holdfast.tools.ledger import Ledger
+from holdfast.tools.ledger import Blocked, Decision, Issue, Ledger, Replay
 from tests.tools.stage import Url, opened
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
