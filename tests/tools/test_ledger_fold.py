@@ -286,7 +286,7 @@ async def test_a_long_ledger_survives_a_keyframe_in_the_store(
     store_url: Url, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opened from it, the session still knows what it did."""
-    monkeypatch.setattr("holdfast.session.session.KEYFRAME_LINES_MIN", 20)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 20)
     ran: list[int] = []
 
     @tool(side_effects={"mutate"})

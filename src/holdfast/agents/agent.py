@@ -357,19 +357,16 @@ class Agent(Generic[DepsT, OutputT]):
         lineage = check_depth(parent)
         link = Parent(session=parent.id, run=current_run(parent.id), call=ctx.call_id)
         id = derive_id(parent.id, name, ctx.key)
-        opening = Session(
-            parent.engine,
+        opening = parent.store.session(
             id,
             wait_s=2 * LEASE_TERM_S,
-            cadence="step",
-            labels={},
             parent=link,
             # Begun anew, it would do again what it has done.
             create=id not in parent.state.facts.delegates,
         )
         try:
             async with opening as session:
-                session.extensions[Lineage] = lineage
+                session._writer.extensions[Lineage] = lineage
                 progress = measure_progress(session)
                 if progress:
                     # Crashes are counted from here on: it is not stuck.

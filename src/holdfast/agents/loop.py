@@ -23,7 +23,6 @@ from ..ids import RunId, SessionId
 from ..messages import AnyMessage, ForeignMessage, Json, Message, ToolCall, calls_of
 from ..session.run import Run
 from ..session.session import Session
-from ..store.store import Store
 from ..tools.lineage import derive_id
 from ..tools.registry import Registry
 from .delegate import release_abandoned
@@ -164,7 +163,7 @@ class Drive(Generic[OutputT]):
             if session.cancel_requested is not None:
                 self._run.cancel(session.cancel_requested)
                 return conclude(session, self._run.id, "cancelled", reason=session.cancel_requested)
-            if session.shift is not None and session.shift.is_over:
+            if session._writer.run_control is not None and session._writer.run_control.is_stopping:
                 self._run.cancel(HANDED_OVER)
                 return conclude(session, self._run.id, "cancelled", reason=HANDED_OVER)
             if not len(session.transcript):
@@ -260,21 +259,21 @@ class Drive(Generic[OutputT]):
 @contextmanager
 def driving(session: Session) -> Iterator[None]:
     """One at a time: a second drive would take the calls of the first for ones that were left unfinished."""
-    if Drive in session.extensions:
+    if Drive in session._writer.extensions:
         raise BadInput(
             f"session {session.id!r} is driven already: send it a message with store.submit(…), or give the "
             "tool or task that wants to drive it a session of its own"
         )
-    session.extensions[Drive] = True
+    session._writer.extensions[Drive] = True
     try:
         yield
     finally:
-        del session.extensions[Drive]
+        del session._writer.extensions[Drive]
 
 
 async def queue(session: Session, message: str | Message | ForeignMessage) -> None:
     """Through the inbox, a message waits for the end of a step that cannot end yet."""
-    await Store.of(session.engine).submit(session.id, message)
+    await session.store.submit(session.id, message)
     await session.take_in()
 
 
@@ -284,7 +283,7 @@ def tell_nobody(event: Event[Any]) -> None:
 
 async def find_waiting(session: Session) -> tuple[Waiting, ...]:
     """What a session waits for, and what the delegates below it wait for."""
-    store = Store.of(session.engine)
+    store = session.store
     found: list[Waiting] = []
     states = [session.state]
     while states:

@@ -242,7 +242,7 @@ class Dispatch:
 
     async def _ask(self, call: Call, gated: Asks) -> Result:
         ready = gated.ready
-        self._session.record(
+        self._session._writer.record(
             ApprovalAsked(
                 call=call.ref, tool=call.name, args=ready.args, fingerprint=ready.fingerprint, why=gated.why
             )
@@ -293,7 +293,7 @@ class Dispatch:
             begun = begin(ready.tool.body, ready.values)
         if isinstance(begun, Ran) and begun.done:
             given = await self._ledger.record_ran(ready, call.ref, begun)
-            if self._session.waits_for_calls:
+            if self._session._writer.waits_for_calls:
                 await self._session.flush()
             return _completed(call, given)
         scope, operation = operation_of(self._session, ready, call.ref)
@@ -317,8 +317,8 @@ class Dispatch:
         else:
             return _result(call, result.content, result.status)
         given = Given(text=_whole(result), value=result.value, parts=result.parts)
-        packed = await self._session.engine.pack_result(given)
-        self._session.record(body, content=packed.content)
+        packed = await self._session._writer.engine.pack_result(given)
+        self._session._writer.record(body, content=packed.content)
         return msgspec.structs.replace(result, call_id=call.ref.id, content=packed.shown)
 
     async def _run_for_delegate(self, call: Call, ready: Ready, scope: str, operation: str) -> Result:
@@ -416,8 +416,8 @@ class Dispatch:
     async def _repeat_theirs(self, call: Call, ready: Ready, taken: Theirs) -> Result:
         claim = taken.claim
         given = _as_replay(claim.given, f"{claim.call} in session {claim.session}")
-        packed = await self._session.engine.pack_result(given)
-        self._session.record(
+        packed = await self._session._writer.engine.pack_result(given)
+        self._session._writer.record(
             ToolCompleted(call=call.ref, replay_of=claim.call, fingerprint=ready.fingerprint),
             content=packed.content,
         )

@@ -62,13 +62,13 @@ class Ledger:
     @classmethod
     def of(cls, session: Session) -> Ledger:
         """The one ledger of a session."""
-        found = session.extensions.get(cls)
+        found = session._writer.extensions.get(cls)
         if not isinstance(found, cls):
-            found = session.extensions[cls] = cls(session)
+            found = session._writer.extensions[cls] = cls(session)
         return found
 
     def __init__(self, session: Session) -> None:
-        engine = session.engine
+        engine = session._writer.engine
         self._session = session
         self._at_it: dict[str, anyio.Event | None] = {}
         """The keys that a dispatch is at, from the intent to the last word about it, each with an event if
@@ -155,11 +155,11 @@ class Ledger:
     def find_age_s(self, row: Effect) -> float:
         """How long ago the row was issued at least: by the clock that says least, and without a clock in
         common since this process has the lease."""
-        ages_s = self._list_ages_s(row) or [boot_s() - self._session.taken_s]
+        ages_s = self._list_ages_s(row) or [boot_s() - self._session._writer.taken_s]
         return max(0.0, min(ages_s))
 
     def _list_ages_s(self, row: Effect) -> list[float]:
-        return [] if row.clock is None else self._session.engine.instant().list_elapsed_s(row.clock)
+        return [] if row.clock is None else self._session._writer.engine.instant().list_elapsed_s(row.clock)
 
     def _is_overwritten(self, row: Effect) -> bool:
         """Whether the same tool has set something since: doing the old again could undo the new."""
@@ -180,7 +180,7 @@ class Ledger:
         if row.key in _under_way:
             return math.inf
         # Our lease began after the old one had ended.
-        since_s, behind = self._session.taken_s, Behind.list_of(row)
+        since_s, behind = self._session._writer.taken_s, Behind.list_of(row)
         if held is not None and held.behind is not None:
             since_s = max(since_s, held.since_s)
             # Who issued it knows more than what a fork has inherited.
@@ -191,10 +191,10 @@ class Ledger:
         return row.issued < self._session.state.facts.forked_at
 
     async def _is_over(self, body: Behind, since_s: float) -> float:
-        presence = self._session.engine.presence
+        presence = self._session._writer.engine.presence
         if body.holder == presence.holder:
             return 0.0
-        life = await self._session.engine.call(presence.judge, HolderId(body.holder))
+        life = await self._session._writer.engine.call(presence.judge, HolderId(body.holder))
         if life.ended:
             return 0.0
         if body.left_behind:
@@ -217,8 +217,8 @@ class Ledger:
         """Record the intent. It is durable only after the next barrier."""
         tool, session = ready.tool, self._session
         facts = session.state.facts
-        realm = session.engine.driver.store_id() if scope == "global" else facts.head.uid
-        session.record(
+        realm = session._writer.engine.driver.store_id() if scope == "global" else facts.head.uid
+        session._writer.record(
             ToolIssued(
                 call=call,
                 tool=tool.name,
@@ -232,12 +232,12 @@ class Ledger:
                 attempt=how.attempt,
                 timeout_s=tool.timeout_s,
                 undoes=undoes,
-                clock=session.engine.instant() if tool.changes_the_world else None,
+                clock=session._writer.engine.instant() if tool.changes_the_world else None,
             )
         )
         row = facts.effects.rows[facts.head.seq]
         if tool.changes_the_world:
-            self._sure_until_s[row.issued] = boot_s() + session.engine.presence.left_s
+            self._sure_until_s[row.issued] = boot_s() + session._writer.engine.presence.left_s
         self._at_it.setdefault(row.key, None)
         return row
 
@@ -270,14 +270,14 @@ class Ledger:
             if row.changes_the_world and self._session.state.facts.effects.may_have_landed_before(row):
                 self.doubt(row, "an earlier attempt may have landed")
             else:
-                self._session.record(ToolDiscarded(call=row.call, issued=row.issued, exited=exited))
+                self._session._writer.record(ToolDiscarded(call=row.call, issued=row.issued, exited=exited))
         self.leave(row)
 
     async def record_ran(self, ready: Ready, call: CallRef, ran: Ran) -> Given:
         """Record a harmless call that has ended already: what the model is shown, and the same as data."""
         given, tool = as_given(ran.value), ready.tool
         packed, interrupt = await keep(self._session, given)
-        self._session.record(
+        self._session._writer.record(
             ToolRan(
                 call=call,
                 tool=tool.name,
@@ -295,7 +295,7 @@ class Ledger:
     async def complete(self, row: Effect, given: Given, latency_ms: float) -> Given:
         """Record the outcome, its blobs first; what the model is shown of it, and the same as data."""
         packed, interrupt = await keep(self._session, given)
-        self._session.record(
+        self._session._writer.record(
             ToolCompleted(call=row.call, issued=row.issued, latency_ms=latency_ms), content=packed.content
         )
         if interrupt is not None:
@@ -304,7 +304,7 @@ class Ledger:
 
     def fail(self, row: Effect, text: str, error: str, *, final: bool, retry: bool = False) -> None:
         """Record that surely nothing happened. `retry`: the tool asked for another call."""
-        self._session.record(
+        self._session._writer.record(
             ToolFailed(call=row.call, issued=row.issued, error=error, final=final, retry=retry),
             content=encode_content(text),
         )
@@ -327,7 +327,7 @@ class Ledger:
             left_behind=left_behind,
             exited=exited,
         )
-        self._session.record(body, content=None if text is None else encode_content(text))
+        self._session._writer.record(body, content=None if text is None else encode_content(text))
 
     def settle(
         self,
@@ -341,14 +341,14 @@ class Ledger:
         """Record what became of a call in doubt."""
         told = text is not None
         body = ToolSettled(call=row.call, issued=row.issued, verdict=verdict, by=by, told=told, void=void)
-        self._session.record(body, content=None if text is None else encode_content(text))
+        self._session._writer.record(body, content=None if text is None else encode_content(text))
 
     async def land(self, row: Effect, by: str, given: Given) -> Given:
         """Record that a call in doubt has happened, its blobs first; what the model is shown of it."""
         packed, interrupt = await keep(self._session, given)
         body = ToolSettled(call=row.call, issued=row.issued, verdict="landed", by=by, told=True)
         if row.status in ("in_doubt", "not_landed", "discarded"):  # Nobody was quicker.
-            self._session.record(body, content=packed.content)
+            self._session._writer.record(body, content=packed.content)
         if interrupt is not None:
             raise interrupt
         return replace(given, text=packed.shown)
@@ -356,13 +356,13 @@ class Ledger:
     def refuse(self, call: CallRef, tool: str, gate: str, text: str, fingerprint: str) -> None:
         """Record that a gate was closed."""
         body = ToolRefused(call=call, tool=tool, gate=gate, fingerprint=fingerprint)
-        self._session.record(body, content=encode_content(text))
+        self._session._writer.record(body, content=encode_content(text))
 
     def replay(
         self, call: CallRef, row: Effect, shown: str, recalled: Recalled, replay_of: str | None
     ) -> None:
         """Record that a call got the outcome of an earlier one, or once more its own."""
-        self._session.record(
+        self._session._writer.record(
             ToolCompleted(call=call, original=row.issued, replay_of=replay_of, fingerprint=row.fingerprint),
             content=msgspec.json.encode(replace(recalled.stored, text=escape(shown))),
         )
@@ -373,12 +373,12 @@ class Ledger:
         """What the body, or a hook, is told about the row."""
 
         async def annotate(notes: dict[str, Json]) -> None:
-            self._session.record(ToolAnnotated(issued=row.issued, notes=as_json(notes)))
+            self._session._writer.record(ToolAnnotated(issued=row.issued, notes=as_json(notes)))
             await self._session.flush()
 
         def report(text: str) -> None:
             content = msgspec.json.encode(as_json(str(text)))
-            self._session.record(ToolReported(issued=row.issued), content=content)
+            self._session._writer.record(ToolReported(issued=row.issued), content=content)
 
         return ToolContext(
             key=row.key,
@@ -412,7 +412,7 @@ class Ledger:
         except BaseException:
             self.discard(row)
             raise
-        _under_way[row.key] = self._session.engine
+        _under_way[row.key] = self._session._writer.engine
 
         def ended() -> None:
             _under_way.pop(row.key, None)
@@ -433,13 +433,13 @@ class Ledger:
 
         Who wakes up after a long sleep may beat before it comes here, so the last beat says nothing.
         """
-        presence = self._session.engine.presence
+        presence = self._session._writer.engine.presence
         sure = boot_s() < self._sure_until_s.pop(row.issued)
         if sure and presence.left_s > 0 and not self._session.is_lost:
             return
         if presence.left_s <= 0:
-            await self._session.engine.call(presence.renew)
-        self._session.record(LeaseRenewed())
+            await self._session._writer.engine.call(presence.renew)
+        self._session._writer.record(LeaseRenewed())
         await self._session.flush()
 
     def _learn_late(self, tool: AnyTool, row: Effect, ran: Ran) -> None:
@@ -462,7 +462,11 @@ class Ledger:
             if ran.done:
                 given = as_given(ran.value)
                 await self.land(row, by, given)
-                engine, facts, fence = self._session.engine, self._session.state.facts, self._session.fence
+                engine, facts, fence = (
+                    self._session._writer.engine,
+                    self._session.state.facts,
+                    self._session.fence,
+                )
                 await engine.call(close_settlement, engine, facts, fence, row, given)
             else:
                 self.settle(row, "not_landed", by)
@@ -471,7 +475,7 @@ class Ledger:
     def tell_successor(self, row: Effect, ran: Ran) -> None:
         """We are out, but know how it ended: post it for whoever holds the session now. Blocks."""
         value = as_json(ran.value) if ran.done else None
-        engine, session = self._session.engine, self._session
+        engine, session = self._session._writer.engine, self._session
         item = InboxVerdict(
             issued=row.issued,
             verdict="landed" if ran.done else "not_landed",

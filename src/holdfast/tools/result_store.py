@@ -30,7 +30,7 @@ async def keep(session: Session, given: Given) -> tuple[PackedResult, BaseExcept
 
     What happened must be on record: whoever is cancelled meanwhile records it without blobs.
     """
-    engine, interrupt = session.engine, None
+    engine, interrupt = session._writer.engine, None
     packed = pack_light_result(given, engine.blobs.sizes)
     if packed is not None:
         return packed, None
@@ -47,11 +47,11 @@ async def recall(session: Session, row: Effect) -> Recalled:
     if row.outcome is None:
         return Recalled(Given(text=row.why), ResultContent(text=row.why))
     await session.flush()
-    return await session.engine.call_home(_read, session, row.outcome)
+    return await session._writer.engine.call_home(_read, session, row.outcome)
 
 
 def _read(session: Session, seq: int) -> Recalled:
-    engine = session.engine
+    engine = session._writer.engine
     journal = Journal(engine.driver, session.id)
     for entry in journal.entries(seq - 1, seq):
         stored = read_content(entry.content)

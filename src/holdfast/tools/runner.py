@@ -66,7 +66,7 @@ class Runner:
     @cached_property
     def settlements(self) -> Settlements:
         """The session's claims on settling what it shares with its forks, or with its origin."""
-        found = self._session.extensions.setdefault(Settlements, Settlements(self._session))
+        found = self._session._writer.extensions.setdefault(Settlements, Settlements(self._session))
         assert isinstance(found, Settlements)
         return found
 
@@ -130,7 +130,7 @@ class Runner:
         except (Fenced, Closed):
             if row.changes_the_world and (ran.done or self.ledger.is_definite(ready.tool, row, ran)):
                 with anyio.CancelScope(shield=True), suppress(Closed):
-                    await self._session.engine.call(self.ledger.tell_successor, row, ran)
+                    await self._session._writer.engine.call(self.ledger.tell_successor, row, ran)
             raise
 
     async def _record_and_go_on(self, ready: Ready, row: Effect, ran: Ran) -> Result | Issue | None:
@@ -154,7 +154,7 @@ class Runner:
         """Record what the body gave, durably if it changes the world."""
         given = as_given(ran.value)
         shown = await self.ledger.complete(row, given, ran.latency_ms)
-        if row.changes_the_world or self._session.waits_for_calls:
+        if row.changes_the_world or self._session._writer.waits_for_calls:
             await self._session.flush()
         await self._share_landed(row, given)
         return shown
@@ -181,7 +181,7 @@ class Runner:
         else:
             exited = ran.exit is not None
             self.ledger.doubt(row, why_of(ran), left_behind=ran.left_behind, exited=exited)
-        if row.changes_the_world or self._session.waits_for_calls:
+        if row.changes_the_world or self._session._writer.waits_for_calls:
             await self._session.flush()
         if row.scope == "global" and final:
             await self.claims.free(row)

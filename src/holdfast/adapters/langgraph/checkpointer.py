@@ -73,7 +73,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._waiting = Waiting(None if isinstance(store, Store) else store.loop)
         trust_objects = check == "objects"
         # LangGraph makes shallow copies of a saver: what is in here is theirs, too.
-        serializer, engine = self.serde, self._store.engine
+        serializer, engine = self.serde, self._store._engine
         self._desks = Desks(
             engine,
             lambda: Thread(
