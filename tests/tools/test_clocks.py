@@ -80,11 +80,11 @@ def dying(world: World, **options: Any) -> Registry:
 async def settle_elsewhere(registry: Registry, url: Url, first: Move, second: Move, passed_s: float) -> int:
     """A process dies in the call, and another one settles; how many calls stay in doubt."""
     async with opened(url) as (store, session):
-        first(store.engine)
+        first(store._engine)
         with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch("act", {}, session=session, deps=store)
     async with opened(url) as (store, session):
-        second(store.engine)
+        second(store._engine)
         later(session, passed_s)
         return len(await session.settle(registry, deps=store))
 
@@ -198,10 +198,10 @@ async def test_an_intent_says_when_by_clocks_that_no_person_sets(store_url: Url,
 
     registry = Registry([act, look])
     async with opened(store_url) as (store, session):
-        before = store.engine.instant()
+        before = store._engine.instant()
         await registry.dispatch("act", {}, session=session)
         await registry.dispatch("look", {}, session=session)
-        after = store.engine.instant()
+        after = store._engine.instant()
         done, looked = [one.clock for one in await bodies(store, session, ToolIssued)]
         assert looked is None
         assert isinstance(done, Instant)

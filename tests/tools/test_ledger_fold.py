@@ -58,6 +58,7 @@ class Paper:
         self.id = SessionId("s")
         self.state = SessionState(self.id)
         self.engine: Any = SimpleNamespace(now=lambda: NOW)
+        self._writer = SimpleNamespace(engine=self.engine)
         self.add(SessionOpened(uid="uid"))
         self.add(LeaseTaken(holder="h0", name="h0"))
 
@@ -285,7 +286,7 @@ async def test_a_long_ledger_survives_a_keyframe_in_the_store(
     store_url: Url, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opened from it, the session still knows what it did."""
-    monkeypatch.setattr("holdfast.session.session.KEYFRAME_LINES_MIN", 20)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 20)
     ran: list[int] = []
 
     @tool(side_effects={"mutate"})

@@ -202,7 +202,7 @@ async def test_a_session_that_cannot_be_opened_stops_nobody(store_url: StoreUrl)
     async with open_store(store_url) as store:
         await store.submit("a", "hello", agent="clerk")
         await store.submit("b", "hello", agent="clerk")
-        store.engine.driver.post("a", b'{"kind":"from the future"}')  # type: ignore[arg-type]
+        store._engine.driver.post("a", b'{"kind":"from the future"}')  # type: ignore[arg-type]
         done = await work(store, make(["hi"], name="clerk"))
         assert ("a", "unusable") in done
         assert ("b", "completed") in done

@@ -360,19 +360,16 @@ class Agent(Generic[DepsT, OutputT]):
         lineage = check_depth(parent)
         link = Parent(session=parent.id, run=current_run(parent.id), call=ctx.call_id)
         id = derive_id(parent.id, name, ctx.key)
-        opening = Session(
-            parent.engine,
+        opening = parent.store.session(
             id,
             wait_s=2 * LEASE_TERM_S,
-            cadence="step",
-            labels={},
             parent=link,
             # A new session in its place would do again what it has done.
             create=id not in parent.state.facts.delegates,
         )
         try:
             async with opening as session:
-                session.extensions[Lineage] = lineage
+                session._writer.extensions[Lineage] = lineage
                 progress = measure_progress(session)
                 if progress:
                     # The count of crashes starts again: the delegate is not stuck.

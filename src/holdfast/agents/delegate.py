@@ -21,7 +21,6 @@ from ..errors import BadInput, BudgetSpent, HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId
 from ..limits import DELEGATE_DEPTH_MAX
 from ..session.session import Session
-from ..store.store import Store
 from ..tools.lineage import Lineage
 
 log = logging.getLogger("holdfast")
@@ -49,7 +48,7 @@ async def check_not_delegate(session: Session) -> None:
     if parent is None or Lineage.of(session) is not None:
         return
     with suppress(NotFound):
-        above = await Store.of(session.engine).load(parent)
+        above = await session.store.load(parent)
         if session.id in above.facts.delegates:
             raise BadInput(
                 f"session {session.id!r} works for {parent!r}: resume that session, and this one goes on, too"
@@ -85,7 +84,7 @@ async def reserve_budget_for(parent: Session, delegate: Session, own: Budget | N
 
 
 def _share_lock(parent: Session) -> anyio.Lock:
-    found = parent.extensions.setdefault(DelegateStarted, anyio.Lock())
+    found = parent._writer.extensions.setdefault(DelegateStarted, anyio.Lock())
     assert isinstance(found, anyio.Lock)
     return found
 
@@ -99,7 +98,7 @@ async def release_abandoned(parent: Session) -> None:
         if known.held is None:
             continue
         try:
-            async with Session.existing(parent.engine, SessionId(id)) as delegate:
+            async with parent.store.session(id, create=False) as delegate:
                 await release_abandoned(delegate)
                 if delegate.state.facts.head.open_run is not None:
                     async with delegate.run() as run:
@@ -128,7 +127,7 @@ async def _start(parent: Session, delegate: Session, own: Budget) -> None:
     # The delegate's caps first: without them, the reservation would be no limit.
     await delegate.flush()
     caps = budget.caps
-    parent.record(
+    parent._writer.record(
         DelegateStarted(
             session=delegate.id,
             reserved=Reservation(
@@ -144,7 +143,7 @@ async def _start(parent: Session, delegate: Session, own: Budget) -> None:
 def _settle(parent: Session, delegate: Session) -> None:
     """Record what a delegate spent. Interrupted requests count with their reservations."""
     spent = delegate.budget
-    parent.record(
+    parent._writer.record(
         DelegateEnded(
             session=delegate.id,
             usage=delegate.state.facts.head.usage + Usage(output_tokens=spent.reserved.tokens),

@@ -349,8 +349,8 @@ class LogFile:
     async def catch_up(self, session: Session) -> None:
         """Write what the journal has and the file has not. Durable on return."""
         await session.flush()
-        journal = Journal(session.engine.driver, session.id)
-        await session.engine.call(self._append, journal, copy(session.state.facts.head))
+        journal = Journal(session._writer.engine.driver, session.id)
+        await session._writer.engine.call(self._append, journal, copy(session.state.facts.head))
 
     def _append(self, journal: Journal, head: Head) -> None:
         try:

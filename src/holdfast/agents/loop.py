@@ -23,7 +23,6 @@ from ..ids import RunId, SessionId
 from ..messages import AnyMessage, ForeignMessage, Json, Message
 from ..session.run import Run
 from ..session.session import Session
-from ..store.store import Store
 from ..tools.lineage import derive_id
 from ..tools.registry import Registry
 from .delegate import release_abandoned
@@ -160,7 +159,7 @@ class AgentLoop(Generic[OutputT]):
             if session.cancel_requested is not None:
                 self._run.cancel(session.cancel_requested)
                 return conclude(session, self._run.id, "cancelled", reason=session.cancel_requested)
-            if session.shift is not None and session.shift.is_over:
+            if session._writer.run_control is not None and session._writer.run_control.is_stopping:
                 self._run.cancel(HANDED_OVER)
                 return conclude(session, self._run.id, "cancelled", reason=HANDED_OVER)
             if not len(session.transcript):
@@ -256,21 +255,21 @@ class AgentLoop(Generic[OutputT]):
 @contextmanager
 def drive_lock(session: Session) -> Iterator[None]:
     """Refuse a second drive of an open session: it would take the calls under way for interrupted ones."""
-    if AgentLoop in session.extensions:
+    if AgentLoop in session._writer.extensions:
         raise BadInput(
             f"session {session.id!r} is driven already: send it a message with store.submit(…), or give the "
             "tool or task that wants to drive it a session of its own"
         )
-    session.extensions[AgentLoop] = True
+    session._writer.extensions[AgentLoop] = True
     try:
         yield
     finally:
-        del session.extensions[AgentLoop]
+        del session._writer.extensions[AgentLoop]
 
 
 async def queue_message(session: Session, message: str | Message | ForeignMessage) -> None:
     """Post a message to the inbox, where it waits until the unfinished step has ended."""
-    await Store.of(session.engine).submit(session.id, message)
+    await session.store.submit(session.id, message)
     await session.take_in()
 
 
@@ -280,7 +279,7 @@ def ignore_event(event: Event[Any]) -> None:
 
 async def find_waiting(session: Session) -> tuple[Waiting, ...]:
     """What a session waits for, and what the delegates below it wait for."""
-    store = Store.of(session.engine)
+    store = session.store
     found: list[Waiting] = []
     states = [session.state]
     while states:

@@ -229,7 +229,7 @@ class _ThreadLoop:
             return None
         stopped = decision.type == "STOP"
         entries = [_summarise(summary)] if summary != self._session.summary else []
-        self._session.record_all(
+        self._session._writer.record_all(
             [*entries, self._set(replace(place, iteration=place.iteration + 1, stopped=stopped))]
         )
         return None
@@ -291,14 +291,14 @@ class _ThreadLoop:
                 return unfinished
             place = self._place()
         given = as_message(message)
-        said = await message_entry(self._session.engine, given)
+        said = await message_entry(self._session._writer.engine, given)
         place = ThreadPlace(
             iteration=place.iteration,
             first=place.iteration,
             turns_before=self._count_turns(),
             topic=given.id or f"m{self._session.state.seq + 1}",
         )
-        self._session.record_all([said, self._set(place)])
+        self._session._writer.record_all([said, self._set(place)])
         return None
 
     # -- where it stands -----------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class _ThreadLoop:
         return self._session.get(THREAD, ThreadPlace) if THREAD in self._session.keys else ThreadPlace()
 
     def _set(self, place: ThreadPlace) -> tuple[Body, bytes | None]:
-        encoded = self._session.engine.values.encode(place)
+        encoded = self._session._writer.engine.values.encode(place)
         return StateSet(key=THREAD), pack_value(encoded, ALL_INLINE).content
 
     def _count_turns(self) -> int:
@@ -327,7 +327,7 @@ class _ThreadLoop:
         """A checkpoint at the beginning of the iteration, to step back to."""
         if self._find_mark(self._place().iteration) is None:
             # A point that has a checkpoint, of another program perhaps, gets no second one.
-            self._session.record_all([self._set(self._place())])
+            self._session._writer.record_all([self._set(self._place())])
             await self._session.checkpoint(name=_mark_name(self._place().iteration))
 
     async def _step_back(self, decision: Decision, place: ThreadPlace) -> None:
@@ -338,12 +338,12 @@ class _ThreadLoop:
         also: list[tuple[Body, bytes | None]] = [
             _summarise("" if decision.clear_summaries else self._session.summary)
         ]
-        also += [await message_entry(self._session.engine, note) for note in self._list_notes(mark)]
+        also += [await message_entry(self._session._writer.engine, note) for note in self._list_notes(mark)]
         if decision.note:
             name = self._names("moderator")[0]
             metadata = {MARK: {"role": "moderator", "iter": place.iteration}}
             note = Message(role="user", blocks=(Text(f"[{name}] {decision.note}"),), metadata=metadata)
-            also.append(await message_entry(self._session.engine, note))
+            also.append(await message_entry(self._session._writer.engine, note))
         await return_to(self._session, mark, also=also)
 
     def _list_notes(self, mark: Checkpoint) -> list[AnyMessage]:

@@ -70,7 +70,7 @@ class OperationClaims:
     """The claims of one session on global operations."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self._engine = session, session.engine
+        self._session, self._engine = session, session._writer.engine
 
     async def take(self, operation: str, call: str, wait_s: float) -> Taking:
         """Claim the operation, waiting a while for whoever has it."""
@@ -109,7 +109,7 @@ class OperationClaims:
             if found is not None:
                 return found
             # Not begun, or it failed. If we get the owner's lease, it can begin no more.
-            async with Session.existing(self._engine, claim.session) as owner:
+            async with self._session.store.session(claim.session, create=False) as owner:
                 facts = owner.state.facts
                 if not claim.is_of(facts.head):
                     return await self._succeed(claim, record, operation, call)
@@ -209,13 +209,13 @@ class Settlements:
     @classmethod
     def of(cls, session: Session) -> Settlements:
         """The one object of a session."""
-        found = session.extensions.get(cls)
+        found = session._writer.extensions.get(cls)
         if not isinstance(found, cls):
-            found = session.extensions[cls] = cls(session)
+            found = session._writer.extensions[cls] = cls(session)
         return found
 
     def __init__(self, session: Session) -> None:
-        self._session, self._engine = session, session.engine
+        self._session, self._engine = session, session._writer.engine
         self._held: set[str] = set()
 
     async def take(self, row: Effect, *, run: bool = False) -> Acquired | Known | Busy:
@@ -284,7 +284,7 @@ class Settlements:
             if held:
                 return busy
             # Under its lease: from now on it begins nothing.
-            async with Session.existing(self._engine, owner) as opened:
+            async with self._session.store.session(owner, create=False) as opened:
                 theirs = _judge(self._engine, opened.state.facts, uid, row)
                 return await self._take_over(row, claim, record, theirs, run)
         except LeaseHeld:

@@ -291,7 +291,7 @@ class Dispatch:
         begun = begin(self._session, ready)
         if isinstance(begun, Ran) and begun.done:
             given = await self._ledger.record_ran(ready, call.ref, begun)
-            if self._session.waits_for_calls:
+            if self._session._writer.waits_for_calls:
                 await self._session.flush()
             return completed(call.ref, call.name, given)
         scope, operation = self._ledger.operation_of(ready, call.ref)

@@ -83,7 +83,7 @@ async def execute(
     except BaseException:
         on_not_entered(row)
         raise
-    _running[row.key] = session.engine
+    _running[row.key] = session._writer.engine
     with working(session, what, key=row.key, fingerprint=row.fingerprint):
         return await run_guarded(
             hook,
@@ -103,12 +103,12 @@ async def _check_lease(session: Session, sure_s: float) -> None:
     A process that wakes up after a long sleep may send a heartbeat before it comes here, so the last
     heartbeat says nothing.
     """
-    presence = session.engine.presence
+    presence = session._writer.engine.presence
     if boot_s() < sure_s and presence.left_s > 0 and not session.is_lost:
         return
     if presence.left_s <= 0:
-        await session.engine.call(presence.renew)
-    session.record(LeaseRenewed())
+        await session._writer.engine.call(presence.renew)
+    session._writer.record(LeaseRenewed())
     await session.flush()
 
 

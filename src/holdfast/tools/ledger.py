@@ -106,13 +106,13 @@ class Ledger:
     @classmethod
     def of(cls, session: Session) -> Ledger:
         """The one ledger of a session."""
-        found = session.extensions.get(cls)
+        found = session._writer.extensions.get(cls)
         if not isinstance(found, cls):
-            found = session.extensions[cls] = cls(session)
+            found = session._writer.extensions[cls] = cls(session)
         return found
 
     def __init__(self, session: Session) -> None:
-        engine = session.engine
+        engine = session._writer.engine
         self._session, self._engine = session, engine
         self._in_progress: dict[str, anyio.Event | None] = {}
         """The keys that a dispatch works on, from the intent to the last line about it. Each has an event if
@@ -206,7 +206,7 @@ class Ledger:
     def find_age_s(self, row: Effect) -> float:
         """The least time since the row was issued: by the clock that says least, and without a clock in
         common since this process has the lease."""
-        ages_s = self._list_ages_s(row) or [boot_s() - self._session.taken_s]
+        ages_s = self._list_ages_s(row) or [boot_s() - self._session._writer.taken_s]
         return max(0.0, min(ages_s))
 
     def _list_ages_s(self, row: Effect) -> list[float]:
@@ -245,7 +245,7 @@ class Ledger:
         tool, session, engine = ready.tool, self._session, self._engine
         facts = session.state.facts
         realm = engine.driver.store_id() if scope == "global" else facts.head.uid
-        session.record(
+        session._writer.record(
             ToolIssued(
                 call=call,
                 tool=tool.name,
@@ -301,19 +301,19 @@ class Ledger:
             if row.changes_the_world and self._session.state.facts.effects.may_have_landed_before(row):
                 self.doubt(row, "an earlier attempt may have landed")
             else:
-                self._session.record(ToolDiscarded(call=row.call, issued=row.issued, exited=exited))
+                self._session._writer.record(ToolDiscarded(call=row.call, issued=row.issued, exited=exited))
         self.leave(row)
 
     def context(self, row: Effect, deps: Any, *, running: bool = True) -> AnyContext:
         """What the body, or a hook, can know of the row."""
 
         async def annotate(notes: dict[str, Json]) -> None:
-            self._session.record(ToolAnnotated(issued=row.issued, notes=as_json(notes)))
+            self._session._writer.record(ToolAnnotated(issued=row.issued, notes=as_json(notes)))
             await self._session.flush()
 
         def report(text: str) -> None:
             content = msgspec.json.encode(as_json(str(text)))
-            self._session.record(ToolReported(issued=row.issued), content=content)
+            self._session._writer.record(ToolReported(issued=row.issued), content=content)
 
         return ToolContext(
             key=row.key,
@@ -332,12 +332,12 @@ class Ledger:
     def refuse(self, call: CallRef, tool: str, gate: str, text: str, fingerprint: str) -> None:
         """Record that a gate was closed."""
         body = ToolRefused(call=call, tool=tool, gate=gate, fingerprint=fingerprint)
-        self._session.record(body, content=encode_content(text))
+        self._session._writer.record(body, content=encode_content(text))
 
     def ask(self, call: CallRef, asks: Asks) -> None:
         """Record that a person must agree first."""
         ready = asks.ready
-        self._session.record(
+        self._session._writer.record(
             ApprovalAsked(
                 call=call,
                 tool=ready.tool.name,
@@ -377,7 +377,7 @@ class Ledger:
     async def record_result(self, body: Body, given: Given) -> Given:
         """Record the result of a call whose body ran elsewhere, its blobs first; what the model is shown."""
         packed = await self._engine.pack_result(given)
-        self._session.record(body, content=packed.content)
+        self._session._writer.record(body, content=packed.content)
         return replace(given, text=packed.shown)
 
     def _lacks_result(self, call: CallRef) -> bool:
@@ -387,7 +387,7 @@ class Ledger:
     def _record_replay(
         self, call: CallRef, row: Effect, shown: str, stored: ResultContent, replay_of: str | None
     ) -> None:
-        self._session.record(
+        self._session._writer.record(
             ToolCompleted(call=call, original=row.issued, replay_of=replay_of, fingerprint=row.fingerprint),
             content=msgspec.json.encode(replace(stored, text=escape(shown))),
         )
@@ -432,7 +432,7 @@ class Ledger:
         if packed is None:
             packed, interrupt = await self._pack_result(given)
         if unless_settled is None or unless_settled.status in ("in_doubt", "not_landed", "discarded"):
-            self._session.record(body, content=packed.content)
+            self._session._writer.record(body, content=packed.content)
         if interrupt is not None:
             raise interrupt
         return replace(given, text=packed.shown)
@@ -452,7 +452,7 @@ class Ledger:
 
     def fail(self, row: Effect, text: str, error: str, *, final: bool, retry: bool = False) -> None:
         """Record that surely nothing happened. `retry`: the tool asked for another call."""
-        self._session.record(
+        self._session._writer.record(
             ToolFailed(call=row.call, issued=row.issued, error=error, final=final, retry=retry),
             content=encode_content(text),
         )
@@ -475,7 +475,7 @@ class Ledger:
             left_behind=left_behind,
             exited=exited,
         )
-        self._session.record(body, content=None if text is None else encode_content(text))
+        self._session._writer.record(body, content=None if text is None else encode_content(text))
 
     def settle(
         self,
@@ -489,7 +489,7 @@ class Ledger:
         """Record what became of a call in doubt."""
         told = text is not None
         body = ToolSettled(call=row.call, issued=row.issued, verdict=verdict, by=by, told=told, void=void)
-        self._session.record(body, content=None if text is None else encode_content(text))
+        self._session._writer.record(body, content=None if text is None else encode_content(text))
 
     # -- bodies that end late ------------------------------------------------------------------------
 
@@ -556,7 +556,7 @@ def _as_replay(given: Given, call: str) -> Given:
 
 def _read_outcome(session: Session, seq: int) -> tuple[Given, ResultContent]:
     """What an outcome gave, and how that is stored. Blocks."""
-    engine = session.engine
+    engine = session._writer.engine
     journal = Journal(engine.driver, session.id)
     for entry in journal.entries(seq - 1, seq):
         stored = read_content(entry.content)

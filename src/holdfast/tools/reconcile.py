@@ -197,7 +197,7 @@ async def find_end_s(session: Session, row: Effect, acquired: Acquired | None = 
     if is_running(row):
         return math.inf
     # Our lease began after the old one had ended.
-    since_s, behind = session.taken_s, Behind.list_of(row)
+    since_s, behind = session._writer.taken_s, Behind.list_of(row)
     if acquired is not None and acquired.behind is not None:
         since_s = max(since_s, acquired.since_s)
         is_inherited = row.issued < session.state.facts.forked_at
@@ -207,10 +207,10 @@ async def find_end_s(session: Session, row: Effect, acquired: Acquired | None = 
 
 
 async def _find_end_s(session: Session, body: Behind, since_s: float) -> float:
-    presence = session.engine.presence
+    presence = session._writer.engine.presence
     if body.holder == presence.holder:
         return 0.0
-    life = await session.engine.call(presence.judge, HolderId(body.holder))
+    life = await session._writer.engine.call(presence.judge, HolderId(body.holder))
     if life.ended:
         return 0.0
     if body.left_behind:

@@ -129,7 +129,7 @@ class Runner:
         except (Fenced, Closed):
             if row.changes_the_world and (ran.done or self.ledger.is_definite(ready.tool, row, ran)):
                 with anyio.CancelScope(shield=True), suppress(Closed):
-                    await self._session.engine.call(self.ledger.tell_successor, row, ran)
+                    await self._session._writer.engine.call(self.ledger.tell_successor, row, ran)
             raise
 
     async def _record_and_go_on(self, ready: Ready, row: Effect, ran: Ran) -> Result | Issue | None:
@@ -153,9 +153,9 @@ class Runner:
         """Record what the body gave, durably if it changes the world."""
         given = as_given(ran.value)
         shown = await self.ledger.complete(row, given, ran.latency_ms)
-        if row.changes_the_world or self._session.waits_for_calls:
+        if row.changes_the_world or self._session._writer.waits_for_calls:
             await self._session.flush()
-        if row.scope == "global" or Settlements in self._session.extensions:
+        if row.scope == "global" or Settlements in self._session._writer.extensions:
             await self.reconciler.share_landed(row, given)
         return shown
 
@@ -175,7 +175,7 @@ class Runner:
         else:
             exited = ran.exit is not None
             self.ledger.doubt(row, ran.why, left_behind=ran.left_behind, exited=exited)
-        if row.changes_the_world or self._session.waits_for_calls:
+        if row.changes_the_world or self._session._writer.waits_for_calls:
             await self._session.flush()
         if final:
             await self.reconciler.share_failed(row)

@@ -50,7 +50,7 @@ async def _undo_one(
         return "cannot", "it is running"
     if tool is None or tool.undo is None:
         return "cannot", "the tool is gone" if tool is None else "the tool has no undo"
-    args, owner = await session.engine.call(_find_intent, session, row.issued)
+    args, owner = await session._writer.engine.call(_find_intent, session, row.issued)
     if owner != session.id:
         return "cannot", f"session {owner!r} did it, before this one was forked from it: undo it there"
     ready = gates.fit(tool, args)
@@ -113,7 +113,7 @@ async def _record(
     why = "" if ran.done else ran.why
     if status == "undone":
         await runner.ledger.complete(issued, as_given(ran.value), ran.latency_ms)
-        session.record(ToolUndone(issued=row.issued, by=issued.issued))
+        session._writer.record(ToolUndone(issued=row.issued, by=issued.issued))
     elif status == "failed":
         runner.ledger.fail(issued, f"undo of {tool.name}: {why}", why, final=True)
     else:
@@ -126,7 +126,7 @@ async def _record(
 
 def _find_intent(session: Session, issued: int) -> tuple[Json, SessionId]:
     """The arguments of an effect, and the session that did it: a fork inherits those of its origin."""
-    journal = Journal(session.engine.driver, session.id)
+    journal = Journal(session._writer.engine.driver, session.id)
     for entry in journal.entries(issued - 1, issued):
         if isinstance(entry.body, ToolIssued):
             return entry.body.args, journal.find_owner(issued).id

@@ -66,9 +66,9 @@ def _write(message: ModelMessage) -> bytes:
 
 async def add(session: Session, messages: Iterable[ModelMessage]) -> None:
     """Add messages to the session, in one commit; what is large in them is a blob by then."""
-    entries = [await message_entry(session.engine, as_foreign(message)) for message in messages]
+    entries = [await message_entry(session._writer.engine, as_foreign(message)) for message in messages]
     if entries:
-        session.record_all(entries)
+        session._writer.record_all(entries)
 
 
 def load(data: Json) -> ModelMessage:

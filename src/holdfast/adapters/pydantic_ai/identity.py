@@ -94,10 +94,7 @@ async def _delegate(parent: Session, ctx: RunContext[Any]) -> AsyncIterator[Sess
     if number > 1:
         id = SessionId(f"{id}-{number}")
     link = Parent(session=parent.id, run=current_run(parent.id), call=effect.call_id)
-    opening = Session(
-        parent.engine, id, wait_s=2 * LEASE_TERM_S, cadence="step", labels={}, parent=link, create=True
-    )
-    async with opening as session:
-        session.extensions[Lineage] = lineage
+    async with parent.store.session(id, wait_s=2 * LEASE_TERM_S, parent=link) as session:
+        session._writer.extensions[Lineage] = lineage
         async with reserve_budget_for(parent, session, None):
             yield session

@@ -208,7 +208,9 @@ class Tools:
             return
         plain = canonical(args)
         corrected = UNSET if fingerprint(tool.name, plain) == asked.fingerprint else plain
-        self._session.record(ApprovalGiven(call=asked.call, asked=asked.asked, by=CALLER, args=corrected))
+        self._session._writer.record(
+            ApprovalGiven(call=asked.call, asked=asked.asked, by=CALLER, args=corrected)
+        )
 
     async def _settle(self, ref: CallRef, tool: AnyTool, args: Args, deps: Any) -> Effect | None:
         """Settle what is in doubt of this call, and of the same with these arguments; its last attempt."""

@@ -39,7 +39,7 @@ async def read_result(
     """
     if offset < 0 or limit < 1:
         raise BadInput("offset must not be negative, and limit at least 1")
-    engine = ctx.session.engine
+    engine = ctx.session._writer.engine
     digest = await _find(ctx.session, blob.strip().lower())
     data = await engine.call_home(engine.blobs.read, digest)
     try:
@@ -63,7 +63,7 @@ async def _find(session: Session, prefix: str) -> str:
     if _PREFIX.fullmatch(prefix) is None:
         raise BadInput(f"{prefix[:80]!r} is no name of a blob: it has 8 to 64 hexadecimal digits")
     await session.flush()
-    known = await session.engine.call(_list_blobs, session)
+    known = await session._writer.engine.call(_list_blobs, session)
     found = [digest for digest in known if digest.startswith(prefix)]
     if not found:
         raise NotFound(f"this session has no blob {prefix}")
@@ -75,7 +75,7 @@ async def _find(session: Session, prefix: str) -> str:
 def _list_blobs(session: Session) -> set[str]:
     """What the session's journal refers to, with what it inherits and what a rewind left behind."""
     found: set[str] = set()
-    for line in Journal(session.engine.driver, session.id).lines():
+    for line in Journal(session._writer.engine.driver, session.id).lines():
         found |= find_digests(line)
     return found
 
