@@ -9,13 +9,14 @@ import anyio.to_thread
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver, CheckpointTuple, PendingWrite
 
-from .thread_state import Draft, Thread
+from ..leaseless_journal import NewEntry
+from .thread_state import ThreadState
 
 
-def putting(found: CheckpointTuple, parent: str | None) -> Callable[[Thread], Draft]:
+def putting(found: CheckpointTuple, parent: str | None) -> Callable[[ThreadState], NewEntry]:
     checkpoint, metadata = found.checkpoint, found.metadata
 
-    def put(thread: Thread) -> Draft:
+    def put(thread: ThreadState) -> NewEntry:
         return thread.put(checkpoint, metadata, thread.changed(checkpoint, parent), parent)
 
     return put
@@ -23,7 +24,7 @@ def putting(found: CheckpointTuple, parent: str | None) -> Callable[[Thread], Dr
 
 def writing(
     id: str, task: str, writes: Sequence[tuple[str, Any]], path: str
-) -> Callable[[Thread], Draft | None]:
+) -> Callable[[ThreadState], NewEntry | None]:
     return lambda thread: thread.put_writes(id, writes, task, path)
 
 
