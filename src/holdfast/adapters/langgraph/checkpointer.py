@@ -9,8 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import anyio.to_thread
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -29,10 +31,10 @@ from ...content.lazy import Shared
 from ...errors import BadInput, NotFound
 from ...store.store import Store, open_store
 from ...system import randomness
-from .import_threads import batches, find_one, iter_all, putting, writing
+from ..leaseless_journal import NewEntry
 from .journal import ThreadJournal, ThreadJournals
 from .serde import Allowed, CheckedSerializer
-from .sync_loop import Waiting
+from .sync_loop import SyncLoop
 from .thread_ids import ThreadNamespace
 from .thread_state import ThreadState
 from .tool_session import ledger_labels, ledger_session
@@ -70,7 +72,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             raise BadInput("allow=… is for holdfast's own serializer; give the list to yours")
         super().__init__(serde=serde or CheckedSerializer(allowed))
         self._store = store if isinstance(store, Store) else store.as_async
-        self._waiting = Waiting(None if isinstance(store, Store) else store.loop)
+        self._sync = SyncLoop(None if isinstance(store, Store) else store.loop)
         trust_objects = check == "objects"
         # LangGraph makes shallow copies of a saver: what is in here is theirs, too.
         serializer, engine = self.serde, self._store.engine
@@ -252,7 +254,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         Saying it again after it was cut short goes on: what is there is not written twice.
         """
         namespaces: dict[ThreadNamespace, None] = {}
-        async for one in iter_all(other, None):
+        async for one in _iter_checkpoints(other, None):
             namespaces.setdefault(_namespace_of(one.config))
         return sum([await self._merge(other, one, one) for one in namespaces])
 
@@ -262,16 +264,16 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """Put what `other` has of a namespace and is not here, the oldest first; how many checkpoints."""
         async with self._journals.reading(target) as journal:
             known = set(journal.thread.checkpoints)
-        ids = [one.checkpoint["id"] async for one in iter_all(other, _config(source))]
+        ids = [one.checkpoint["id"] async for one in _iter_checkpoints(other, _config(source))]
         for id in sorted(ids):
-            found = await find_one(other, _config(source, id))
+            found = await _find_checkpoint(other, _config(source, id))
             if found is None:
                 continue
             if id not in known:
                 parent = get_checkpoint_id(found.parent_config) if found.parent_config else None
-                await self._journals.append(target, putting(found, parent))
-            for task, path, writes in batches(found.pending_writes or []):
-                await self._journals.append(target, writing(id, task, writes, path))
+                await self._journals.append(target, _put_imported(found, parent))
+            for task, path, writes in _group_writes(found.pending_writes or []):
+                await self._journals.append(target, _write_imported(id, task, writes, path))
         return len(set(ids) - known)
 
     async def _merge_ahead(self, source: ThreadNamespace, target: ThreadNamespace) -> None:
@@ -280,8 +282,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             ids = journal.thread.ahead()
         for id in ids:
             pending = await self._read(source, {}, partial(_read_pending, id))
-            for task, path, writes in batches(pending):
-                await self._journals.append(target, writing(id, task, writes, path))
+            for task, path, writes in _group_writes(pending):
+                await self._journals.append(target, _write_imported(id, task, writes, path))
 
     # -- without one ---------------------------------------------------------------------------------
 
@@ -298,7 +300,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """`alist`, for code without an event loop."""
-        return self._waiting.loop.iterate(self.alist(config, filter=filter, before=before, limit=limit))
+        return self._sync.loop.iterate(self.alist(config, filter=filter, before=before, limit=limit))
 
     def put(
         self,
@@ -348,10 +350,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """End the thread that code without an event loop has used, if any. The store stays open."""
-        self._waiting.end()
+        self._sync.end()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._waiting.loop.wait(work)
+        return self._sync.loop.wait(work)
 
     # -- the rest ------------------------------------------------------------------------------------
 
@@ -463,3 +465,56 @@ def _read_pending(id: str, journal: ThreadJournal, is_final: bool) -> list[Pendi
 def _keep_latest(thread: ThreadState) -> set[str]:
     latest = thread.latest()
     return set() if latest is None else thread.needed([latest])
+
+
+def _put_imported(found: CheckpointTuple, parent: str | None) -> Callable[[ThreadState], NewEntry]:
+    checkpoint, metadata = found.checkpoint, found.metadata
+
+    def put(thread: ThreadState) -> NewEntry:
+        return thread.put(checkpoint, metadata, thread.changed(checkpoint, parent), parent)
+
+    return put
+
+
+def _write_imported(
+    id: str, task: str, writes: Sequence[tuple[str, Any]], path: str
+) -> Callable[[ThreadState], NewEntry | None]:
+    return lambda thread: thread.put_writes(id, writes, task, path)
+
+
+def _group_writes(writes: Sequence[PendingWrite]) -> Iterator[tuple[str, str, Sequence[tuple[str, Any]]]]:
+    """Pending writes as they were put: what each task wrote, and each of its special ones by itself.
+
+    Where a task stood is not told by a pending write; their order is, and is kept in place of it.
+    """
+    plain: dict[str, list[tuple[str, Any]]] = {}
+    paths: dict[str, str] = {}
+    for task, channel, value in writes:
+        path = paths.setdefault(task, f"~{len(paths):08}")
+        if channel in WRITES_IDX_MAP:
+            yield task, path, [(channel, value)]
+        else:
+            plain.setdefault(task, []).append((channel, value))
+    for task, batch in plain.items():
+        yield task, paths[task], batch
+
+
+async def _iter_checkpoints(
+    other: BaseCheckpointSaver[Any], config: RunnableConfig | None
+) -> AsyncIterator[CheckpointTuple]:
+    """The checkpoints of a saver that may be for code without an event loop only."""
+    try:
+        async for one in other.alist(config):
+            yield one
+        return
+    except NotImplementedError:
+        found = await anyio.to_thread.run_sync(lambda: [*other.list(config)])
+    for one in found:
+        yield one
+
+
+async def _find_checkpoint(other: BaseCheckpointSaver[Any], config: RunnableConfig) -> CheckpointTuple | None:
+    try:
+        return await other.aget_tuple(config)
+    except NotImplementedError:
+        return await anyio.to_thread.run_sync(other.get_tuple, config)

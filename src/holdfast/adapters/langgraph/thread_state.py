@@ -33,7 +33,7 @@ from msgspec import Raw, Struct
 from ...content.swapping import Piece
 from ...core.entries import ADAPTER_PREFIX, AdapterBody, Entry
 from ..leaseless_journal import NewEntry
-from .change_tracking import Kept
+from .change_tracking import LastWritten
 from .delta_encode import Elements, is_snapshot
 from .serde import CheckedSerializer
 
@@ -118,13 +118,13 @@ class ThreadState:
         self._put: set[str] = set()
         """The ids of all checkpoints that were ever put, removed ones included."""
         self.values = Elements(serde, trust_objects=trust_objects, inline_bytes=inline_bytes)
-        self._kept: dict[str, Kept | None] = {}
-        self._doc: Kept | None = None
-        self._meta: Kept | None = None
-        self._map: Kept | None = None
+        self._kept: dict[str, LastWritten | None] = {}
+        self._doc: LastWritten | None = None
+        self._meta: LastWritten | None = None
+        self._map: LastWritten | None = None
         self._last: _Last | None = None
         # What LangGraph itself says is not the application's: it is never encrypted, and needs no list.
-        self.own = Own(self.values)
+        self.own = LangGraphValues(self.values)
 
     # -- folding -------------------------------------------------------------------------------------
 
@@ -384,13 +384,13 @@ class ThreadState:
         return found if written else set()
 
 
-class Own:
+class LangGraphValues:
     """What LangGraph itself says of a checkpoint, as elements like all others but readable by everybody."""
 
     def __init__(self, elements: Elements) -> None:
         self._elements, self._serde = elements, CheckedSerializer()
 
-    def write(self, value: dict[str, Any], kept: Kept | None) -> tuple[bytes, Kept | None]:
+    def write(self, value: dict[str, Any], kept: LastWritten | None) -> tuple[bytes, LastWritten | None]:
         """The value as JSON, and how it was written."""
         with self._elements.by(self._serde):
             return self._elements.write_plain(value, kept)

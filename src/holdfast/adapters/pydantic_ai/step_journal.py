@@ -21,9 +21,8 @@ from ...errors import Closed, Fenced, HoldfastError, NotFound
 from ...ids import SessionId, fresh_uid, label_of_original
 from ...limits import LINGER_S, STEP_JOURNALS_MAX
 from ..leaseless_journal import LeaselessJournal, LeaselessJournals, NewEntry
-from .step_fold import CONFIG, EVENTS, Steps, name_run
+from .step_fold import CONFIG, EVENTS, Record, Steps, name_run
 from .step_history import Histories
-from .step_records import Record
 
 log = logging.getLogger("holdfast")
 _LABELS = {"adapter": "pydantic-ai"}

@@ -31,10 +31,9 @@ try:
 except ImportError as missing:
     raise MissingExtra("HoldfastStepStore (pydantic-ai-harness 0.62)", "pydantic-ai-harness") from missing
 
-from .step_fold import CONFIG, EFFECT, SNAPSHOT, RunSteps, Snapshot, join
+from .step_fold import CONFIG, EFFECT, SNAPSHOT, Record, RunSteps, Snapshot, join
+from .step_history import Unpacking
 from .step_journal import StepEntry, StepJournal, StepJournals, events_entry
-from .step_media import Unpacking
-from .step_records import Record
 
 _RUN: Final = TypeAdapter(RunRecord)
 _EVENT: Final = TypeAdapter(StepEvent)
