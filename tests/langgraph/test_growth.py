@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 import holdfast
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver
-from holdfast.adapters.langgraph.change_tracking import Kept, mark_of
+from holdfast.adapters.langgraph.change_tracking import LastWritten, mark_of
 from holdfast.adapters.langgraph.checkpointer import Check
 from holdfast.adapters.langgraph.delta_encode import Elements
 
@@ -218,9 +218,9 @@ def said(text: str) -> HumanMessage:
     return HumanMessage("".join(list(text)), id="".join(["m-", text]))
 
 
-def keep(*items: Any) -> Kept:
+def keep(*items: Any) -> LastWritten:
     """As a list of them is kept when it was written."""
-    kept = Kept(None)
+    kept = LastWritten(None)
     for place, item in enumerate(items):
         kept.add(item, mark_of(item), b"%d" % place, None)
     return kept
@@ -295,7 +295,7 @@ def test_any_value_comes_back_whatever_came_before_it(
 ) -> None:
     """Values of all shapes, each written as what changed since another, and parts of them used again."""
     elements = Elements(CheckedSerializer(), trust_objects=trust_objects)
-    kept: Kept | None = None
+    kept: LastWritten | None = None
     nodes: list[tuple[bytes, Any]] = []
     parts: list[Any] = []
     for value in history:

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver, UnknownValue, serde
-from holdfast.adapters.langgraph.thread_ids import Place
-from holdfast.adapters.langgraph.thread_state import PUT, Draft
+from holdfast.adapters.langgraph.thread_ids import ThreadNamespace
+from holdfast.adapters.langgraph.thread_state import PUT, new_entry
 
 from .graphs import thread
 from .puts import Writer, checkpoint, values_at
@@ -204,8 +204,8 @@ async def test_a_forged_line_is_corrupt_and_ends(store: holdfast.Store, content:
     """Elements that hold themselves or are not there, and lines that are none, in a valid chain."""
     saver = HoldfastSaver(store)
     await Writer(saver).put(v=1)
-    forged = Draft(PUT, {"n": 0, "id": "zzz"}, content)
-    await saver._desks.write(Place("t", ""), lambda _: forged)
+    forged = new_entry(PUT, {"n": 0, "id": "zzz"}, content)
+    await saver._journals.append(ThreadNamespace("t", ""), lambda _: forged)
     for fresh in (HoldfastSaver(store), HoldfastSaver(store)):
         with pytest.raises(holdfast.errors.Corrupt):
             await fresh.aget_tuple(thread())

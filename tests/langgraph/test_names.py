@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.thread_ids import Place, thread_prefix
+from holdfast.adapters.langgraph.thread_ids import ThreadNamespace, thread_prefix
 from holdfast.ids import label_of_original, session_id, unfit_session_id
 
 from .graphs import thread
@@ -26,7 +26,7 @@ ODD = [
 )
 def test_two_places_never_share_a_session(one: tuple[str, str], other: tuple[str, str]) -> None:
     """Whatever is in their names; and all namespaces of a thread begin alike, and no other thread's."""
-    first, second = Place(*one), Place(*other)
+    first, second = ThreadNamespace(*one), ThreadNamespace(*other)
     assert session_id(first.session)
     assert (first == second) == (first.session == second.session)
     assert first.session.startswith(thread_prefix(first.thread))
@@ -36,7 +36,7 @@ def test_two_places_never_share_a_session(one: tuple[str, str], other: tuple[str
 
 def test_a_name_can_be_read_off_its_session() -> None:
     """Escaped, not hidden."""
-    assert unfit_session_id(Place("user:42", "child:1").session) == "user:42|child:1"
+    assert unfit_session_id(ThreadNamespace("user:42", "child:1").session) == "user:42|child:1"
 
 
 @pytest.mark.parametrize("id", ODD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -9,7 +10,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 import holdfast
-from holdfast.adapters.langgraph import compat
+from holdfast.adapters import compat, langgraph
 
 
 def test_a_missing_framework_names_extra_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,9 +21,9 @@ def test_a_missing_framework_names_extra_and_version(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(compat, "version", nothing)
     with pytest.raises(
-        holdfast.errors.MissingExtra, match=r"holdfast\[langgraph\].*langgraph 1\.2 or newer"
+        holdfast.errors.MissingExtra, match=r"holdfast\[langgraph\].*langgraph>=1\.2; it is not installed"
     ) as raised:
-        compat.require()
+        importlib.reload(langgraph)
     assert raised.value.extra == "langgraph"
 
 
@@ -30,9 +31,9 @@ def test_a_framework_that_is_too_old_is_named_with_its_version(monkeypatch: pyte
     """What is there, and what is needed."""
     monkeypatch.setattr(compat, "version", lambda name: "4.2.9" if "checkpoint" in name else "1.2.0")
     with pytest.raises(
-        holdfast.errors.MissingExtra, match=r"langgraph-checkpoint 4\.3 or newer; .* 4\.2\.9 is installed"
+        holdfast.errors.MissingExtra, match=r"langgraph-checkpoint>=4\.3; 4\.2\.9 is installed"
     ):
-        compat.require()
+        importlib.reload(langgraph)
 
 
 def test_holdfast_itself_does_not_load_it() -> None:

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.ids import SessionId
+from holdfast.adapters.langgraph.thread_ids import ThreadNamespace
 
 from .conftest import on_every_store
 from .graphs import chat, panel, said, thread
@@ -76,9 +76,8 @@ async def test_what_pruning_has_begun_can_be_pruned_again(store: holdfast.Store)
     """Pruned twice, and cut off after the first half: nothing is lost, and the rest of the space returns."""
     saver = HoldfastSaver(store)
     configs = await fill(saver)
-    place = saver._desks._open[SessionId("t.7c.")].place
     latest = configs[-1]["configurable"]["checkpoint_id"]
-    await saver._desks.write(place, lambda thread: thread.keep({latest}))
+    await saver._journals.append(ThreadNamespace("t", ""), lambda thread: thread.keep({latest}))
     fresh = HoldfastSaver(store)
     assert [one.config async for one in fresh.alist(thread())] == [configs[-1]]
     writer = Writer(fresh)

@@ -18,7 +18,7 @@ import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
 from holdfast.adapters.langgraph.serde import CheckedSerializer
 from holdfast.adapters.langgraph.tool_results import pack_result
-from holdfast.adapters.langgraph.tool_session import Question
+from holdfast.adapters.langgraph.tool_session import InterruptAnswer
 
 from .graphs import Talk, thread
 
@@ -233,17 +233,19 @@ async def test_an_answer_that_somebody_gave_meanwhile_is_not_given_again(
     graph = clerk(HoldfastSaver(store), tools, [calls(("pay", {"order": "a"})), AIMessage("ok")])
     state = await graph.ainvoke(GO, thread())
     asked = state["__interrupt__"][0].value
-    look = Question._others
+    look = InterruptAnswer._others
 
-    async def look_and_be_overtaken(question: Question) -> tuple[set[str], bool]:
+    async def look_and_be_overtaken(question: InterruptAnswer) -> tuple[set[str], bool]:
         found = await look(question)
         await store.approve(asked["session"], asked["call"], by="somebody quicker")
         async with store.session(asked["session"]):
             return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(Question, "_others", look_and_be_overtaken)
-        await Question(store, asked["session"], "approval", asked["call"], {"approve": True}).answered()
+        patched.setattr(InterruptAnswer, "_others", look_and_be_overtaken)
+        await InterruptAnswer(
+            store, asked["session"], "approval", asked["call"], {"approve": True}
+        ).answered()
     state = await graph.ainvoke(None, thread())
     assert results(state) == ["paid 100 for a"]
 

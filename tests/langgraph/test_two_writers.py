@@ -13,8 +13,9 @@ from langgraph.checkpoint.serde.types import ERROR
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.journal import Desk, Desks
 from holdfast.content.extract import Piece
+from holdfast.drivers.contract import Tip
+from holdfast.ids import SessionId
 
 from .graphs import chat, said, thread
 from .puts import Writer, checkpoint, values_at
@@ -34,7 +35,7 @@ async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store
         with pytest.raises(holdfast.errors.Overtaken, match="thread 't'") as refused:
             await first.put(value=3)
         assert refused.value.name == store._engine.presence.name
-        assert refused.value.writer == other._desks.me
+        assert refused.value.writer == other._journals.writer
     with pytest.raises(holdfast.errors.Overtaken):
         await one.aput_writes(first.config, [("value", 1)], "task")
     assert (await values_at(one, thread()))["value"] == 2
@@ -150,6 +151,14 @@ async def test_a_thread_that_somebody_deleted_begins_anew(store: holdfast.Store)
     assert said(state) == ["hello", "1: 5"]
 
 
+async def test_a_thread_that_another_saver_wrote_is_copied(store: holdfast.Store) -> None:
+    """What is in the source counts as seen: the copy is nobody's yet."""
+    await Writer(HoldfastSaver(store)).put(value=1)
+    saver = HoldfastSaver(store)
+    await saver.acopy_thread("t", "copy")
+    assert await values_at(saver, thread("copy")) == {"value": 1}
+
+
 @pytest.mark.parametrize("fresh", [True, False], ids=["a new thread", "one that is there"])
 async def test_a_put_that_is_too_large_changes_nothing(
     fresh: bool, store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
@@ -196,11 +205,11 @@ async def test_a_picture_that_is_being_put_is_not_lost(
     store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who reads meanwhile waits for it."""
-    blobs, read_on = store._engine.blobs, Desks._read_on
-    keep = blobs.keep
+    blobs, driver = store._engine.blobs, store._engine.driver
+    keep, find_tip = blobs.keep, driver.find_tip
 
-    def read_slowly(desks: Desks, desk: Desk) -> bool:
-        found = read_on(desks, desk)
+    def find_slowly(session: SessionId) -> Tip | None:
+        found = find_tip(session)
         time.sleep(0.2)
         return found
 
@@ -211,7 +220,7 @@ async def test_a_picture_that_is_being_put_is_not_lost(
     saver = HoldfastSaver(store)
     writer = Writer(saver)
     await writer.put(value=1)
-    monkeypatch.setattr(Desks, "_read_on", read_slowly)
+    monkeypatch.setattr(driver, "find_tip", find_slowly)
     monkeypatch.setattr(blobs, "keep", keep_slowly)
     found: list[object] = []
 

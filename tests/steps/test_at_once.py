@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.adapters.leaseless_journal import LoopLock
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.errors import Closed, RunExists, StoreFailed
@@ -166,3 +167,44 @@ async def test_a_run_is_not_registered_twice_while_a_line_is_on_its_way(
         with pytest.raises(RunExists):
             await registering
         await recording
+
+
+def test_a_lock_is_held_by_one_task_of_all_event_loops() -> None:
+    """Also while it waits for something, and whether others are cancelled meanwhile."""
+    lock, inside, counted = LoopLock(), [0], [0]
+
+    async def use() -> None:
+        async with lock:
+            inside[0] += 1
+            assert inside[0] == 1
+            await asyncio.sleep(0.001)
+            inside[0] -= 1
+            counted[0] += 1
+
+    async def use_often() -> None:
+        tasks = [asyncio.create_task(use()) for _ in range(40)]
+        await asyncio.sleep(0.005)
+        for task in tasks[30:]:
+            task.cancel()
+        await asyncio.gather(*tasks[:30])
+
+    threads = [threading.Thread(target=asyncio.run, args=(use_often(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert counted[0] >= 90
+    assert not lock.is_held
+
+
+def test_a_lock_of_an_event_loop_that_has_ended_is_taken_over() -> None:
+    """Its task can never release it."""
+    lock, loop = LoopLock(), asyncio.new_event_loop()
+    loop.run_until_complete(lock.__aenter__())
+
+    async def take() -> bool:
+        asyncio.get_running_loop().call_later(0.1, loop.close)
+        async with lock:
+            return lock.was_abandoned
+
+    assert asyncio.run(take())

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.pydantic_ai.step_fold import EFFECT, EVENTS, SNAPSHOT, RunSteps, Steps
-from holdfast.adapters.pydantic_ai.step_records import Record
+from holdfast.adapters.pydantic_ai.step_fold import EFFECT, EVENTS, SNAPSHOT, Record, RunSteps, Steps
 from holdfast.core.entries import AdapterBody, Entry
 from holdfast.errors import Corrupt
 

@@ -235,8 +235,8 @@ async def test_a_store_that_closes_while_an_event_leaves_does_not_lose_it(
         await one.register_run(run("r1", conversation_id="c1"))
         await two.register_run(run("r2", conversation_id="c1"))
         await one.append_event(event("r1", "model_request_started"))
-        assert one._desks is not None
-        driver = one._desks.engine.driver
+        assert one._opened is not None
+        driver = one._opened.engine.driver
         commit = driver.commit
 
         def commit_slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
@@ -244,7 +244,7 @@ async def test_a_store_that_closes_while_an_event_leaves_does_not_lose_it(
             return commit(batch)
 
         monkeypatch.setattr(driver, "commit", commit_slowly)
-        one._desks._send()
+        one._opened._send()
         await anyio.lowlevel.checkpoint()
     async with opened(store_url) as steps:
         assert [one.kind for one in await steps.list_events(run_id="r1")] == ["model_request_started"]

@@ -1,8 +1,12 @@
 """LangGraph: checkpoints in a holdfast store, and tools behind its gates and its ledger."""
 
-from .compat import require
+from ..compat import check_versions
 
-require()
+check_versions(
+    "holdfast.adapters.langgraph",
+    "langgraph",
+    {"langgraph": ((1, 2), None), "langgraph-checkpoint": ((4, 3), None)},
+)
 
 from .checkpointer import HoldfastSaver  # noqa: E402
 from .serde import CheckedSerializer, UnknownValue  # noqa: E402

@@ -20,7 +20,7 @@ _FIXED = frozenset({str, int, float, bool, type(None), bytes, complex, frozenset
 _UNMARKED = _FIXED | CONTAINERS
 
 
-class Kept:
+class LastWritten:
     """How a list or dict was last written: what was in it, as what, and where."""
 
     def __init__(self, keys: list[str] | None) -> None:
@@ -28,7 +28,7 @@ class Kept:
         self.items: list[Any] = []
         self.marks: list[Any] = []
         self.nodes: list[bytes] = []
-        self.kids: dict[int, Kept] = {}
+        self.kids: dict[int, LastWritten] = {}
         """Lists and dicts inside, by place."""
         self.plain = True
         """All items have a `__dict__`, and none is a container: they can be compared all at once."""
@@ -42,7 +42,7 @@ class Kept:
         self.ops = 0
         self.node = b""
 
-    def add(self, item: Any, mark: Any, node: bytes, kid: Kept | None) -> None:
+    def add(self, item: Any, mark: Any, node: bytes, kid: LastWritten | None) -> None:
         if kid is not None:
             self.kids[len(self.items)] = kid
         self.plain = self.plain and mark.__class__ is dict

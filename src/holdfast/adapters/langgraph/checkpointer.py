@@ -9,8 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import anyio.to_thread
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -29,12 +31,12 @@ from ...content.lazy import Shared
 from ...errors import BadInput, NotFound
 from ...store.store import Store, open_store
 from ...system import randomness
-from .import_threads import batches, find_one, iter_all, putting, writing
-from .journal import Desk, Desks
+from ..leaseless_journal import NewEntry
+from .journal import ThreadJournal, ThreadJournals
 from .serde import Allowed, CheckedSerializer
-from .sync_loop import Waiting
-from .thread_ids import Place
-from .thread_state import Thread
+from .sync_loop import SyncLoop
+from .thread_ids import ThreadNamespace
+from .thread_state import ThreadState
 from .tool_session import ledger_labels, ledger_session
 
 T = TypeVar("T")
@@ -70,13 +72,13 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             raise BadInput("allow=… is for holdfast's own serializer; give the list to yours")
         super().__init__(serde=serde or CheckedSerializer(allowed))
         self._store = store if isinstance(store, Store) else store._target
-        self._waiting = Waiting(None if isinstance(store, Store) else store._loop)
+        self._sync = SyncLoop(None if isinstance(store, Store) else store._loop)
         trust_objects = check == "objects"
         # LangGraph makes shallow copies of a saver: what is in here is theirs, too.
         serializer, engine = self.serde, self._store._engine
-        self._desks = Desks(
+        self._journals = ThreadJournals(
             engine,
-            lambda: Thread(
+            lambda: ThreadState(
                 serializer, trust_objects=trust_objects, inline_bytes=engine.blobs.sizes.inline_bytes
             ),
         )
@@ -98,11 +100,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that `config` names, or the latest of its thread and namespace."""
-        place = _place(config)
-        desk = await self._desks.look(place)
-        with desk.lock:
-            id = get_checkpoint_id(config) or desk.thread.latest()
-        return None if id is None else await self._find_tuple(desk, id, {}, keep=True)
+
+        def read(journal: ThreadJournal, is_final: bool) -> CheckpointTuple | None:
+            id = get_checkpoint_id(config) or journal.thread.latest()
+            return None if id is None else _find_tuple(journal, id, keep=is_final)
+
+        return await self._read(_namespace_of(config), {}, read)
 
     async def alist(
         self,
@@ -115,26 +118,22 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """Checkpoints of a namespace, a thread, or (None) all threads, the newest first."""
         wanted = get_checkpoint_id(config) if config else None
         bound = get_checkpoint_id(before) if before else None
-        places = await self._find_places(config)
-        found: list[tuple[str, Place]] = []
-        for place in places:
-            desk = await self._desks.look(place)
-            with desk.lock:
+        found: list[tuple[str, ThreadNamespace]] = []
+        for namespace in await self._list_namespaces(config):
+            async with self._journals.reading(namespace) as journal:
                 found += [
-                    (id, place)
-                    for id in desk.thread.records
+                    (id, namespace)
+                    for id in journal.thread.checkpoints
                     if wanted in (None, id) and (bound is None or id < bound)
                 ]
         left = len(found) if limit is None else limit
         blobs: dict[str, Shared] = {}
-        for id, place in sorted(found, key=lambda one: one[0], reverse=True):
+        for id, namespace in sorted(found, key=lambda one: one[0], reverse=True):
             if left <= 0:
                 return
-            desk = await self._desks.look(place)
-            with desk.lock:
-                if id not in desk.thread.records or not _fits(desk.thread.metadata(id), filter):
-                    continue
-            tuple_ = await self._find_tuple(desk, id, blobs, keep=False)
+            if filter and not await self._matches(namespace, id, filter):
+                continue
+            tuple_ = await self._read(namespace, blobs, partial(_find_listed, id))
             if tuple_ is not None:
                 left -= 1
                 yield tuple_
@@ -151,11 +150,13 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         `holdfast.errors.Overtaken`, and nothing is written, if another saver wrote to the thread and
         namespace after this one last read it.
         """
-        place = _place(config)
+        namespace = _namespace_of(config)
         merged = get_checkpoint_metadata(config, metadata)
         parent = get_checkpoint_id(config)
-        await self._desks.write(place, lambda thread: thread.put(checkpoint, merged, new_versions, parent))
-        return _config(place, checkpoint["id"])
+        await self._journals.append(
+            namespace, lambda thread: thread.put(checkpoint, merged, new_versions, parent)
+        )
+        return _config(namespace, checkpoint["id"])
 
     async def aput_writes(
         self,
@@ -170,14 +171,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             raise BadInput(
                 "writes belong to a checkpoint: config['configurable']['checkpoint_id'] is missing"
             )
-        await self._desks.write(
-            _place(config), lambda thread: thread.put_writes(id, writes, task_id, task_path)
+        await self._journals.append(
+            _namespace_of(config), lambda thread: thread.put_writes(id, writes, task_id, task_path)
         )
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove a thread with all its namespaces, and the ledger of its tools."""
-        for place in await self._desks.places(str(thread_id)):
-            await self._desks.delete(place)
+        for namespace in await self._journals.list_namespaces(str(thread_id)):
+            await self._journals.delete(namespace)
         with suppress(NotFound):
             await self._store.delete(ledger_session(str(thread_id)))
 
@@ -190,20 +191,22 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if not runs:
             return
 
-        def keep(thread: Thread) -> set[str]:
-            others = [id for id in thread.records if thread.metadata(id).get("run_id") not in runs]
+        def keep(thread: ThreadState) -> set[str]:
+            others = [id for id in thread.checkpoints if thread.metadata(id).get("run_id") not in runs]
             # An ancestor that is still needed would otherwise be left out, and its descendants be empty.
             return thread.needed(others)
 
-        for place in await self._desks.places():
-            await self._desks.shrink(place, keep)
+        for namespace in await self._journals.list_namespaces():
+            await self._journals.shrink(namespace, keep)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread. A namespace that the target does not have is shared, and takes no space."""
-        for source in await self._desks.places(str(source_thread_id)):
-            target = Place(str(target_thread_id), source.ns)
-            if (await self._desks.look(target)).is_new:
-                await self._desks.fork(source, target)
+        for source in await self._journals.list_namespaces(str(source_thread_id)):
+            target = ThreadNamespace(str(target_thread_id), source.ns)
+            async with self._journals.reading(target) as journal:
+                is_new = journal.is_new
+            if is_new:
+                await self._journals.fork(source, target)
             else:
                 await self._merge(self, source, target)
                 await self._merge_ahead(source, target)
@@ -212,10 +215,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     async def _share_ledger(self, source: str, target: str) -> None:
         """What tools of the source have done is known in the copy: there it would be done twice."""
         origin, copy = ledger_session(source), ledger_session(target)
-        driver = self._desks.engine.driver
-        there = [await self._desks.engine.call(driver.find_tip, one) is not None for one in (origin, copy)]
+        engine = self._store._engine
+        there = [await engine.call(engine.driver.find_tip, one) is not None for one in (origin, copy)]
         if there == [True, False]:
-            await self._desks.share(origin, copy, ledger_labels(target))
+            await self._journals.share(origin, copy, ledger_labels(target))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep only the latest checkpoint of each namespace, or nothing (`strategy="delete"`).
@@ -225,11 +228,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if strategy not in ("keep_latest", "delete"):
             raise BadInput(f"strategy is 'keep_latest' or 'delete', not {strategy!r}")
         for thread_id in check_list("thread_ids", thread_ids):
-            for place in await self._desks.places(str(thread_id)):
+            for namespace in await self._journals.list_namespaces(str(thread_id)):
                 if strategy == "delete":
-                    await self._desks.delete(place)
+                    await self._journals.delete(namespace)
                 else:
-                    await self._desks.shrink(place, _keep_latest)
+                    await self._journals.shrink(namespace, _keep_latest)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -238,47 +241,49 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         check_list("channels", channels)
         if not channels:
             return {}
-        desk = await self._desks.look(_place(config))
-        with desk.lock:
-            id = get_checkpoint_id(config) or desk.thread.latest() or ""
-        return await self._read(desk, {}, lambda keep: desk.thread.delta_history(id, channels))
+
+        def read(journal: ThreadJournal, is_final: bool) -> Mapping[str, DeltaChannelHistory]:
+            id = get_checkpoint_id(config) or journal.thread.latest() or ""
+            return journal.thread.delta_history(id, channels)
+
+        return await self._read(_namespace_of(config), {}, read)
 
     async def acopy_from(self, other: BaseCheckpointSaver[Any]) -> int:
         """Bring over all threads of another saver; how many checkpoints. Those that are here already stay.
 
         Saying it again after it was cut short goes on: what is there is not written twice.
         """
-        places: dict[Place, None] = {}
-        async for one in iter_all(other, None):
-            places.setdefault(_place(one.config))
-        return sum([await self._merge(other, place, place) for place in places])
+        namespaces: dict[ThreadNamespace, None] = {}
+        async for one in _iter_checkpoints(other, None):
+            namespaces.setdefault(_namespace_of(one.config))
+        return sum([await self._merge(other, one, one) for one in namespaces])
 
-    async def _merge(self, other: BaseCheckpointSaver[Any], source: Place, target: Place) -> int:
+    async def _merge(
+        self, other: BaseCheckpointSaver[Any], source: ThreadNamespace, target: ThreadNamespace
+    ) -> int:
         """Put what `other` has of a namespace and is not here, the oldest first; how many checkpoints."""
-        desk = await self._desks.look(target)
-        with desk.lock:
-            known = set(desk.thread.records)
-        ids = [one.checkpoint["id"] async for one in iter_all(other, _config(source))]
+        async with self._journals.reading(target) as journal:
+            known = set(journal.thread.checkpoints)
+        ids = [one.checkpoint["id"] async for one in _iter_checkpoints(other, _config(source))]
         for id in sorted(ids):
-            found = await find_one(other, _config(source, id))
+            found = await _find_checkpoint(other, _config(source, id))
             if found is None:
                 continue
             if id not in known:
                 parent = get_checkpoint_id(found.parent_config) if found.parent_config else None
-                await self._desks.write(target, putting(found, parent))
-            for task, path, writes in batches(found.pending_writes or []):
-                await self._desks.write(target, writing(id, task, writes, path))
+                await self._journals.append(target, _put_imported(found, parent))
+            for task, path, writes in _group_writes(found.pending_writes or []):
+                await self._journals.append(target, _write_imported(id, task, writes, path))
         return len(set(ids) - known)
 
-    async def _merge_ahead(self, source: Place, target: Place) -> None:
+    async def _merge_ahead(self, source: ThreadNamespace, target: ThreadNamespace) -> None:
         """Put the writes of a namespace whose checkpoint was not put yet: no list of checkpoints has them."""
-        desk = await self._desks.look(source)
-        with desk.lock:
-            ids = desk.thread.ahead()
+        async with self._journals.reading(source) as journal:
+            ids = journal.thread.ahead()
         for id in ids:
-            pending = await self._read(desk, {}, partial(_read_pending, desk.thread, id))
-            for task, path, writes in batches(pending):
-                await self._desks.write(target, writing(id, task, writes, path))
+            pending = await self._read(source, {}, partial(_read_pending, id))
+            for task, path, writes in _group_writes(pending):
+                await self._journals.append(target, _write_imported(id, task, writes, path))
 
     # -- without one ---------------------------------------------------------------------------------
 
@@ -295,7 +300,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """`alist`, for code without an event loop."""
-        return self._waiting.loop.iterate(self.alist(config, filter=filter, before=before, limit=limit))
+        return self._sync.loop.iterate(self.alist(config, filter=filter, before=before, limit=limit))
 
     def put(
         self,
@@ -345,10 +350,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """End the thread that code without an event loop has used, if any. The store stays open."""
-        self._waiting.end()
+        self._sync.end()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._waiting.loop.wait(work)
+        return self._sync.loop.wait(work)
 
     # -- the rest ------------------------------------------------------------------------------------
 
@@ -357,45 +362,43 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{randomness.random():016}"
 
-    async def _read(self, desk: Desk, blobs: dict[str, Shared], read: Callable[[bool], T]) -> T:
-        """What `read` finds in the thread, after the blobs that it needs were fetched; `blobs` has those that
-        are there, and then those that were needed. `read` is told whether what it finds is what counts."""
-        values = desk.thread.values
+    async def _read(
+        self,
+        namespace: ThreadNamespace,
+        blobs: dict[str, Shared],
+        read: Callable[[ThreadJournal, bool], T],
+    ) -> T:
+        """What `read` finds in the thread as it is now, after the blobs that it needs were fetched.
+
+        `blobs` has those that were fetched before, and then those that were needed. `read` is called first to
+        find out which: its second argument says whether its result is used.
+        """
         while True:
-            with desk.lock, values.by(self.serde):
-                wanted = values.find_blobs(lambda: read(False))
-                missing = wanted - blobs.keys()
-                if not missing:
-                    for digest in blobs.keys() - wanted:
-                        del blobs[digest]
-                    with values.with_blobs(blobs):
-                        return read(True)
-            blobs.update(await self._desks.fetch(desk, missing))
+            async with self._journals.reading(namespace) as journal:
+                values = journal.thread.values
+                with values.by(self.serde):
+                    wanted = values.find_blobs(partial(read, journal, False))
+                    missing = wanted - blobs.keys()
+                    if not missing:
+                        for digest in blobs.keys() - wanted:
+                            del blobs[digest]
+                        with values.with_blobs(blobs):
+                            return read(journal, True)
+            blobs.update(await self._journals.fetch(namespace, missing))
 
-    async def _find_tuple(
-        self, desk: Desk, id: str, blobs: dict[str, Shared], *, keep: bool
-    ) -> CheckpointTuple | None:
-        return await self._read(desk, blobs, lambda counts: self._tuple(desk, id, keep=keep and counts))
+    async def _matches(self, namespace: ThreadNamespace, id: str, filter: dict[str, Any]) -> bool:
+        async with self._journals.reading(namespace) as journal:
+            if id not in journal.thread.checkpoints:
+                return False
+            metadata = journal.thread.metadata(id)
+            return all(metadata.get(key) == value for key, value in filter.items())
 
-    def _tuple(self, desk: Desk, id: str, *, keep: bool) -> CheckpointTuple | None:
-        thread, place = desk.thread, desk.place
-        record = thread.records.get(id)
-        if record is None:
-            return None
-        return CheckpointTuple(
-            config=_config(place, id),
-            checkpoint=thread.checkpoint(id, keep=keep),
-            metadata=thread.metadata(id),
-            parent_config=_config(place, record.parent) if record.parent else None,
-            pending_writes=thread.pending(id),
-        )
-
-    async def _find_places(self, config: RunnableConfig | None) -> Sequence[Place]:
+    async def _list_namespaces(self, config: RunnableConfig | None) -> Sequence[ThreadNamespace]:
         if config is None:
-            return await self._desks.places()
+            return await self._journals.list_namespaces()
         if "checkpoint_ns" in config["configurable"]:
-            return [_place(config)]
-        return await self._desks.places(str(config["configurable"]["thread_id"]))
+            return [_namespace_of(config)]
+        return await self._journals.list_namespaces(str(config["configurable"]["thread_id"]))
 
 
 class Opening:
@@ -427,24 +430,91 @@ class Opening:
         await self._astack.__aexit__(kind, error, trace)
 
 
-def _place(config: RunnableConfig) -> Place:
+def _namespace_of(config: RunnableConfig) -> ThreadNamespace:
     given = config["configurable"]
-    return Place(str(given["thread_id"]), given.get("checkpoint_ns") or "")
+    return ThreadNamespace(str(given["thread_id"]), given.get("checkpoint_ns") or "")
 
 
-def _config(place: Place, id: str | None = None) -> RunnableConfig:
-    given = {"thread_id": place.thread, "checkpoint_ns": place.ns}
+def _config(namespace: ThreadNamespace, id: str | None = None) -> RunnableConfig:
+    given = {"thread_id": namespace.thread, "checkpoint_ns": namespace.ns}
     return {"configurable": given if id is None else {**given, "checkpoint_id": id}}
 
 
-def _fits(metadata: CheckpointMetadata, filter: dict[str, Any] | None) -> bool:
-    return not filter or all(metadata.get(key) == value for key, value in filter.items())
+def _find_tuple(journal: ThreadJournal, id: str, *, keep: bool) -> CheckpointTuple | None:
+    thread, namespace = journal.thread, journal.key
+    stored = thread.checkpoints.get(id)
+    if stored is None:
+        return None
+    return CheckpointTuple(
+        config=_config(namespace, id),
+        checkpoint=thread.checkpoint(id, keep=keep),
+        metadata=thread.metadata(id),
+        parent_config=_config(namespace, stored.parent) if stored.parent else None,
+        pending_writes=thread.pending(id),
+    )
 
 
-def _read_pending(thread: Thread, id: str, keep: bool) -> list[PendingWrite]:
-    return thread.pending(id)
+def _find_listed(id: str, journal: ThreadJournal, is_final: bool) -> CheckpointTuple | None:
+    return _find_tuple(journal, id, keep=False)
 
 
-def _keep_latest(thread: Thread) -> set[str]:
+def _read_pending(id: str, journal: ThreadJournal, is_final: bool) -> list[PendingWrite]:
+    return journal.thread.pending(id)
+
+
+def _keep_latest(thread: ThreadState) -> set[str]:
     latest = thread.latest()
     return set() if latest is None else thread.needed([latest])
+
+
+def _put_imported(found: CheckpointTuple, parent: str | None) -> Callable[[ThreadState], NewEntry]:
+    checkpoint, metadata = found.checkpoint, found.metadata
+
+    def put(thread: ThreadState) -> NewEntry:
+        return thread.put(checkpoint, metadata, thread.changed(checkpoint, parent), parent)
+
+    return put
+
+
+def _write_imported(
+    id: str, task: str, writes: Sequence[tuple[str, Any]], path: str
+) -> Callable[[ThreadState], NewEntry | None]:
+    return lambda thread: thread.put_writes(id, writes, task, path)
+
+
+def _group_writes(writes: Sequence[PendingWrite]) -> Iterator[tuple[str, str, Sequence[tuple[str, Any]]]]:
+    """Pending writes as they were put: what each task wrote, and each of its special ones by itself.
+
+    Where a task stood is not told by a pending write; their order is, and is kept in place of it.
+    """
+    plain: dict[str, list[tuple[str, Any]]] = {}
+    paths: dict[str, str] = {}
+    for task, channel, value in writes:
+        path = paths.setdefault(task, f"~{len(paths):08}")
+        if channel in WRITES_IDX_MAP:
+            yield task, path, [(channel, value)]
+        else:
+            plain.setdefault(task, []).append((channel, value))
+    for task, batch in plain.items():
+        yield task, paths[task], batch
+
+
+async def _iter_checkpoints(
+    other: BaseCheckpointSaver[Any], config: RunnableConfig | None
+) -> AsyncIterator[CheckpointTuple]:
+    """The checkpoints of a saver that may be for code without an event loop only."""
+    try:
+        async for one in other.alist(config):
+            yield one
+        return
+    except NotImplementedError:
+        found = await anyio.to_thread.run_sync(lambda: [*other.list(config)])
+    for one in found:
+        yield one
+
+
+async def _find_checkpoint(other: BaseCheckpointSaver[Any], config: RunnableConfig) -> CheckpointTuple | None:
+    try:
+        return await other.aget_tuple(config)
+    except NotImplementedError:
+        return await anyio.to_thread.run_sync(other.get_tuple, config)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from langchain_core import messages
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Raw
@@ -15,17 +16,93 @@ from msgspec import Raw
 from ...content.lazy import Shared
 from ...errors import Corrupt
 from .blob_extraction import iter_digests, join_bytes, join_text
-from .change_tracking import Kept
-from .message_cache import Mold, find_mold
+from .change_tracking import LastWritten
 from .serde import CheckedSerializer
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 _PACKED = b'["b",'
-_MOLD_BYTES = 1200
-"""What a mold takes beside the texts in it."""
+_TEMPLATE_BYTES = 1200
+"""What a template takes beside the texts in it."""
 # Reads the base64 by itself, without a text in between.
 _decode_packed = msgspec.json.Decoder(tuple[str, str, bytes]).decode
+
+
+_MESSAGES: Final[frozenset[Any]] = frozenset(
+    {
+        messages.AIMessage,
+        messages.AIMessageChunk,
+        messages.ChatMessage,
+        messages.FunctionMessage,
+        messages.HumanMessage,
+        messages.RemoveMessage,
+        messages.SystemMessage,
+        messages.ToolMessage,
+    }
+)
+"""Every serializer that checks names knows these, so which one reads a message makes no difference."""
+_FIXED: Final = frozenset({str, int, float, bool, type(None), bytes})
+_DEPTH_MAX: Final = 16
+"""What is nested deeper is decoded anew: it is rare, and copying it must not overflow the stack."""
+_set = object.__setattr__
+
+
+class MessageTemplate:
+    """A message as it was decoded. Its casts share nothing with it, or with each other, that can change."""
+
+    __slots__ = ("_cls", "_extra", "_fields", "_given", "_loose")
+
+    def __init__(self, message: Any, fields: dict[str, Any], loose: list[str]) -> None:
+        self._cls, self._fields, self._loose = message.__class__, fields, loose
+        self._extra = _copy(message.__pydantic_extra__)
+        self._given = tuple(message.__pydantic_fields_set__)
+
+    def copy(self) -> Any:
+        """The message, as a new object."""
+        made = self._cls.__new__(self._cls)
+        fields = self._fields.copy()
+        for name in self._loose:
+            fields[name] = _copy(fields[name])
+        # What a copy by pydantic consists of, without asking for each part whether it is there.
+        _set(made, "__dict__", fields)
+        _set(made, "__pydantic_fields_set__", set(self._given))
+        _set(made, "__pydantic_extra__", _copy(self._extra))
+        _set(made, "__pydantic_private__", None)
+        return made
+
+
+def make_template(value: Any) -> MessageTemplate | None:
+    """The template of a message that holds nothing but plain data; None for all else."""
+    if value.__class__ not in _MESSAGES or value.__pydantic_private__ is not None:
+        return None
+    if not _is_plain(value.__pydantic_extra__, _DEPTH_MAX):
+        return None
+    fields = vars(value).copy()
+    loose = [name for name, one in fields.items() if one.__class__ not in _FIXED]
+    for name in loose:
+        if not _is_plain(fields[name], _DEPTH_MAX):
+            return None
+        fields[name] = _copy(fields[name])
+    return MessageTemplate(value, fields, loose)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    cls = value.__class__
+    if cls is dict:
+        inner = value.values()
+    elif cls is list:
+        inner = value
+    else:
+        return cls in _FIXED
+    return not value or (depth > 0 and all(_is_plain(one, depth - 1) for one in inner))
+
+
+def _copy(value: Any) -> Any:
+    if value.__class__ is dict:
+        return {key: _copy(one) for key, one in value.items()} if value else {}
+    if value.__class__ is list:
+        return [_copy(one) for one in value] if value else []
+    return value
 
 
 class ElementReader:
@@ -38,7 +115,7 @@ class ElementReader:
         """About what they take in memory, and what is kept of them besides."""
         self.has_blobs = False
         """Whether any of them refers to a blob."""
-        self._molds: dict[bytes, Mold] = {}
+        self._templates: dict[bytes, MessageTemplate] = {}
         """Of messages that were read before, by the nodes that refer to them."""
         self._blobs: Mapping[str, Shared] = {}
         self._wanted: set[str] | None = None
@@ -74,12 +151,12 @@ class ElementReader:
             self._blobs = {}
 
     def read(
-        self, node: Raw | bytes, *, keep: bool = False, last: Kept | None = None
-    ) -> tuple[Any, Kept | None]:
+        self, node: Raw | bytes, *, keep: bool = False, last: LastWritten | None = None
+    ) -> tuple[Any, LastWritten | None]:
         """The value of a node. With `keep`, also how it was written, for the next time it is; `last` is how
         it was the last time."""
         if keep and last is not None and last.node == node and last.is_flat:
-            kept = Kept(None)
+            kept = LastWritten(None)
             kept.fill([self._item(one) for one in last.nodes], list(last.nodes))
             kept.number, kept.ops, kept.node = last.number, last.ops, last.node
             return list(kept.items), kept
@@ -89,8 +166,8 @@ class ElementReader:
             raise Corrupt("a thread of LangGraph's", "an element holds itself") from error
 
     def _item(self, node: bytes) -> Any:
-        mold = self._molds.get(node)
-        return self._value(_decode(node))[0] if mold is None else mold.cast()
+        template = self._templates.get(node)
+        return self._value(_decode(node))[0] if template is None else template.copy()
 
     def read_map(self, node: Raw) -> dict[str, bytes]:
         """The members of a dict that `write_map` wrote, each as it was given."""
@@ -99,7 +176,7 @@ class ElementReader:
             part = self._part(part[1])
         return {key: _encode(one) for key, one in self._members(part).items()}
 
-    def _value(self, part: Any, keep: bool = False) -> tuple[Any, Kept | None]:
+    def _value(self, part: Any, keep: bool = False) -> tuple[Any, LastWritten | None]:
         if part.__class__ is not list:
             return part, None
         tag, number = part[0], None
@@ -132,18 +209,18 @@ class ElementReader:
     def _unpack(self, number: int, raw: Raw) -> Any:
         """What the serializer wrote as an element of its own."""
         node = b'["r",%d]' % number
-        mold = self._molds.get(node)
-        if mold is not None:
-            return mold.cast()
+        template = self._templates.get(node)
+        if template is not None:
+            return template.copy()
         if self._wanted is not None:
             return None
         _, form, data = _decode_packed(raw)
         value = self.serde.loads_typed((form, data))
         # Somebody else's serializer may give something else the next time.
-        mold = find_mold(value) if isinstance(self.serde, CheckedSerializer) else None
-        if mold is not None:
-            self._molds[node] = mold
-            self.bytes += _MOLD_BYTES + len(data)
+        template = make_template(value) if isinstance(self.serde, CheckedSerializer) else None
+        if template is not None:
+            self._templates[node] = template
+            self.bytes += _TEMPLATE_BYTES + len(data)
         return value
 
     def _make(self, part: list[Any]) -> Any:
@@ -197,7 +274,7 @@ class ElementReader:
             found.append(self._part(number))
         yield from reversed(found)
 
-    def _read_list(self, part: list[Any], number: int | None, keep: bool) -> tuple[Any, Kept | None]:
+    def _read_list(self, part: list[Any], number: int | None, keep: bool) -> tuple[Any, LastWritten | None]:
         parts: list[Any] = []
         ops = -1
         for one in self._chain(part):
@@ -213,7 +290,7 @@ class ElementReader:
             parts = grown
         return self._collect(parts, None, number, ops, keep)
 
-    def _read_dict(self, part: list[Any], number: int | None, keep: bool) -> tuple[Any, Kept | None]:
+    def _read_dict(self, part: list[Any], number: int | None, keep: bool) -> tuple[Any, LastWritten | None]:
         members = self._members(part)
         ops = sum(1 for _ in self._chain(part)) - 1
         values, kept = self._collect(list(members.values()), list(members), number, ops, keep)
@@ -229,10 +306,10 @@ class ElementReader:
 
     def _collect(
         self, parts: list[Any], keys: list[str] | None, number: int | None, ops: int, keep: bool
-    ) -> tuple[list[Any], Kept | None]:
+    ) -> tuple[list[Any], LastWritten | None]:
         if not keep or number is None:
             return [self._value(one)[0] for one in parts], None
-        kept = Kept(keys)
+        kept = LastWritten(keys)
         found = [self._value(one, keep) for one in parts]
         kept.fill([item for item, _ in found], [*map(_encode, parts)])
         kept.kids = {place: kid for place, (_, kid) in enumerate(found) if kid is not None}

@@ -42,7 +42,7 @@ from ...content.extract import Piece, Swap
 from ...limits import STATE_DEPTH_MAX
 from ...reprs import describe_value
 from .blob_extraction import MARKS, cut_bytes, cut_text
-from .change_tracking import CONTAINERS, Kept, mark_of
+from .change_tracking import CONTAINERS, LastWritten, mark_of
 from .delta_decode import ElementReader
 from .serde import NOT_ENCODABLE, CheckedSerializer, UnknownValue
 
@@ -80,7 +80,7 @@ class Elements(ElementReader):
     def clear(self) -> None:
         """All elements so far are gone; numbers go on."""
         self.raw.clear()
-        self._molds.clear()
+        self._templates.clear()
         self._numbers.clear()
         self.bytes = 0
         self.has_blobs = False
@@ -106,7 +106,9 @@ class Elements(ElementReader):
         pieces, self._swap.pieces = tuple(self._swap.pieces.values()), {}
         return pieces
 
-    def write(self, value: Any, kept: Kept | None = None, depth: int = 0) -> tuple[bytes, Kept | None]:
+    def write(
+        self, value: Any, kept: LastWritten | None = None, depth: int = 0
+    ) -> tuple[bytes, LastWritten | None]:
         """The value as JSON, and how it was written; `kept` is how it was the last time."""
         cls = value.__class__
         if depth < STATE_DEPTH_MAX:
@@ -122,7 +124,9 @@ class Elements(ElementReader):
                 return b'["s",' + node + b"]", kid
         return self._leaf(value), None
 
-    def write_plain(self, value: dict[str, Any], kept: Kept | None) -> tuple[bytes, Kept | None]:
+    def write_plain(
+        self, value: dict[str, Any], kept: LastWritten | None
+    ) -> tuple[bytes, LastWritten | None]:
         """The same for a value that is short and JSON, most of the time: then it is written as it is."""
         try:
             text = _encode(value)
@@ -136,14 +140,14 @@ class Elements(ElementReader):
         finally:
             self._swap = swap
 
-    def write_map(self, nodes: Mapping[str, bytes], kept: Kept | None) -> tuple[bytes, Kept]:
+    def write_map(self, nodes: Mapping[str, bytes], kept: LastWritten | None) -> tuple[bytes, LastWritten]:
         """A dict of what was written before."""
-        made = Kept(list(nodes))
+        made = LastWritten(list(nodes))
         made.nodes = list(nodes.values())
         self._close_dict(made, kept)
         return made.node, made
 
-    def _write_list(self, value: list[Any], old: Kept | None, depth: int) -> tuple[bytes, Kept]:
+    def _write_list(self, value: list[Any], old: LastWritten | None, depth: int) -> tuple[bytes, LastWritten]:
         if old is not None and old.keys is not None:
             old = None
         if len(value) >= _NUMBERS_MIN and _NUMBERS.issuperset(map(type, value)):
@@ -152,7 +156,7 @@ class Elements(ElementReader):
             old = None
         if old is not None and self._trust_objects and old.begins(value):
             return self._extend(value, old, depth)
-        made = Kept(None)
+        made = LastWritten(None)
         places: dict[int, int] = {} if old is None else {id(one): at for at, one in enumerate(old.items)}
         for place, item in enumerate(value):
             self._add(made, item, old, places.get(id(item), place), depth)
@@ -165,9 +169,9 @@ class Elements(ElementReader):
             self._close_list(made, _parts(old.nodes, made.nodes), old)
         return made.node, made
 
-    def _write_numbers(self, value: list[Any], old: Kept | None) -> tuple[bytes, Kept]:
+    def _write_numbers(self, value: list[Any], old: LastWritten | None) -> tuple[bytes, LastWritten]:
         """Numbers are compared and written all at once: there may be many, and none is worth a reference."""
-        made = Kept(None)
+        made = LastWritten(None)
         made.items, made.numbers = list(value), True
         before = [] if old is None or not old.numbers or old.number is None else old.items
         count = len(before)
@@ -185,7 +189,7 @@ class Elements(ElementReader):
             self._close_list(made, [b'["k",0,%d]' % count, more], old)
         return made.node, made
 
-    def _extend(self, value: list[Any], old: Kept, depth: int) -> tuple[bytes, Kept]:
+    def _extend(self, value: list[Any], old: LastWritten, depth: int) -> tuple[bytes, LastWritten]:
         count = len(old.items)
         if len(value) == count:
             return old.node, old
@@ -198,7 +202,7 @@ class Elements(ElementReader):
             self._close_list(old, [kept, *old.nodes[count:]] if count else old.nodes, old)
         return old.node, old
 
-    def _add(self, made: Kept, item: Any, old: Kept | None, place: int, depth: int) -> None:
+    def _add(self, made: LastWritten, item: Any, old: LastWritten | None, place: int, depth: int) -> None:
         if item.__class__ in CONTAINERS:
             node, kid = self.write(item, None if old is None else old.kids.get(place), depth + 1)
             made.add(item, None, node, kid)
@@ -206,21 +210,23 @@ class Elements(ElementReader):
         found = old.find(place, item) if old is not None and self._trust_objects else None
         made.add(item, mark_of(item) if self._trust_objects else None, found or self._leaf(item), None)
 
-    def _close_list(self, made: Kept, parts: Sequence[bytes], base: Kept | None = None) -> None:
+    def _close_list(self, made: LastWritten, parts: Sequence[bytes], base: LastWritten | None = None) -> None:
         body = b'["l",[' + b",".join(parts) + b"]"
         self._close(made, body, base, b"")
 
-    def _write_dict(self, value: dict[str, Any], old: Kept | None, depth: int) -> tuple[bytes, Kept]:
+    def _write_dict(
+        self, value: dict[str, Any], old: LastWritten | None, depth: int
+    ) -> tuple[bytes, LastWritten]:
         if old is not None and old.keys is None:
             old = None
-        made = Kept(list(value))
+        made = LastWritten(list(value))
         places = {} if old is None or old.keys is None else {key: at for at, key in enumerate(old.keys)}
         for key, item in value.items():
             self._add(made, item, old, places.get(key, len(places)), depth)
         self._close_dict(made, old)
         return made.node, made
 
-    def _close_dict(self, made: Kept, old: Kept | None) -> None:
+    def _close_dict(self, made: LastWritten, old: LastWritten | None) -> None:
         keys, nodes = made.keys or [], made.nodes
         if old is None or old.keys is None or old.number is None or old.ops >= max(_REBASE_OPS, len(keys)):
             old = None
@@ -240,7 +246,7 @@ class Elements(ElementReader):
             return
         self._close(made, b'["d",' + _members(changed.items()), old, b"," + _encode(gone))
 
-    def _close(self, made: Kept, body: bytes, base: Kept | None, tail: bytes) -> None:
+    def _close(self, made: LastWritten, body: bytes, base: LastWritten | None, tail: bytes) -> None:
         if base is not None:
             assert base.number is not None
             made.ops = base.ops + 1

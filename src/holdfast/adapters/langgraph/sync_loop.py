@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from ...blocking.loop import Loop, start_loop
 
 
-class Waiting:
+class SyncLoop:
     """The event loop for code that has none: the store's own, or one that starts when it is first needed."""
 
     def __init__(self, loop: Loop | None) -> None:

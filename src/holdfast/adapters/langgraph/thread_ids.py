@@ -20,7 +20,7 @@ _ID_CHARS = 200
 _SEPARATOR = "|"
 
 
-class Place(Struct, frozen=True):
+class ThreadNamespace(Struct, frozen=True):
     """A namespace of a thread; the root namespace is empty."""
 
     thread: str

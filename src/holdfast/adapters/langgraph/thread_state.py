@@ -32,7 +32,8 @@ from msgspec import Raw, Struct
 
 from ...content.extract import Piece
 from ...core.entries import ADAPTER_PREFIX, AdapterBody, Entry
-from .change_tracking import Kept
+from ..leaseless_journal import NewEntry
+from .change_tracking import LastWritten
 from .delta_encode import Elements, is_snapshot
 from .serde import CheckedSerializer
 
@@ -40,17 +41,14 @@ PREFIX: Final = f"{ADAPTER_PREFIX}langgraph."
 NAMED, PUT, WRITES, KEPT = (PREFIX + one for one in ("named", "put", "writes", "kept"))
 
 
-class Draft(NamedTuple):
-    """A line to write."""
-
-    kind: str
-    body: dict[str, Any]
-    content: bytes
-    pieces: tuple[Piece, ...] = ()
-    """The blobs that must be there before it is written."""
+def new_entry(
+    kind: str, data: dict[str, Any], content: bytes | None = None, pieces: tuple[Piece, ...] = ()
+) -> NewEntry:
+    """An entry of one of these kinds."""
+    return NewEntry(kind=kind, body=AdapterBody(data=data), content=content, pieces=pieces)
 
 
-class Write(NamedTuple):
+class StoredWrite(NamedTuple):
     """What a task has given to a channel; `place` is its place among them, below zero for special ones."""
 
     task: str
@@ -60,7 +58,7 @@ class Write(NamedTuple):
     value: Raw
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StoredCheckpoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A checkpoint. `doc` is all of it but its id and its values, which `channels` has by channel."""
 
     id: str
@@ -68,7 +66,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     doc: Raw
     meta: Raw
     channels: Raw
-    writes: tuple[Write, ...] = ()
+    writes: tuple[StoredWrite, ...] = ()
 
 
 class _Put(Struct, kw_only=True):
@@ -85,8 +83,8 @@ class _Writes(Struct, kw_only=True):
 
 class _Left(Struct, kw_only=True, omit_defaults=True):
     elements: dict[int, Raw] = {}
-    records: list[Record]
-    ahead: dict[str, tuple[Write, ...]] = {}
+    records: list[StoredCheckpoint]
+    ahead: dict[str, tuple[StoredWrite, ...]] = {}
     """Writes that were stored before their checkpoint, by its id."""
 
 
@@ -111,22 +109,22 @@ def notes_failure(entry: Entry) -> bool:
     return all(channel == ERROR for _, channel, _ in _read_writes(entry.content).writes)
 
 
-class Thread:
+class ThreadState:
     """What is known of one namespace of a thread."""
 
     def __init__(self, serde: SerializerProtocol, *, trust_objects: bool, inline_bytes: int | None) -> None:
-        self.records: dict[str, Record] = {}
-        self.writes: dict[str, dict[tuple[str, int], Write]] = {}
+        self.checkpoints: dict[str, StoredCheckpoint] = {}
+        self.writes: dict[str, dict[tuple[str, int], StoredWrite]] = {}
         self._put: set[str] = set()
         """The ids of all checkpoints that were ever put, removed ones included."""
         self.values = Elements(serde, trust_objects=trust_objects, inline_bytes=inline_bytes)
-        self._kept: dict[str, Kept | None] = {}
-        self._doc: Kept | None = None
-        self._meta: Kept | None = None
-        self._map: Kept | None = None
+        self._kept: dict[str, LastWritten | None] = {}
+        self._doc: LastWritten | None = None
+        self._meta: LastWritten | None = None
+        self._map: LastWritten | None = None
         self._last: _Last | None = None
         # What LangGraph itself says is not the application's: it is never encrypted, and needs no list.
-        self.own = Own(self.values)
+        self.own = LangGraphValues(self.values)
 
     # -- folding -------------------------------------------------------------------------------------
 
@@ -143,17 +141,17 @@ class Thread:
         if entry.kind == PUT:
             put = _read_put(entry.content)
             self.values.add(enumerate(put.elements, said["n"]))
-            self.records[said["id"]] = Record(
+            self.checkpoints[said["id"]] = StoredCheckpoint(
                 id=said["id"], parent=said.get("parent"), doc=put.doc, meta=put.meta, channels=put.channels
             )
         elif entry.kind == WRITES:
             found = _read_writes(entry.content)
             self.values.add(enumerate(found.elements, said["n"]))
-            self._note(said["id"], [Write(said["task"], said["path"], *one) for one in found.writes])
+            self._note(said["id"], [StoredWrite(said["task"], said["path"], *one) for one in found.writes])
         elif entry.kind == KEPT:
             self._forget(_read_left(entry.content))
 
-    def _note(self, id: str, writes: Sequence[Write]) -> None:
+    def _note(self, id: str, writes: Sequence[StoredWrite]) -> None:
         known = self.writes.setdefault(id, {})
         replace = _is_special(one.place for one in writes)
         for one in writes:
@@ -163,7 +161,7 @@ class Thread:
     def _forget(self, left: _Left) -> None:
         self.values.clear()
         self.values.add(left.elements.items())
-        self.records = {one.id: msgspec.structs.replace(one, writes=()) for one in left.records}
+        self.checkpoints = {one.id: msgspec.structs.replace(one, writes=()) for one in left.records}
         writes = {**left.ahead, **{one.id: one.writes for one in left.records}}
         self.writes = {id: {(one.task, one.place): one for one in found} for id, found in writes.items()}
         # What they name may be gone.
@@ -178,7 +176,7 @@ class Thread:
         metadata: CheckpointMetadata,
         versions: ChannelVersions,
         parent: str | None,
-    ) -> Draft:
+    ) -> NewEntry:
         """The line of a checkpoint, folded in already. `versions` are those of the channels that changed."""
         doc = {key: value for key, value in checkpoint.items() if key not in ("id", "channel_values")}
         nodes = self._write_channels(checkpoint, versions, parent)
@@ -188,14 +186,14 @@ class Thread:
         id = checkpoint["id"]
         self._put.add(id)
         self._last = _Last(id, dict(checkpoint["channel_versions"]), nodes)
-        self.records[id] = Record(
+        self.checkpoints[id] = StoredCheckpoint(
             id=id, parent=parent, doc=Raw(written), meta=Raw(meta), channels=Raw(channels)
         )
         first, fresh = self.values.take_fresh()
         content = b'{"elements":[%b],"doc":%b,"meta":%b,"channels":%b}' % (
             b",".join(fresh), written, meta, channels,
         )  # fmt: skip
-        return Draft(PUT, _body(first, id=id, parent=parent), content, self.values.take_pieces())
+        return new_entry(PUT, _body(first, id=id, parent=parent), content, self.values.take_pieces())
 
     def changed(self, checkpoint: Checkpoint, parent: str | None) -> ChannelVersions:
         """The versions that a checkpoint from elsewhere has, and its parent here has not."""
@@ -230,7 +228,7 @@ class Thread:
             return before.nodes.get(channel)
         if given:
             return None
-        for id in reversed(self.records):
+        for id in reversed(self.checkpoints):
             found = self._recall(id)
             if found is not None and found.versions.get(channel) == version and channel in found.nodes:
                 return found.nodes[channel]
@@ -241,22 +239,22 @@ class Thread:
             return None
         if self._last is not None and self._last.id == id:
             return self._last
-        record = self.records.get(id)
+        record = self.checkpoints.get(id)
         if record is None:
             return None
         doc = self.own.read(record.doc)
         return _Last(id, doc.get("channel_versions", {}), self.values.read_map(record.channels))
 
-    def put_writes(self, id: str, writes: Sequence[tuple[str, Any]], task: str, path: str) -> Draft | None:
+    def put_writes(self, id: str, writes: Sequence[tuple[str, Any]], task: str, path: str) -> NewEntry | None:
         """The line of a task's writes, folded in already; None if all of them are there."""
         indexes = [WRITES_IDX_MAP.get(channel, place) for place, (channel, _) in enumerate(writes)]
         replace = _is_special(indexes)
         known = self.writes.get(id, {})
-        found: list[Write] = []
+        found: list[StoredWrite] = []
         for index, (channel, value) in zip(indexes, writes, strict=True):
             if replace or (task, index) not in known:
                 node, _ = self.values.write(value)
-                found.append(Write(task, path, index, channel, Raw(node)))
+                found.append(StoredWrite(task, path, index, channel, Raw(node)))
         if not found:
             return None
         self._note(id, found)
@@ -264,14 +262,14 @@ class Thread:
         listed = _encode([(one.place, one.channel, one.value) for one in found])
         content = b'{"elements":[%b],"writes":%b}' % (b",".join(fresh), listed)
         body = _body(first, id=id, task=task, path=path)
-        return Draft(WRITES, body, content, self.values.take_pieces())
+        return new_entry(WRITES, body, content, self.values.take_pieces())
 
-    def keep(self, ids: Iterable[str]) -> Draft:
+    def keep(self, ids: Iterable[str]) -> NewEntry:
         """The line that keeps these checkpoints, and writes that wait for theirs; not folded in."""
         wanted = set(ids)
         records = [
             msgspec.structs.replace(record, writes=tuple(self._sorted(id)))
-            for id, record in self.records.items()
+            for id, record in self.checkpoints.items()
             if id in wanted
         ]
         ahead = {id: tuple(self._sorted(id)) for id in self.ahead()}
@@ -279,7 +277,7 @@ class Thread:
         nodes += [write.value for one in records for write in one.writes]
         nodes += [write.value for writes in ahead.values() for write in writes]
         left = _Left(elements=self.values.reach(nodes), records=records, ahead=ahead)
-        return Draft(KEPT, {}, _encode(left))
+        return new_entry(KEPT, {}, _encode(left))
 
     def ahead(self) -> list[str]:
         """Checkpoints that were not put yet and have writes: LangGraph may store these first.
@@ -292,15 +290,15 @@ class Thread:
 
     def latest(self) -> str | None:
         """The checkpoint with the greatest id."""
-        return max(self.records, default=None)
+        return max(self.checkpoints, default=None)
 
     def metadata(self, id: str) -> CheckpointMetadata:
         """A checkpoint's metadata."""
-        return cast(CheckpointMetadata, self.own.read(self.records[id].meta))
+        return cast(CheckpointMetadata, self.own.read(self.checkpoints[id].meta))
 
     def checkpoint(self, id: str, *, keep: bool) -> Checkpoint:
         """A checkpoint with its values. With `keep`, the next `put` goes on from these objects."""
-        record = self.records[id]
+        record = self.checkpoints[id]
         doc = self.own.read(record.doc)
         nodes = self.values.read_map(record.channels)
         values: dict[str, Any] = {}
@@ -317,7 +315,7 @@ class Thread:
         """What tasks have written after a checkpoint, in the order in which they are applied."""
         return [(one.task, one.channel, self.values.read(one.value)[0]) for one in self._sorted(id)]
 
-    def _sorted(self, id: str) -> list[Write]:
+    def _sorted(self, id: str) -> list[StoredWrite]:
         writes = self.writes.get(id, {}).values()
         return sorted(writes, key=lambda one: writes_sort_key(one.path, one.task, one.place))
 
@@ -327,11 +325,11 @@ class Thread:
         `put` may name any parent, so the chain can lead back to where it began.
         """
         seen = {id}
-        record = self.records.get(id)
+        record = self.checkpoints.get(id)
         while record is not None and record.parent is not None and record.parent not in seen:
             parent = record.parent
             seen.add(parent)
-            record = self.records.get(parent)
+            record = self.checkpoints.get(parent)
             if record is not None:
                 yield parent
 
@@ -346,7 +344,7 @@ class Thread:
             for one in reversed(self._sorted(ancestor)):
                 if one.channel in open_ones:
                     writes[one.channel].append((one.task, one.channel, self.values.read(one.value)[0]))
-            nodes = self.values.read_map(self.records[ancestor].channels)
+            nodes = self.values.read_map(self.checkpoints[ancestor].channels)
             for channel in open_ones & nodes.keys():
                 seeds[channel] = self.values.read(nodes[channel])[0]
             open_ones -= nodes.keys()
@@ -361,7 +359,7 @@ class Thread:
         """These checkpoints, and the ancestors that their delta channels are rebuilt from."""
         found: set[str] = set()
         for id in ids:
-            record = self.records.get(id)
+            record = self.checkpoints.get(id)
             if record is not None:
                 found.add(id)
                 have = self.values.read_map(record.channels)
@@ -380,19 +378,19 @@ class Thread:
         for ancestor in self.ancestors(id):
             found.add(ancestor)
             written |= any(one.channel == channel for one in self.writes.get(ancestor, {}).values())
-            value = self.values.read_map(self.records[ancestor].channels).get(channel)
+            value = self.values.read_map(self.checkpoints[ancestor].channels).get(channel)
             if value is not None:
                 return found if is_snapshot(value) or written else set()
         return found if written else set()
 
 
-class Own:
+class LangGraphValues:
     """What LangGraph itself says of a checkpoint, as elements like all others but readable by everybody."""
 
     def __init__(self, elements: Elements) -> None:
         self._elements, self._serde = elements, CheckedSerializer()
 
-    def write(self, value: dict[str, Any], kept: Kept | None) -> tuple[bytes, Kept | None]:
+    def write(self, value: dict[str, Any], kept: LastWritten | None) -> tuple[bytes, LastWritten | None]:
         """The value as JSON, and how it was written."""
         with self._elements.by(self._serde):
             return self._elements.write_plain(value, kept)

@@ -23,7 +23,7 @@ from ...store.store import Store
 from ...tools.executor import asks_to_exit
 from ...tools.outcome import Result
 from ...tools.registry import Registry
-from .sync_loop import Waiting
+from .sync_loop import SyncLoop
 from .thread_ids import fit_labels, thread_prefix
 
 log = logging.getLogger("holdfast")
@@ -42,7 +42,7 @@ def ledger_labels(thread: str) -> dict[str, str]:
     return {"adapter": "langgraph.tools", **fit_labels({"langgraph.thread": thread})}
 
 
-class _Open:
+class _OpenLedger:
     """A session that is open in one event loop, for as many calls as there are at once."""
 
     def __init__(self, session: Session) -> None:
@@ -72,20 +72,20 @@ class _Open:
                 await self.session.settle(registry, deps=deps)
 
 
-class Ledger:
+class ThreadLedgers:
     """Dispatches calls of graphs, each in the session of its thread."""
 
     def __init__(
         self, store: Store | blocking.Store, registry: Registry, *, deps: object, wait_s: float
     ) -> None:
         self._store = store if isinstance(store, Store) else store._target
-        self._waiting = Waiting(None if isinstance(store, Store) else store._loop)
+        self._sync = SyncLoop(None if isinstance(store, Store) else store._loop)
         self.registry, self._deps, self._wait_s = registry, deps, wait_s
-        self._open: dict[tuple[object, SessionId], _Open] = {}
+        self._open: dict[tuple[object, SessionId], _OpenLedger] = {}
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Have it done, for code without an event loop."""
-        return self._waiting.loop.wait(work)
+        return self._sync.loop.wait(work)
 
     async def dispatch(self, thread: str, name: str, args: Json, call: str) -> Result:
         """Take a call through the gates and the ledger of its thread."""
@@ -102,14 +102,14 @@ class Ledger:
                 raise
 
     @asynccontextmanager
-    async def _session(self, thread: str) -> AsyncIterator[_Open]:
+    async def _session(self, thread: str) -> AsyncIterator[_OpenLedger]:
         """The thread's session: opened by the first of the calls that run at once, closed by the last."""
         id = ledger_session(thread)
         key = current_token().native_token, id
         found = self._open.get(key)
         if found is None:
             session = self._store.session(id, wait_s=self._wait_s, labels=ledger_labels(thread))
-            found = self._open[key] = _Open(session)
+            found = self._open[key] = _OpenLedger(session)
         found.users += 1
         try:
             await found.enter(self.registry, self._deps)
@@ -123,7 +123,7 @@ class Ledger:
 
     # -- people --------------------------------------------------------------------------------------
 
-    def question(self, thread: str, result: Result) -> Question | None:
+    def question(self, thread: str, result: Result) -> InterruptAnswer | None:
         """What a person must say before the call can go on. The graph is interrupted until somebody has."""
         asked: Asked
         if result.status == "waiting":
@@ -141,7 +141,7 @@ class Ledger:
             "answer_with": _FORMS[asked],
         }
         answer = interrupt(said)
-        return Question(self._store, ledger_session(thread), asked, result.call_id, answer)
+        return InterruptAnswer(self._store, ledger_session(thread), asked, result.call_id, answer)
 
 
 _FORMS: Mapping[Asked, str] = {
@@ -151,7 +151,7 @@ _FORMS: Mapping[Asked, str] = {
 }
 
 
-class Question(NamedTuple):
+class InterruptAnswer(NamedTuple):
     """What was asked about a call, and what the graph was resumed with."""
 
     store: Store

@@ -31,7 +31,7 @@ from ...tools.registry import Registry
 from ...tools.runner import InDoubtPolicy
 from .serde import Allowed, CheckedSerializer
 from .tool_results import open_result, pack_result
-from .tool_session import Ledger
+from .tool_session import ThreadLedgers
 
 _TASKS_MAX = 1024
 _SCRATCHPAD = "__pregel_scratchpad"
@@ -74,12 +74,12 @@ def durable_tools(
     the thread; `grace_s` is what a running side effect gets to end when its caller is cancelled.
     """
     registry = Registry(policy=policy, in_doubt=in_doubt, grace_s=grace_s)
-    ledger = Ledger(store, registry, deps=deps, wait_s=wait_s)
+    ledger = ThreadLedgers(store, registry, deps=deps, wait_s=wait_s)
     serde = CheckedSerializer(allow)
     return [_wrap(one, ledger, serde) for one in check_list("tools", tools)]
 
 
-def _wrap(given: AnyGraphTool, ledger: Ledger, serde: CheckedSerializer) -> BaseTool:
+def _wrap(given: AnyGraphTool, ledger: ThreadLedgers, serde: CheckedSerializer) -> BaseTool:
     declaration: Mapping[str, Any] = {}
     if isinstance(given, Declared):
         given, declaration = given
@@ -178,11 +178,11 @@ class DurableTool(BaseTool):
     """A tool of `durable_tools`. To LangChain and LangGraph it looks like the one inside."""
 
     _inner: BaseTool | None = PrivateAttr(default=None)
-    _ledger: Ledger = PrivateAttr()
+    _ledger: ThreadLedgers = PrivateAttr()
     _serde: CheckedSerializer = PrivateAttr()
 
     @classmethod
-    def around(cls, inner: BaseTool, ledger: Ledger, serde: CheckedSerializer) -> DurableTool:
+    def around(cls, inner: BaseTool, ledger: ThreadLedgers, serde: CheckedSerializer) -> DurableTool:
         """One that looks like `inner`."""
         made = cls(
             name=inner.name,

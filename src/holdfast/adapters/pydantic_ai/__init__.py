@@ -5,9 +5,9 @@ and after a crash the same `agent.run(…)` goes on where it was. `steps` and `m
 pydantic-ai-harness (extra `pydantic-ai-harness`).
 """
 
-from .compat import check_version
+from ..compat import check_versions
 
-check_version()
+check_versions("holdfast.adapters.pydantic_ai", "pydantic-ai", {"pydantic-ai-slim": ((2, 62), 3)})
 
 from .context import annotate, current_effect  # noqa: E402
 from .declarations import as_tools, effects  # noqa: E402

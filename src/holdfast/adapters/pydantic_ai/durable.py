@@ -27,30 +27,66 @@ from pydantic_ai.tools import (
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_core import SchemaValidator, ValidationError, core_schema
 
+from ...agents.delegate import check_depth, reserve_budget_for
 from ...agents.loop import find_waiting
-from ...core.entries import ApprovalAsked, CallRef
+from ...core.entries import ApprovalAsked, CallRef, Parent
 from ...errors import BadInput, Closed
-from ...limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
+from ...ids import RunId, SessionId, fit_session_id, fresh_run_id, label_of_original
+from ...limits import CRASHES_MAX, LEASE_TERM_S, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
 from ...session.cadence import Cadence
+from ...session.run import current_run
+from ...session.session import Session
 from ...store.store import Store, open_store
 from ...system.aio import run_to_end
-from ...tools.canonical import fingerprint
+from ...tools.canonical import digest, fingerprint
 from ...tools.executor import asks_to_exit
-from ...tools.lineage import Lineage
+from ...tools.lineage import Lineage, derive_id
 from ...tools.outcome import as_json
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
-from .context import find_effect
+from .context import count_delegate, find_effect
 from .declarations import Declarations, effects
-from .durable_run import Drive, begin
+from .durable_run import Beginning, RunRecorder, begin
 from .errors import RunExits, RunWaits
-from .identity import RunIds, opening_for
 from .media_urls import Links
 from .replay import Answer
 from .tool_calls import Tools, canonical
 
 SessionChoice: TypeAlias = "str | Callable[[RunContext[Any]], str] | None"
 _ID = "holdfast"
+
+
+class RunIds:
+    """Tells ids that were made here from those that a caller chose."""
+
+    def __init__(self) -> None:
+        self._made: set[str] = set()
+
+    def make(self, agent: str | None) -> str:
+        """A fresh one: `{agent}-{8 hex}`, or a UUID."""
+        fresh = fresh_run_id(agent)
+        self._made.add(fresh)
+        return fresh
+
+    def choose(self, given: str | None, session: Session, begun: Beginning) -> str | None:
+        """The run's id in the journal. A caller's own is used once; what goes on with it after a crash has
+        another."""
+        if given is None:
+            return None
+        if given in self._made:
+            self._made.discard(given)
+            return given
+        fitted = fit_session_id(given)
+        runs = session.state.facts.runs
+        continued = (
+            begun.root_run is not None and fitted in runs and _root_of(session, fitted) == begun.root_run
+        )
+        return None if continued else fitted
+
+
+def _root_of(session: Session, run: str) -> str:
+    config = session.state.facts.runs[RunId(run)].config
+    return (config["pydantic_ai"]["drive"] if isinstance(config, dict) else None) or run
 
 
 @dataclass
@@ -140,17 +176,17 @@ class DurableRun(AbstractCapability[Any]):
 
     durable: Durable
     id: str | None = field(default=_ID, kw_only=True)
-    _drive: Drive | None = field(default=None, init=False, repr=False)
+    _recorder: RunRecorder | None = field(default=None, init=False, repr=False)
 
     def get_ordering(self) -> CapabilityOrdering:
         """As before."""
         return self.durable.get_ordering()
 
     @property
-    def drive(self) -> Drive:
+    def recorder(self) -> RunRecorder:
         """The run in its session."""
-        assert self._drive is not None, "hooks are called inside wrap_run"
-        return self._drive
+        assert self._recorder is not None, "hooks are called inside wrap_run"
+        return self._recorder
 
     # -- the run -------------------------------------------------------------------------------------
 
@@ -165,7 +201,7 @@ class DurableRun(AbstractCapability[Any]):
                     result = await handler()
                 except (RunWaits, UnexpectedModelBehavior) as error:
                     # Raised only once the run has ended in the words that were chosen for it.
-                    self.drive.fail(failed := error)
+                    self.recorder.fail(failed := error)
                 except RunExits as exits:
                     raise exits.error from None
         except BaseException as error:
@@ -199,7 +235,7 @@ class DurableRun(AbstractCapability[Any]):
                         max_crashes=durable.max_crashes,
                         grace_s=durable.grace_s,
                     )
-                    self._drive = await Drive.begin(session, run, tools, begun, links)
+                    self._recorder = await RunRecorder.begin(session, run, tools, begun, links)
                     try:
                         yield
                     finally:
@@ -207,14 +243,14 @@ class DurableRun(AbstractCapability[Any]):
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Record the end."""
-        await self.drive.stop_if_waiting()
-        await self.drive.end(result)
+        await self.recorder.stop_if_waiting()
+        await self.recorder.end(result)
         return result
 
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:
         """An agent that cannot hand on deferred calls waits for a person instead of failing."""
         if isinstance(error, UserError) and "DeferredToolRequests" in str(error):
-            session = self.drive.session
+            session = self.recorder.session
             waiting = await find_waiting(session)
             if waiting:
                 raise RunWaits(session.id, waiting) from error
@@ -230,11 +266,11 @@ class DurableRun(AbstractCapability[Any]):
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
         """The recorded reply, or the model's."""
-        return await self.drive.ask(ctx, request_context, handler)
+        return await self.recorder.ask(ctx, request_context, handler)
 
     def get_wrapper_model(self, model: Model) -> Model:
         """Know when the model is asked."""
-        return self.drive.wrap(model)
+        return self.recorder.wrap(model)
 
     # -- tools ---------------------------------------------------------------------------------------
 
@@ -256,10 +292,10 @@ class DurableRun(AbstractCapability[Any]):
         try:
             return await handler(args)
         except (ValidationError, ModelRetry) as error:
-            ref = self.drive.refer_to(call)
-            if self.drive.find_answer(call) is None and not self.drive.tools.is_on_record(ref):
+            ref = self.recorder.refer_to(call)
+            if self.recorder.find_answer(call) is None and not self.recorder.tools.is_on_record(ref):
                 raise
-            self.drive.tools.note_invalid(ref, str(error))
+            self.recorder.tools.note_invalid(ref, str(error))
             return call.args_as_dict()
 
     async def wrap_tool_execute(
@@ -272,13 +308,15 @@ class DurableRun(AbstractCapability[Any]):
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
         """The recorded result, or what the ledger says about the call."""
-        drive = self.drive
-        answer = drive.find_answer(call)
+        recorder = self.recorder
+        answer = recorder.find_answer(call)
         if answer is not None:
             return _repeat(answer, ctx)
         declared = self.durable._declared.find(tool_def)
         try:
-            return await drive.tools.execute(ctx, drive.refer_to(call), declared, tool_def, args, handler)
+            return await recorder.tools.execute(
+                ctx, recorder.refer_to(call), declared, tool_def, args, handler
+            )
         except BaseException as error:
             if asks_to_exit(error):
                 raise RunExits(error) from error
@@ -288,16 +326,16 @@ class DurableRun(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
         """What a person answered, from whatever process; what nobody answered waits in the session."""
-        session, results = self.drive.session, DeferredToolResults()
+        session, results = self.recorder.session, DeferredToolResults()
         await session.flush()
         for call in requests.approvals:
-            answer = self.drive.find_answer(call)
+            answer = self.recorder.find_answer(call)
             if answer is not None:
                 denied = not isinstance(answer, RetryPromptPart) and answer.outcome == "denied"
                 said = ToolDenied(str(answer.content)) if denied else ToolApproved()
                 results.approvals[call.tool_call_id] = said
                 continue
-            ref = self.drive.refer_to(call)
+            ref = self.recorder.refer_to(call)
             asked = session.state.facts.effects.find_question(ref)
             if asked is None:
                 self._ask(ref, call, requests)
@@ -307,7 +345,7 @@ class DurableRun(AbstractCapability[Any]):
             elif asked.approved is False:
                 results.approvals[call.tool_call_id] = ToolDenied(asked.answer)
         for call in requests.calls:
-            answer = self.drive.find_answer(call)
+            answer = self.recorder.find_answer(call)
             if answer is not None:
                 results.calls[call.tool_call_id] = answer.content
         await session.flush()
@@ -316,7 +354,7 @@ class DurableRun(AbstractCapability[Any]):
     def _ask(self, ref: CallRef, call: ToolCallPart, requests: DeferredToolRequests) -> None:
         args = canonical(call.args_as_dict())
         why = requests.metadata.get(call.tool_call_id) or {}
-        self.drive.session._writer.record(
+        self.recorder.session._writer.record(
             ApprovalAsked(
                 call=ref,
                 tool=call.tool_name,
@@ -335,8 +373,8 @@ class _Remembering(WrapperToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         tools = await self.wrapped.get_tools(ctx)
-        drive = self.run._drive
-        gone = set() if drive is None else drive.list_tools_on_record() - tools.keys()
+        recorder = self.run._recorder
+        gone = set() if recorder is None else recorder.list_tools_on_record() - tools.keys()
         return {**tools, **{name: self._make(name) for name in gone}}
 
     def _make(self, name: str) -> ToolsetTool[Any]:
@@ -372,3 +410,46 @@ async def _opened(store: Store | str | Path) -> AsyncIterator[Store]:
         return
     async with open_store(store) as opened:
         yield opened
+
+
+def opening_for(
+    store: Store, choice: SessionChoice, ctx: RunContext[Any], *, wait_s: float, cadence: Cadence
+) -> Any:
+    """The session of a run, to be entered. Inside a tool of another durable run it is derived from that call,
+    unless it has a name of its own."""
+    named = choice(ctx) if callable(choice) else choice
+    effect = find_effect()
+    around = None if effect is None else effect.session
+    if around is not None and (named is None or fit_session_id(named) == around.id):
+        return _delegate(around, ctx)
+    named = named or ctx.conversation_id
+    if not named:
+        raise BadInput("Durable(…) without session=… needs a run with a conversation id")
+    id = fit_session_id(named)
+    labels = {"agent_framework": "pydantic-ai"}
+    if id != named:
+        labels["session"] = label_of_original(named)
+    spoken = ctx.conversation_id
+    if spoken and spoken not in (named, id):
+        labels["conversation"] = label_of_original(spoken)
+    return store.session(id, wait_s=wait_s, cadence=cadence, labels=labels)
+
+
+@asynccontextmanager
+async def _delegate(parent: Session, ctx: RunContext[Any]) -> AsyncIterator[Session]:
+    """A session below that of the tool around us: the same one when that call is made again."""
+    effect = find_effect()
+    assert effect is not None
+    lineage = check_depth(parent)
+    name = (ctx.agent.name if ctx.agent is not None else None) or "agent"
+    number = count_delegate(name)
+    # By the call, and not by its key: that is another one once the tool around us has failed.
+    key = digest(parent.state.facts.head.uid, effect.call_id)
+    id = derive_id(parent.id, fit_session_id(name), key)
+    if number > 1:
+        id = SessionId(f"{id}-{number}")
+    link = Parent(session=parent.id, run=current_run(parent.id), call=effect.call_id)
+    async with parent.store.session(id, wait_s=2 * LEASE_TERM_S, parent=link) as session:
+        session._writer.extensions[Lineage] = lineage
+        async with reserve_budget_for(parent, session, None):
+            yield session

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec import Struct
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import SkipModelRequest, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
-from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRunResult
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests
+from pydantic_ai.usage import RequestUsage
 
 from ...agents.loop import find_waiting
 from ...agents.prices import find_cost_usd
@@ -36,10 +40,9 @@ from .history import (
     opening_of,
     overlap,
 )
-from .leaving import go_back
 from .media_urls import Links
-from .recording_model import wrap_model
-from .replay import Recorded, Reply, adopt, reply_of
+from .replay import RecordedReplies, adopt, reply_of
+from .resume import go_back
 from .tool_calls import CALLER, Tools
 
 log = logging.getLogger("holdfast")
@@ -52,13 +55,13 @@ class Beginning(Struct, frozen=True):
 
     since: int
     opening: str
-    drive: str | None
+    root_run: str | None
     """The first of the runs that this one goes on with."""
 
     @property
     def config(self) -> Json:
         """What the journal keeps of it."""
-        return {"pydantic_ai": {"since": self.since, "opening": self.opening, "drive": self.drive}}
+        return {"pydantic_ai": {"since": self.since, "opening": self.opening, "drive": self.root_run}}
 
 
 async def begin(session: Session, prompt: Any, history: Sequence[ModelMessage], *, once: bool) -> Beginning:
@@ -121,11 +124,11 @@ async def _leave_behind(session: Session, before: RunInfo | None) -> None:
     )
 
 
-class Drive:
+class RunRecorder:
     """Stands between an agent's run and its session."""
 
     def __init__(
-        self, session: Session, run: Run, tools: Tools, recorded: Recorded, links: Links | None
+        self, session: Session, run: Run, tools: Tools, recorded: RecordedReplies, links: Links | None
     ) -> None:
         self.session, self.run, self.tools = session, run, tools
         self._recorded, self._links = recorded, links
@@ -137,10 +140,10 @@ class Drive:
     @classmethod
     async def begin(
         cls, session: Session, run: Run, tools: Tools, beginning: Beginning, links: Links | None = None
-    ) -> Drive:
+    ) -> RunRecorder:
         """Read what is on record; blobs may have to be fetched for it. `links`: the model is sent those."""
         items = list(session.state.transcript_fold.items)
-        recorded = await session._writer.engine.call(Recorded, items, beginning.since)
+        recorded = await session._writer.engine.call(RecordedReplies, items, beginning.since)
         return cls(session, run, tools, recorded, links)
 
     # -- asking the model ----------------------------------------------------------------------------
@@ -283,19 +286,19 @@ class Drive:
 class Asking:
     """A request to the model, from what is sent to what comes back."""
 
-    def __init__(self, drive: Drive, ctx: RunContext[Any], request: ModelRequestContext) -> None:
-        self._drive, self._ctx, self._context = drive, ctx, request
+    def __init__(self, recorder: RunRecorder, ctx: RunContext[Any], request: ModelRequestContext) -> None:
+        self._recorder, self._ctx, self._context = recorder, ctx, request
         self._request: Request | None = None
 
     async def begin(self) -> None:
         """Now it is known what is sent: record it, and that somebody is asked."""
         if self._request is not None:
             return
-        drive = self._drive
-        await drive.note(self._ctx)
-        if drive.has_results:
-            drive.session._writer.take_checkpoint()
-        self._request = drive.run.request(model=_name_of(self._context.model))
+        recorder = self._recorder
+        await recorder.note(self._ctx)
+        if recorder.has_results:
+            recorder.session._writer.take_checkpoint()
+        self._request = recorder.run.request(model=_name_of(self._context.model))
         await self._request.__aenter__()
 
     async def end(self, response: ModelResponse) -> None:
@@ -313,7 +316,7 @@ class Asking:
             model=model,
         )
         await self._request.__aexit__(None, None, None)
-        self._drive.note_reply()
+        self._recorder.note_reply()
 
     def _sign(self, response: ModelResponse) -> None:
         """What pydantic-ai notes on a reply when it joins the history, so that it is kept, too."""
@@ -329,6 +332,65 @@ class Asking:
         """No reply came back."""
         if self._request is not None:
             await self._request.__aexit__(type(error), error, error.__traceback__)
+
+
+def wrap_model(model: Model, begin: Callable[[], Awaitable[None]], links: Links | None) -> RecordingModel:
+    """Wrap the model. If it cannot stream, the wrapper has its class name and cannot either: pydantic-ai
+    names the class in its error."""
+    if type(model).request_stream is not Model.request_stream:
+        return RecordingModel(model, begin, links)
+    made = type(type(model).__name__, (RecordingModel,), {"request_stream": Model.request_stream})
+    wrapped = made(model, begin, links)
+    assert isinstance(wrapped, RecordingModel)
+    return wrapped
+
+
+class RecordingModel(WrapperModel):
+    """The model, which is entered once everything that is sent to it is known; what is sent may be links."""
+
+    def __init__(self, wrapped: Model, begin: Callable[[], Awaitable[None]], links: Links | None) -> None:
+        super().__init__(wrapped)
+        self._begin, self._links = begin, links
+
+    async def __aenter__(self) -> RecordingModel:
+        await self._begin()
+        await super().__aenter__()
+        return self
+
+    async def _show(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        """What the model sees of the messages, which were recorded as they are."""
+        return messages if self._links is None else await self._links.put_in(messages)
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        return await super().request(await self._show(messages), model_settings, model_request_parameters)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        shown = await self._show(messages)
+        async with super().request_stream(
+            shown, model_settings, model_request_parameters, run_context
+        ) as stream:
+            yield stream
+
+    async def count_tokens(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> RequestUsage:
+        shown = await self._show(messages)
+        return await super().count_tokens(shown, model_settings, model_request_parameters)
 
 
 def _after_last_response(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -355,6 +417,3 @@ def _usage_of(response: ModelResponse) -> Usage:
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
     )
-
-
-__all__ = ["Beginning", "Drive", "Reply", "begin"]

@@ -23,7 +23,7 @@ from .history import FORMAT, load
 Answer: TypeAlias = ToolReturnPart | RetryPromptPart  # pyright: ignore[reportDeprecated]
 
 
-class Reply(Struct, frozen=True):
+class RecordedReply(Struct, frozen=True):
     """A recorded reply: the entry that holds it, the ids of the calls in it, and what it says."""
 
     seq: int
@@ -38,16 +38,16 @@ class Reply(Struct, frozen=True):
         return CallRef(id=f"m{self.seq}/{call}")  # Not the model's own: made by another tool, say.
 
 
-NOBODY: Final = Reply(0, ())
+NO_REPLY: Final = RecordedReply(0, ())
 """Stands for the reply before the first."""
 
 
-class Recorded:
+class RecordedReplies:
     """The replies of a run so far, and before each what was said since the one before."""
 
     def __init__(self, items: Iterable[Item], since: int) -> None:
-        self.replies: list[Reply] = []
-        self.before = NOBODY
+        self.replies: list[RecordedReply] = []
+        self.before = NO_REPLY
         """The last reply of the history that the run began with."""
         self._said: list[list[ForeignMessage]] = [[]]
         for item in items:
@@ -67,7 +67,7 @@ class Recorded:
             self._said.append([])
         self._answers: dict[int, Mapping[str, Answer]] = {}
 
-    def get_reply(self, number: int) -> Reply:
+    def get_reply(self, number: int) -> RecordedReply:
         """The reply with this number, from 1; 0 is the last one of the history."""
         return self.before if number == 0 else self.replies[number - 1]
 
@@ -94,10 +94,10 @@ class Recorded:
         return self._answers[number].get(call)
 
 
-def reply_of(item: Item, message: ModelResponse | None = None) -> Reply:
+def reply_of(item: Item, message: ModelResponse | None = None) -> RecordedReply:
     """The reply that an item of the transcript holds."""
     calls = tuple(part.id for part in item.parts if isinstance(part, CallPart))
-    return Reply(item.seq, calls, message)
+    return RecordedReply(item.seq, calls, message)
 
 
 def adopt(message: ModelMessage, ctx: RunContext[object]) -> None:

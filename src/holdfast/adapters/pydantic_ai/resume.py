@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from msgspec import Struct
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 
+from ...errors import NotFound
 from ...ids import fit_session_id, label_of_original, unfit_session_id
+from ...session.session import Session
 from ...store.store import Store
-from .history import messages_from
-from .leaving import go_back
+from .history import add, messages_from
 
 
 class Continuation(Struct, frozen=True):
@@ -45,3 +46,23 @@ async def fork_run(
     labels = {"session": label_of_original(into)} if into is not None and target != into else None
     forked = await store.fork(origin, version=version, into=target, labels=labels)
     return await continue_run(store, session=unfit_session_id(forked) if into is None else into)
+
+
+_SAID = "No result: the run was cut off before this call had one, and nobody went on with it."
+
+
+async def go_back(session: Session) -> int:
+    """Return to the last point from which a model can be asked; its version.
+
+    Before the first one, the calls that have no result are answered instead: nothing is known of them.
+    """
+    try:
+        return await session.continue_()
+    except NotFound:
+        parts = [
+            ToolReturnPart(one.name, _SAID, one.call_id, outcome="interrupted")
+            for one in session.problems
+            if one.kind == "missing"
+        ]
+        await add(session, [ModelRequest(parts=parts)])
+        return await session.checkpoint()

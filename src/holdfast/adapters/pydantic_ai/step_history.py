@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -11,13 +11,15 @@ from hashlib import blake2b
 from types import NoneType
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
-from ...content.extract import Piece, Swap
+from ...content.extract import Piece, Swap, put_back
+from ...content.lazy import Place, Shared
+from ...content.references import MARK
 from .step_fold import Snapshot, Steps
-from .step_media import pack
 
 _BASES: Final = 8
 """How many runs of a conversation the first snapshot of another one is compared with."""
@@ -26,7 +28,7 @@ _UNEQUAL: Final = (b'"media_type"', b'"identifier"')
 """What stands in messages with fields that their own comparison leaves out."""
 
 
-class _Kept(Struct, frozen=True):
+class _StoredMessage(Struct, frozen=True):
     """A message as it was stored. The copy is ours: a caller may go on changing what it gave."""
 
     fields: dict[str, Any]
@@ -37,7 +39,7 @@ class _Kept(Struct, frozen=True):
     """Of its JSON, if equality does not see all of it."""
 
     @classmethod
-    def of(cls, message: ModelMessage, swap: Swap) -> _Kept:
+    def of(cls, message: ModelMessage, swap: Swap) -> _StoredMessage:
         plain, fields = dump(message), _copy(message.__dict__)
         usage = fields["usage"].__dict__ if fields.get("usage") is not None else None
         blind = any(mark in plain for mark in _UNEQUAL)
@@ -66,7 +68,7 @@ class Histories:
 
     def __init__(self, steps: Steps, inline_bytes: int | None) -> None:
         self._steps, self._inline_bytes = steps, inline_bytes
-        self._last: dict[str, tuple[int, list[_Kept]]] = {}
+        self._last: dict[str, tuple[int, list[_StoredMessage]]] = {}
         """By run: as which of its snapshots it was stored, and the messages."""
 
     def add(self, run_id: str, messages: Sequence[ModelMessage]) -> Delta:
@@ -78,10 +80,10 @@ class Histories:
         if stored and place == len(stored) and not stored[-1].erased:
             base: Snapshot | None = stored[-1]
             keep = _count_same(kept, messages)
-            fresh = [_Kept.of(message, swap) for message in messages[keep:]]
+            fresh = [_StoredMessage.of(message, swap) for message in messages[keep:]]
         else:
             # Stored by another process, or by another run of the conversation.
-            fresh = [_Kept.of(message, swap) for message in messages]
+            fresh = [_StoredMessage.of(message, swap) for message in messages]
             base, keep = self._find_base([one.data for one in fresh])
             kept, fresh = fresh, fresh[keep:]
         self._last[run_id] = len(stored) + 1, [*kept[:keep], *fresh]
@@ -105,7 +107,7 @@ class Histories:
         return best, most
 
 
-def _count_same(kept: Sequence[_Kept], messages: Sequence[ModelMessage]) -> int:
+def _count_same(kept: Sequence[_StoredMessage], messages: Sequence[ModelMessage]) -> int:
     """How many messages at the beginning are as they were."""
     given = [message.__dict__ for message in messages[: len(kept)]]
     for one, said in zip(kept, given, strict=False):
@@ -175,3 +177,34 @@ def _find_zeros(message: ModelMessage) -> dict[str, set[str]]:
         return {}
     names = {one.name for one in fields(usage)} - {"cost"}
     return {"usage": {name for name in names if not getattr(usage, name, True)}}
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.decode
+
+
+def pack(message: bytes, swap: Swap) -> bytes:
+    """A message, as JSON, as it is stored. What is large in it is a piece of `swap` by then."""
+    if MARK not in message and not swap.is_large(len(message)):
+        return message
+    packed = _encode(swap.message(_decode(message)))
+    return packed if MARK in packed else message
+
+
+class Unpacking:
+    """Messages as they were, each blob read once."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._read: dict[str, Shared] = {}
+
+    def unpack(self, messages: Iterable[bytes]) -> list[bytes]:
+        """The messages; `LostBlob` if a file of theirs cannot be had. Blocks."""
+        return [
+            _encode(put_back(_decode(message), self._get)) if MARK in message else message
+            for message in messages
+        ]
+
+    def _get(self, digest: str) -> bytes:
+        known = self._read.get(digest) or self._read.setdefault(digest, self._place.share(digest))
+        return known.data

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from ...content.lazy import Place
 from ...content.references import MARK
-from ...core.entries import Body, Parent, RunCompleted, RunFailed, RunStarted
+from ...core.entries import AdapterBody, Body, Parent, RunCompleted, RunFailed, RunStarted
 from ...drivers.contract import ClaimChange
 from ...errors import MissingExtra, RunExists
 from ...ids import SessionId, fit_session_id
@@ -31,10 +31,9 @@ try:
 except ImportError as missing:
     raise MissingExtra("HoldfastStepStore (pydantic-ai-harness 0.62)", "pydantic-ai-harness") from missing
 
-from .step_fold import CONFIG, EFFECT, EVENTS, SNAPSHOT, RunSteps, Snapshot, join
-from .step_journal import Desk, Desks, Draft
-from .step_media import Unpacking
-from .step_records import Record
+from .step_fold import CONFIG, EFFECT, SNAPSHOT, Record, RunSteps, Snapshot, join
+from .step_history import Unpacking
+from .step_journal import StepEntry, StepJournal, StepJournals, events_entry
 
 _RUN: Final = TypeAdapter(RunRecord)
 _EVENT: Final = TypeAdapter(StepEvent)
@@ -53,8 +52,8 @@ class HoldfastStepStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._desks: Desks | None = None
-        self._places: dict[str, SessionId] = {}
+        self._opened: StepJournals | None = None
+        self._sessions: dict[str, SessionId] = {}
 
     # -- runs ----------------------------------------------------------------------------------------
 
@@ -66,7 +65,8 @@ class HoldfastStepStore:
             claim = await self._find_claim(record.run_id)
             session = SessionId(claim) if claim is not None else _lone_session(record.run_id)
             # Settled: who claimed it may have written meanwhile.
-            known = (await self._open.look(session, settled=claim is not None)).steps.find(record.run_id)
+            async with self._journals.reading(session, settled=claim is not None) as journal:
+                known = journal.steps.find(record.run_id)
             if known is not None and known.record is not None:
                 if record.registration_id and known.record.get("registration_id") == record.registration_id:
                     return  # The same registration once more.
@@ -74,7 +74,7 @@ class HoldfastStepStore:
             if known is None and record.conversation_id is not None:
                 session = _conversation_session(record.conversation_id)
             change = ClaimChange(key=key, expect=claim, record=session)
-            if await self._open.write_claimed(session, [started], change):
+            if await self._journals.write_claimed(session, [started], change):
                 return
 
     async def get_run(self, *, run_id: str) -> RunRecord | None:
@@ -103,20 +103,21 @@ class HoldfastStepStore:
     async def append_event(self, event: StepEvent) -> None:
         """Note a boundary. One with a known key is a repetition, and changes nothing."""
         data: Record = _EVENT.dump_python(event, mode="json")
-        place = await self._place(event.run_id)
-        await self._open.hold(place, event.run_id, data)
+        session = await self._find_session(event.run_id)
+        await self._journals.add_event(session, event.run_id, data)
         # What begins is on record before it begins: a process may be killed in it.
         if not event.kind.startswith("run_") and not event.kind.endswith("_started"):
             return
 
-        def decide(desk: Desk) -> list[Draft]:
-            drafts = [Draft(run_id=event.run_id, kind=EVENTS)] if desk.holds(event.run_id) else []
-            ended, run = _end_of(event), desk.state.facts.runs.get(fit_session_id(event.run_id))
+        def decide(journal: StepJournal) -> list[StepEntry]:
+            is_pending = event.run_id in journal.list_pending_runs()
+            entries = [events_entry(event.run_id)] if is_pending else []
+            ended, run = _end_of(event), journal.state.facts.runs.get(fit_session_id(event.run_id))
             if ended is not None and run is not None and run.ended_at is None:
-                drafts.append(Draft(run_id=event.run_id, body=ended))
-            return drafts
+                entries.append(StepEntry(run_id=event.run_id, body=ended))
+            return entries
 
-        await self._open.write(place, decide)
+        await self._journals.write(session, decide)
 
     async def list_events(self, *, run_id: str) -> list[StepEvent]:
         """What happened, in order."""
@@ -129,11 +130,11 @@ class HoldfastStepStore:
         """Keep a history to go on from: of its messages, those that are new."""
         fields: Record = _SNAPSHOT.dump_python(snapshot, mode="json", exclude={"messages"})
 
-        def decide(desk: Desk) -> list[Draft]:
-            run = desk.steps.get(snapshot.run_id)
+        def decide(journal: StepJournal) -> list[StepEntry]:
+            run = journal.steps.get(snapshot.run_id)
             if run.knows_snapshot(snapshot.idempotency_key):
                 return []
-            delta = desk.histories.add(snapshot.run_id, snapshot.messages)
+            delta = journal.histories.add(snapshot.run_id, snapshot.messages)
             data = {
                 "snapshot": run.write_snapshot(fields),
                 "base": None if delta.base is None else delta.base.seq,
@@ -141,12 +142,16 @@ class HoldfastStepStore:
                 "new": len(delta.own),
             }
             content = join(delta.own) if delta.own else None
-            draft = Draft(
-                run_id=snapshot.run_id, kind=SNAPSHOT, data=data, content=content, pieces=delta.pieces
+            entry = StepEntry(
+                run_id=snapshot.run_id,
+                kind=SNAPSHOT,
+                body=AdapterBody(data=data),
+                content=content,
+                pieces=delta.pieces,
             )
-            return [draft]
+            return [entry]
 
-        await self._open.write(await self._place(snapshot.run_id), decide)
+        await self._journals.write(await self._find_session(snapshot.run_id), decide)
 
     async def latest_snapshot(
         self, *, run_id: str, include_interrupted: bool = False
@@ -173,7 +178,7 @@ class HoldfastStepStore:
             messages = one.list_messages()
             if any(MARK in message for message in messages):
                 if unpacking is None:
-                    place = Place(await self._place(run_id), engine.blobs, where=f"run {run_id!r}")
+                    place = Place(await self._find_session(run_id), engine.blobs, where=f"run {run_id!r}")
                     unpacking = Unpacking(place)
                 messages = await engine.call_home(unpacking.unpack, messages)
             found.append(_restore(one, messages))
@@ -185,11 +190,11 @@ class HoldfastStepStore:
         """Note how a tool call stands; the last word counts."""
         data: Record = _EFFECT.dump_python(record, mode="json")
 
-        def decide(desk: Desk) -> list[Draft]:
-            effect = desk.steps.get(record.run_id).write_effect(data)
-            return [Draft(run_id=record.run_id, kind=EFFECT, data={"effect": effect})]
+        def decide(journal: StepJournal) -> list[StepEntry]:
+            effect = journal.steps.get(record.run_id).write_effect(data)
+            return [StepEntry(run_id=record.run_id, kind=EFFECT, body=AdapterBody(data={"effect": effect}))]
 
-        await self._open.write(await self._place(record.run_id), decide)
+        await self._journals.write(await self._find_session(record.run_id), decide)
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
         """How a tool call stands."""
@@ -206,41 +211,45 @@ class HoldfastStepStore:
     # -- where things are ----------------------------------------------------------------------------
 
     @property
-    def _open(self) -> Desks:
-        if self._desks is None:
-            self._desks = Desks(self._store._engine)
-        return self._desks
+    def _journals(self) -> StepJournals:
+        if self._opened is None:
+            self._opened = StepJournals(self._store._engine)
+        return self._opened
 
     async def _find_claim(self, run_id: str) -> str | None:
         engine = self._store._engine
         return await engine.call(engine.driver.find_claim, _claim_key(run_id))
 
-    async def _place(self, run_id: str) -> SessionId:
+    async def _find_session(self, run_id: str) -> SessionId:
         """The journal of a run: where its id was claimed, or one of its own if nobody registered it."""
-        known = self._places.get(run_id)
+        known = self._sessions.get(run_id)
         if known is not None:
             return known
         claim = await self._find_claim(run_id)
         if claim is None:
             return _lone_session(run_id)
-        if len(self._places) >= STEP_RUNS_MAX:
-            self._places.clear()
-        return self._places.setdefault(run_id, SessionId(claim))
+        if len(self._sessions) >= STEP_RUNS_MAX:
+            self._sessions.clear()
+        return self._sessions.setdefault(run_id, SessionId(claim))
 
     async def _find(self, run_id: str) -> RunSteps | None:
-        place = await self._place(run_id)
-        found = (await self._open.look(place)).steps.find(run_id)
-        if found is None and self._places.pop(run_id, None) is not None:
+        session = await self._find_session(run_id)
+        found = await self._find_in(session, run_id)
+        if found is None and self._sessions.pop(run_id, None) is not None:
             # Its conversation was deleted, and the id may have been used anew.
-            moved = await self._place(run_id)
-            if moved != place:
-                return (await self._open.look(moved)).steps.find(run_id)
+            moved = await self._find_session(run_id)
+            if moved != session:
+                return await self._find_in(moved, run_id)
         return found
+
+    async def _find_in(self, session: SessionId, run_id: str) -> RunSteps | None:
+        async with self._journals.reading(session, settled=False) as journal:
+            return journal.steps.find(run_id)
 
     async def _find_parent(self, record: RunRecord) -> Parent | None:
         if record.parent_run_id is None:
             return None
-        session = await self._place(record.parent_run_id)
+        session = await self._find_session(record.parent_run_id)
         return Parent(session=session, run=fit_session_id(record.parent_run_id))
 
 
@@ -256,11 +265,11 @@ def _lone_session(run_id: str) -> SessionId:
     return fit_session_id(f"lone-steps-{run_id}")
 
 
-def _start(record: RunRecord, parent: Parent | None) -> Draft:
+def _start(record: RunRecord, parent: Parent | None) -> StepEntry:
     # Not the bare name: an agent of ours with that name would take the session for one to resume.
     agent = f"pydantic-ai/{record.agent_name or ''}"
     config = {CONFIG: _RUN.dump_python(record, mode="json")}
-    return Draft(run_id=record.run_id, body=RunStarted(agent=agent, parent=parent, config=config))
+    return StepEntry(run_id=record.run_id, body=RunStarted(agent=agent, parent=parent, config=config))
 
 
 def _end_of(event: StepEvent) -> Body | None:
