@@ -16,7 +16,7 @@ from ..core.fold import Checkpoint, RunInfo
 from ..core.head import Head
 from ..core.session_state import Overview, SessionState
 from ..core.values import Codec
-from ..drivers.url import Place
+from ..drivers.url import StoreAddress
 from ..errors import HoldfastError
 from ..ids import SessionId
 from ..limits import BLOB_GRACE_S, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS
@@ -32,7 +32,7 @@ from .session import Session
 
 @contextmanager
 def open_store(
-    url: Place | None = None,
+    url: StoreAddress | None = None,
     *,
     blobs: str | BlobHome | None = None,
     blob_urls: PublicUrls | None = None,
