@@ -1,4 +1,4 @@
-"""The server, or the way to it, fails in the middle of a commit: nothing is lost, doubled or told wrong."""
+"""The server, or the way to it, fails in the middle of a commit: nothing is lost, doubled or misreported."""
 
 import errno
 import signal
@@ -45,7 +45,7 @@ def _through(wire: Wire, schema: str) -> PostgresDriver:
 
 
 def speak_over_a_bad_line(line: Line, url: str, acks: str, rounds: int) -> int:
-    """The connection is cut before, in and after what is sent, again and again; nobody is told. How often."""
+    """Cut the connection before, in and after each message, without an error for the caller; how often."""
     return anyio.run(_speak_over_a_bad_line, faults.install(), url, Acks(Path(acks)), rounds)
 
 
@@ -80,10 +80,10 @@ async def _speak_over_a_bad_line(disk: faults.Disk, url: str, acks: Acks, rounds
     return cuts
 
 
-def test_a_connection_that_is_cut_in_a_commit_is_nobodys_concern(
+def test_a_connection_that_is_cut_in_a_commit_is_no_error(
     warm: Warm, postgres: str, quick_path: Path
 ) -> None:
-    """Before the statement, in the middle of it, or before its answer: it is settled by sending it again.
+    """Before the statement, in the middle of it, or before its answer: the driver sends it again.
     Every line is there, once."""
     url, acks = f"postgresql:{quick_path}/store", str(quick_path / "acks")
     assert warm.call(speak_over_a_bad_line, url, acks, 5) >= 15
@@ -130,7 +130,7 @@ def test_a_commit_that_is_still_under_way_on_the_server_lands_once(schema: str, 
         driver.close()
 
 
-def test_who_posts_over_a_lost_connection_is_told_that_nobody_knows(schema: str) -> None:
+def test_a_post_over_a_lost_connection_is_an_error_in_doubt(schema: str) -> None:
     """A post is not repeated: it could arrive twice."""
     swallow = False
 
@@ -154,7 +154,7 @@ def test_who_posts_over_a_lost_connection_is_told_that_nobody_knows(schema: str)
 
 
 def test_connections_that_died_while_idle_are_replaced(schema: str) -> None:
-    """Whatever is done next, also what cannot be repeated: nothing was sent over them."""
+    """For every call, also one that cannot be repeated: nothing was sent over them."""
     driver = PostgresDriver(server_url(schema) + "&application_name=doomed")
     author = Author("a")
     author.begin(driver)
@@ -208,7 +208,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGINT])
 async def test_a_restart_of_the_server_is_waited_for(server: PostgresServer, how: signal.Signals) -> None:
-    """Crashed or shut down: who needs it meanwhile waits, and is told nothing."""
+    """Crashed or shut down: calls wait meanwhile, and raise nothing."""
 
     def restart() -> None:
         server.stop(how)

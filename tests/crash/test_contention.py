@@ -1,4 +1,4 @@
-"""Many processes at one store: each waits for its turn, and nobody is told of it."""
+"""Many processes at one store: each waits for its turn, without an error."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PROCESSES = 8
 
 
 def open_at_once(line: Line, url: str) -> str:
-    """Open a store that is not there yet, when told to; its id."""
+    """Open a store that does not exist yet, on a signal; its id."""
     line.say("ready")
     line.hear()
     driver = open_driver(url)
@@ -38,7 +38,7 @@ def _hammer(warm: Warm, scheme: str, folder: Path, times: int) -> None:
 
 
 def test_contention_is_never_an_error(warm: Warm, scheme: str, quick_path: Path) -> None:
-    """Eight processes write, close and open again: "database is locked" reaches nobody."""
+    """Eight processes write, close and open again: "database is locked" reaches no caller."""
     _hammer(warm, scheme, quick_path, times=8)
 
 
@@ -66,7 +66,7 @@ def _open_at_once(warm: Warm, scheme: str, folder: Path, rounds: int) -> None:
 
 
 def test_eight_processes_make_one_store(warm: Warm, scheme: str, quick_path: Path) -> None:
-    """They open it for the first time at the same moment: it is made once, and all have it."""
+    """They open it for the first time at the same moment: it is created once, and all use it."""
     _open_at_once(warm, scheme, quick_path, rounds=20)
 
 

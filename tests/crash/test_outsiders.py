@@ -1,8 +1,9 @@
 """Other programs at a SQLite file that is in use: nothing that was acknowledged is lost, nothing overwritten.
 
 Locks of files belong to a process. Another SQLite library in the same process, or a plain read of the file,
-drops those of holdfast; the next program that opens and closes the file then takes itself for the last user,
-and deletes the log. On Linux, holdfast guards the files with other locks; tests are done with and without.
+drops those of holdfast; the next program that opens and closes the file then concludes that it is the last
+user, and deletes the log. On Linux, holdfast guards the files with other locks; tests are done with and
+without.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def write_from_outside(line: Line, path: str, session: str) -> None:
 
 
 def count_from_outside(line: Line, path: str) -> dict[str, Any]:
-    """What is there for everybody: lines by session."""
+    """What every process sees: lines by session."""
     db = apsw.Connection(path)
     found = dict(db.execute("SELECT session, count(*) FROM entries GROUP BY session"))
     found["check"] = db.pragma("integrity_check")
@@ -211,7 +212,7 @@ class _Trap:
 async def test_a_commit_whose_log_is_deleted_in_the_middle_lands_once(
     path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it went into the deleted log, or was folded into the file by the outsider: it is made again."""
+    """Whether it went into the deleted log, or the outsider wrote it to the file: the commit is repeated."""
     monkeypatch.setattr(FileGuard, "lock", lambda self, db, shared: None)
     async with open_store(path) as store, store.session("s") as session:
         await session.add("one")
@@ -231,7 +232,7 @@ async def test_a_commit_whose_log_is_deleted_in_the_middle_lands_once(
 
 @pytest.mark.parametrize("how", ["closed", "collected"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_deleted_log_is_never_folded_over_what_others_wrote(
+def test_a_deleted_log_never_overwrites_what_others_wrote(
     warm: Warm, driver: SqliteDriver, path: Path, monkeypatch: pytest.MonkeyPatch, how: str, moment: str
 ) -> None:
     """Not when the store is closed, nor when it is left to the garbage collector."""
@@ -254,7 +255,7 @@ def test_a_deleted_log_is_never_folded_over_what_others_wrote(
 def test_readers_see_what_others_wrote_after_the_log_was_deleted(
     warm: Warm, driver: SqliteDriver, path: Path
 ) -> None:
-    """Not what was there before, for ever."""
+    """They do not stay with the old log."""
     author = Author("mine")
     author.begin(driver)
     assert read_all(driver, "mine") == author.lines

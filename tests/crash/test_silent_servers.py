@@ -52,7 +52,7 @@ def server() -> Iterator[PostgresServer]:
 
 @contextmanager
 def soon() -> Iterator[None]:
-    """Silence is noticed soon. Only where there is silence: a busy machine is silent now and then, too."""
+    """Notice silence soon. Only for tests with silence: a busy machine is silent now and then, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "ANSWER_S", 0.2)
         patch.setattr(connections, "RECONNECT_S", 0.4)
@@ -62,7 +62,7 @@ def soon() -> Iterator[None]:
 
 @contextmanager
 def busy_soon(busy_s: float = 0.5, cancel_s: float = 60.0) -> Iterator[None]:
-    """Locks are not waited for long, and a server is asked soon whether it is there."""
+    """Wait for locks only shortly, and ask a server soon whether it is there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "ANSWER_S", 0.2)
         patch.setattr(connections, "BUSY_S", busy_s)
@@ -99,8 +99,8 @@ class _Valve:
 async def test_a_stopped_server_is_one_clear_error_and_then_over(
     server: PostgresServer, tmp_path: Path
 ) -> None:
-    """Reading and writing are told. Once it goes on, so does the session, and what was said
-    meanwhile is there, once."""
+    """For reads and writes. Once the server goes on, so does the session, and each message of the
+    meantime is there once."""
     name = schema_of(tmp_path)
     async with open_store(server.url, schema=name) as store, store.session("a") as session:
         await session.add("before")
@@ -114,7 +114,7 @@ async def test_a_stopped_server_is_one_clear_error_and_then_over(
         await session.add("after")
         written = False
         while not written:
-            # A try that began before is told that the server was away.
+            # An attempt that began before fails, since the server was away.
             with suppress(StoreUnreachable):
                 await session.flush()
                 written = True
@@ -125,7 +125,7 @@ async def test_a_stopped_server_is_one_clear_error_and_then_over(
 async def test_a_store_whose_server_is_stopped_can_be_left(
     server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What could not be written is logged as an error, with the session's name."""
+    """Entries that could not be written are logged as an error, with the session's name."""
     caplog.set_level(logging.ERROR, "holdfast")
     async with open_store(server.url, schema=schema_of(tmp_path)) as store:
         session = store.session("a")
@@ -162,7 +162,7 @@ async def test_a_callers_deadline_fires_while_a_server_is_silent(
 
 
 def test_a_server_whose_backends_are_stopped_is_unreachable(server: PostgresServer, tmp_path: Path) -> None:
-    """It takes new connections and answers on them; what was asked before is cancelled in vain."""
+    """It accepts new connections and answers on them; cancelling earlier statements has no effect."""
     driver = PostgresDriver(server.url, schema=schema_of(tmp_path))
     author = Author("a")
     author.begin(driver)
@@ -182,7 +182,7 @@ def test_a_server_whose_backends_are_stopped_is_unreachable(server: PostgresServ
 
 
 def _works(driver: PostgresDriver, author: Author) -> dict[str, Callable[[], object]]:
-    """What a store asks of its driver."""
+    """The calls of a store to its driver."""
     item = author.write(say("hello"))
     return {
         "commit": lambda: driver.commit([item]),
@@ -196,7 +196,7 @@ def _works(driver: PostgresDriver, author: Author) -> dict[str, Callable[[], obj
 
 
 def test_a_way_to_the_server_that_swallows_everything_is_an_error(schema: str) -> None:
-    """As a pooler does that holds its clients back, whatever is asked for. Afterwards it works again."""
+    """As a pooler does that holds its clients back, for every call. Afterwards it works again."""
     valve = _Valve()
     driver = PostgresDriver(f"{valve.wire.url}&schema={schema}")
     author = Author("a")
@@ -237,7 +237,7 @@ def _is_answered(pool: ConnectionPool[Any]) -> bool:
         return connection.execute("SELECT 1").fetchone() is not None
 
 
-# -- somebody holds a lock -----------------------------------------------------------------------------
+# -- an outsider holds a lock --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("work", ["commit", "post", "read", "delete"])
@@ -265,7 +265,7 @@ def test_a_lock_that_an_outsider_keeps_is_an_error_in_time(work: str, schema: st
 async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
     schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first to wait in vain has waited for all: the limit of the others is the short one."""
+    """The first that reaches its limit has waited for all: the others have the short limit."""
     limits: list[float] = []
     limit_s = connections.PostgresConnections._limit_s
 
@@ -290,7 +290,7 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
 
 
 def test_a_statement_that_takes_its_time_is_waited_for(schema: str) -> None:
-    """The server says nothing for long, and is there: it works, or waits for a lock that is soon free."""
+    """The server is silent for long, but there: it works, or waits for a lock that is soon free."""
     driver = PostgresDriver(server_url(schema))
     author = Author("a")
     author.begin(driver)

@@ -113,8 +113,8 @@ async def test_a_store_works_behind_a_pooler(bouncer: str, tmp_path: Path) -> No
         drop([schema])
 
 
-def test_nobody_listens_through_a_pooler(bouncer: str, tmp_path: Path) -> None:
-    """The connection that would be told is everybody's. Who waits comes back when the time is over."""
+def test_the_driver_does_not_listen_through_a_pooler(bouncer: str, tmp_path: Path) -> None:
+    """The connection that would listen is shared. A wait ends at its timeout."""
     driver = PostgresDriver(bouncer, schema=schema_of(tmp_path))
     try:
         author = Author("a")

@@ -1,4 +1,4 @@
-"""What is particular about PostgreSQL: schemas, rights, pools, poolers, clocks, and what errors say."""
+"""What is particular to PostgreSQL: schemas, rights, pools, poolers, clocks, and error texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def driver(schema: str) -> Iterator[PostgresDriver]:
 
 
 def test_the_schema_is_made_once(schema: str) -> None:
-    """Eight come at the same moment; opening again changes neither the version nor the store's id."""
+    """Eight threads open it at once; opening it again changes neither the version nor the store's id."""
     ready = threading.Barrier(8)
 
     def make() -> str:
@@ -114,7 +114,7 @@ def test_a_schema_can_be_renamed(schema: str) -> None:
         drop([f"{schema}_2"])
 
 
-def test_temporary_tables_of_the_application_are_not_ours(pool: ConnectionPool[Any], schema: str) -> None:
+def test_temporary_tables_of_the_application_are_not_used(pool: ConnectionPool[Any], schema: str) -> None:
     """Whatever they are called."""
     driver = PostgresDriver(pool, schema=schema)
     with pool.connection() as connection:
@@ -139,7 +139,8 @@ def test_a_line_without_a_kind_is_refused(driver: PostgresDriver) -> None:
 
 
 def test_a_claim_that_came_meanwhile_stays(driver: PostgresDriver, schema: str) -> None:
-    """Who frees what nobody has frees nothing, even if somebody claims it while the commit waits."""
+    """A commit that frees a free claim frees nothing, even if another process takes it while the commit
+    waits."""
     author = Author("a")
     author.begin(driver)
     item = author.write(say("hello"), claims=[ClaimChange(key="k", expect=None, record=None)])
@@ -160,8 +161,8 @@ _WAITING = (
 )
 
 
-def test_who_only_reads_makes_no_schema(schema: str) -> None:
-    """A store that is not there is an error, and stays not there."""
+def test_a_reader_creates_no_schema(schema: str) -> None:
+    """A missing store is an error, and is not created."""
     with pytest.raises(NotFound, match=schema):
         PostgresDriver(server_url(schema), create=False)
     assert rows("public", f"SELECT 1 FROM pg_namespace WHERE nspname = '{schema}'") == []
@@ -190,7 +191,7 @@ def test_a_schema_that_postgresql_would_change_or_refuse_is_refused(postgres: st
 
 
 def test_a_schema_is_for_postgresql_only(tmp_path: Path) -> None:
-    """Anywhere else it would be ignored, and somebody would rely on it."""
+    """Other drivers would ignore it, and the caller would rely on it."""
     with pytest.raises(BadUrl, match="is for PostgreSQL"):
         holdfast.open_store(f"sqlite:{tmp_path}/a.db", schema="agents")
     with pytest.raises(BadUrl, match="two schemas"):
@@ -217,8 +218,8 @@ def test_a_newer_schema_is_refused(driver: PostgresDriver, schema: str) -> None:
             PostgresDriver(server_url(schema), create=create)
 
 
-def test_somebody_elses_tables_are_left_alone(schema: str) -> None:
-    """A name of ours that is taken is an error, and nothing is made beside it."""
+def test_tables_of_others_are_left_alone(schema: str) -> None:
+    """If one of holdfast's names is taken, opening fails, and no table is created."""
     with connect() as connection:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
         connection.execute(sql.SQL("CREATE TABLE {} (mine text)").format(sql.Identifier(schema, "sessions")))
@@ -228,7 +229,7 @@ def test_somebody_elses_tables_are_left_alone(schema: str) -> None:
     assert rows(schema, tables) == [("sessions",)]
 
 
-def test_a_table_called_store_need_not_be_ours(schema: str) -> None:
+def test_a_table_called_store_may_be_an_applications(schema: str) -> None:
     """Whatever is in it."""
     with connect() as connection:
         connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
@@ -303,7 +304,7 @@ def test_a_role_with_only_data_rights_can_use_a_migrated_schema(server: Postgres
 def test_what_is_wrong_with_an_address_is_said_in_one_line(
     server: PostgresServer, change: dict[str, str], error: type[HoldfastError], words: str
 ) -> None:
-    """Where, and what to do; never the password."""
+    """It says where, and what to do; never the password."""
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("GRANT CREATE ON DATABASE latin TO clerk")
     given = {"user": "clerk", "password": PASSWORD, **change}
@@ -317,7 +318,7 @@ def test_what_is_wrong_with_an_address_is_said_in_one_line(
 
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid"])
 def test_a_server_that_is_not_there_is_an_error_at_once(postgres: str, host: str) -> None:
-    """A wrong address is not waited for."""
+    """The driver does not wait for a wrong address."""
     with pytest.raises(StoreUnreachable, match="cannot connect") as caught:
         PostgresDriver(f"postgresql://me:secret@{host}/agents")
     assert "secret" not in str(caught.value)
@@ -338,7 +339,7 @@ def test_a_server_that_is_not_there_is_an_error_at_once(postgres: str, host: str
     ],
 )
 async def test_a_url_that_is_none_does_not_tell_its_password(url: str) -> None:
-    """Its mistake is shown, and what would be right."""
+    """The error shows the mistake, and a correct URL."""
     with pytest.raises(BadUrl) as caught:
         async with holdfast.open_store(url):
             pass
@@ -382,7 +383,7 @@ def test_a_commit_waits_for_the_disk_where_the_default_is_not_to(server: Postgre
                     author.begin(driver)
                 else:
                     author.commit(driver, say(f"{number}"))
-                # Somebody else may be writing to the log, now and then.
+                # Other sessions of the server write to the log now and then.
                 assert is_flushed() or is_flushed() or number, number
             assert late, "the server waits anyway, so this shows nothing"
     finally:
@@ -408,10 +409,10 @@ async def test_strings_may_be_read_as_of_old(server: PostgresServer, tmp_path: P
 
 
 @pytest.mark.parametrize("how", ["setting", "rights"])
-async def test_a_role_that_may_only_read_reads_and_is_told_that_it_cannot_write(
+async def test_a_role_that_may_only_read_reads_and_its_writes_are_clear_errors(
     server: PostgresServer, how: str, tmp_path: Path
 ) -> None:
-    """In clear words, and at once: the connection was not lost. The same on a standby."""
+    """At once: the connection was not lost. The same on a standby."""
     schema = schema_of(tmp_path)
     async with holdfast.open_store(server.url, schema=schema) as store, store.session("a") as session:
         await session.add("hello")
@@ -470,7 +471,7 @@ def pool(postgres: str) -> Iterator[ConnectionPool[Any]]:
 
 
 async def test_an_applications_pool_can_be_used(pool: ConnectionPool[Any], schema: str) -> None:
-    """It is lent connections, leaves nothing behind on them, and stays the application's to close."""
+    """The store borrows connections, leaves nothing behind on them, and does not close the pool."""
     async with holdfast.open_store(pool, schema=schema) as store:
         async with store.session("a") as session:
             for number in range(10):
@@ -489,8 +490,8 @@ async def test_an_applications_pool_can_be_used(pool: ConnectionPool[Any], schem
         assert len((await store.load("a")).transcript) == 10
 
 
-def test_the_call_of_a_commit_is_prepared(schema: str) -> None:
-    """On connections of our own."""
+def test_the_statement_of_a_commit_is_prepared(schema: str) -> None:
+    """On connections that the driver opened."""
     driver = PostgresDriver(server_url(schema) + "&connections=1")
     author = Author("a")
     try:
@@ -521,8 +522,7 @@ def test_new_connections_are_prepared_too(schema: str) -> None:
 
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_prepared_name_may_come_and_go(gone: bool, schema: str) -> None:
-    """As it does where every transaction is handed to another connection, whatever process seems to answer:
-    what has landed has landed once."""
+    """As behind a pooler that hands every transaction to another connection. Each commit lands once."""
     driver = PostgresDriver(server_url(schema) + "&connections=1")
     author = Author("a")
     try:
@@ -530,7 +530,7 @@ def test_a_prepared_name_may_come_and_go(gone: bool, schema: str) -> None:
         with driver._db._source.borrow() as connection:
             if gone:
                 connection.execute("DEALLOCATE ALL")
-            else:  # Somebody else has left it there.
+            else:  # Another client has left it there.
                 driver._append._prepared.clear()
                 driver._append.prepare(connection)
         for number in range(3):
@@ -542,7 +542,8 @@ def test_a_prepared_name_may_come_and_go(gone: bool, schema: str) -> None:
 
 
 def test_a_migration_may_come_while_it_is_prepared(schema: str) -> None:
-    """One that gives something else: what was prepared is forgotten, and the commit lands all the same."""
+    """It changes what the function returns: the statement is no longer used prepared, and the commit
+    lands."""
     driver = PostgresDriver(server_url(schema) + "&connections=1")
     author = Author("a")
     try:
@@ -584,7 +585,7 @@ def test_a_pool_that_is_closed_is_a_clear_error(postgres: str, schema: str) -> N
 
 
 def test_no_more_connections_are_opened_than_allowed(schema: str) -> None:
-    """Who finds none free waits for one."""
+    """A call that finds none free waits for one."""
     driver = PostgresDriver(server_url(schema) + "&connections=2&application_name=counted")
     try:
         with ThreadPoolExecutor(8) as threads:
@@ -602,8 +603,8 @@ def test_a_closed_store_says_so(driver: PostgresDriver) -> None:
         driver.find_tip(SessionId("a"))
 
 
-def test_the_age_of_a_heartbeat_is_told_by_the_server(driver: PostgresDriver, schema: str) -> None:
-    """By its clock alone: nobody compares theirs."""
+def test_the_age_of_a_heartbeat_is_by_the_servers_clock(driver: PostgresDriver, schema: str) -> None:
+    """Alone: clocks of clients are not compared."""
     holder = HolderId("h")
     driver.beat(holder, b"{}", [])
     rows(schema, "UPDATE holders SET beat_at = beat_at - interval '1 hour' RETURNING 1")
@@ -614,7 +615,7 @@ def test_the_age_of_a_heartbeat_is_told_by_the_server(driver: PostgresDriver, sc
     rows(schema, "UPDATE holders SET beat_at = beat_at + interval '2 hours' RETURNING 1")
     beat = driver.find_beat(holder)
     assert beat is not None
-    assert beat.age_s == 0, "a clock that was set back makes nobody younger than now"
+    assert beat.age_s == 0, "after a clock was set back, no age is negative"
 
 
 # -- blobs ----------------------------------------------------------------------------------------------
@@ -623,7 +624,7 @@ def test_the_age_of_a_heartbeat_is_told_by_the_server(driver: PostgresDriver, sc
 def test_a_part_that_comes_while_its_upload_is_swept_away_does_not_stay(
     driver: PostgresDriver, schema: str
 ) -> None:
-    """Nobody would ever find it."""
+    """No call would ever find it."""
     waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%blob_parts%'"
     landed = threading.Event()
 
@@ -657,19 +658,19 @@ def test_a_part_that_comes_while_its_upload_is_swept_away_does_not_stay(
 
 
 def expect_wake_up(driver: PostgresDriver) -> None:
-    """Wait for work, and be told of some before the time is over."""
+    """Wait for work, and return before the timeout."""
     wait_s, began_s = 60.0, time.monotonic()
     driver.wait_for_work(wait_s)
     assert time.monotonic() - began_s < wait_s
 
 
-def test_who_waits_for_work_is_told_of_a_post(driver: PostgresDriver, schema: str) -> None:
-    """By whichever connection it was posted, also when it came between two waits."""
+def test_a_post_ends_a_wait_for_work(driver: PostgresDriver, schema: str) -> None:
+    """Of any connection, also if it came between two waits."""
     other = PostgresDriver(server_url(schema))
     try:
         author = Author("a")
         author.begin(driver)
-        expect_wake_up(driver)  # Begins to listen, and says that there may be something.
+        expect_wake_up(driver)  # Begins to listen, and returns, since there may be earlier posts.
         other.post(author.session, b"{}")
         expect_wake_up(driver)
         with ThreadPoolExecutor(1) as threads:
@@ -680,8 +681,8 @@ def test_who_waits_for_work_is_told_of_a_post(driver: PostgresDriver, schema: st
         other.close()
 
 
-def test_hints_come_back_after_a_lost_connection(driver: PostgresDriver) -> None:
-    """Whatever was told meanwhile is lost, so whoever waits is sent to look."""
+def test_listening_resumes_after_a_lost_connection(driver: PostgresDriver) -> None:
+    """Notifications in between are lost, so the wait ends, and the caller looks."""
     author = Author("a")
     author.begin(driver)
     expect_wake_up(driver)
@@ -701,7 +702,7 @@ def test_hints_come_back_after_a_lost_connection(driver: PostgresDriver) -> None
     "text", ["a\0b", "\0\0", "a\\u0000b", "a\\\0b", "half \\ud83d of a pair", "\U0001f600"]
 )
 async def test_a_text_that_json_in_postgresql_cannot_hold_is_stored_and_shown(schema: str, text: str) -> None:
-    """Stored as it was said; shown with a mark in the place of each NUL. It spoils no view and no index."""
+    """Stored as it is; shown with a mark in the place of each NUL. It breaks no view and no index."""
     async with holdfast.open_store(server_url(schema)) as store:
         async with store.session("a") as session, session.run(run_id="r", agent=text, config={"x": text}):
             await session.add(text)

@@ -1,4 +1,4 @@
-"""What a commit to a SQLite file is, whatever was there before it and however large it is."""
+"""Commits to a SQLite file: after an open transaction, of any size, in any mix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def driver(tmp_path: Path) -> Iterator[SqliteDriver]:
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_commit_does_not_join_a_transaction_that_was_left_open(driver: SqliteDriver, wait: bool) -> None:
-    """Who is interrupted twice may leave one; what was acknowledged after it would be rolled back with it."""
+    """A call that is interrupted twice may leave one. Commits in it would be rolled back with it."""
     author = Author("a")
     author.begin(driver)
     assert driver._db._writer is not None
@@ -49,10 +49,10 @@ def test_a_large_line_takes_little_more_memory_than_itself(driver: SqliteDriver)
     assert read_all(driver, "a") == author.lines
 
 
-def test_a_commit_that_landed_is_done_although_the_inbox_cannot_be_looked_at(
+def test_a_commit_that_landed_is_done_although_the_inbox_cannot_be_read(
     driver: SqliteDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a hint, and comes again with the next one."""
+    """The inbox number is a hint, and comes with the next commit."""
     author = Author("a")
     author.begin(driver)
     driver.post(author.session, b"{}")
@@ -68,7 +68,7 @@ def test_a_commit_that_landed_is_done_although_the_inbox_cannot_be_looked_at(
     assert commit_one(driver, author.write(say("two"))) == Done(1)
 
 
-def test_in_a_batch_of_all_kinds_each_item_is_told_its_own(driver: SqliteDriver) -> None:
+def test_in_a_batch_of_all_kinds_each_item_gets_its_own_outcome(driver: SqliteDriver) -> None:
     """Plain ones, one that begins, one with a keyframe, one that has moved on: one transaction."""
     plain, framed, stale, fresh = (Author(name) for name in ("plain", "framed", "stale", "fresh"))
     for author in (plain, framed, stale):
@@ -96,7 +96,7 @@ def test_in_a_batch_of_all_kinds_each_item_is_told_its_own(driver: SqliteDriver)
 def test_a_file_of_another_schema_where_nothing_can_be_written_is_refused_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, error: type[Exception], what: str
 ) -> None:
-    """It is not that its file system were strange."""
+    """The error does not blame the file system."""
     path = tmp_path / "agents.db"
     SqliteDriver(path).close()
     db = apsw.Connection(str(path))

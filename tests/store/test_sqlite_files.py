@@ -1,4 +1,4 @@
-"""A SQLite store is three files. What becomes of it if they are changed, moved or deleted under it."""
+"""A SQLite store is three files: what happens if they are changed, moved or deleted while it is open."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _claim(driver: SqliteDriver, author: Author) -> None:
 
 
 SETTLED = [_beat, _retire, _erase, _delete, _put_blob, _remove_blob]
-"""What may be done twice is done again by itself."""
+"""Calls that may be done twice, which the driver repeats."""
 ALL = [*SETTLED, _commit, _post, _claim]
 
 Act = Callable[[SqliteDriver, Author], None]
@@ -130,7 +130,7 @@ def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_after_its_log_was_deleted_a_store_writes_to_the_new_one(
     unguarded: None, driver: SqliteDriver, author: Author, path: Path, act: Act
 ) -> None:
-    """Whatever is written first: others see it."""
+    """Whatever is written first, other processes see it."""
     _delete_log(path)
     act(driver, author)
     at = [os.stat(f"{path}{end}") for end in ("", "-wal", "-shm")]
@@ -148,7 +148,7 @@ def test_a_write_whose_log_is_deleted_in_the_middle_is_done_again_or_an_error(
     moment: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Never acknowledged into a log that nobody reads."""
+    """No write is acknowledged into a log that no process reads."""
     driver.beat(ME, b"{}", [])
     prepare, check = SqliteConnections._prepare_to_write, SqliteConnections._check_after
     sprung: list[bool] = []
@@ -271,7 +271,7 @@ def test_another_library_of_the_process_cannot_change_the_mode_nor_delete_the_lo
     author.commit(driver, say("two"))
     assert os.stat(f"{path}-wal").st_ino == log
     driver.close()
-    assert not Path(f"{path}-wal").exists(), "the last one out folds the log"
+    assert not Path(f"{path}-wal").exists(), "the last connection checkpoints the log"
 
 
 WITHOUT_FCNTL = """
@@ -358,7 +358,7 @@ def test_a_file_that_is_renamed_is_an_error_until_it_is_back(tmp_path: Path, wha
 
 
 def test_a_file_that_is_replaced_is_an_error(driver: SqliteDriver, author: Author, path: Path) -> None:
-    """Also by a copy of itself, which may lack what was acknowledged. Opening it is a person's choice."""
+    """Also by a copy of itself, which may lack acknowledged commits. Opening it is a person's choice."""
     copy = path.with_name("copy.db")
     driver._db._writer.execute("VACUUM INTO ?", (str(copy),))  # type: ignore[union-attr]
     before = hashlib.sha256(copy.read_bytes()).digest()
@@ -376,7 +376,7 @@ def test_a_file_that_is_replaced_is_an_error(driver: SqliteDriver, author: Autho
 def test_a_commit_during_which_the_file_is_renamed_is_not_acknowledged(
     driver: SqliteDriver, author: Author, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have landed; said again when the file is back, it is there once."""
+    """It may have landed; committed again when the file is back, it is there once."""
     elsewhere = path.with_name("elsewhere.db")
     prepare = SqliteConnections._prepare_to_write
 

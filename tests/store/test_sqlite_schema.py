@@ -1,4 +1,4 @@
-"""A SQLite file of an earlier schema is brought up to date when it is opened; its indices earn their keep."""
+"""A SQLite file of an earlier schema is brought up to date when it is opened, and queries use its indices."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PAGE = {"at": "", "after": "", "seq": 0, "limit": 10}
 
 
 async def test_an_older_file_goes_on_with_what_was_interrupted_in_it(tmp_path: Path) -> None:
-    """What a run without an end and an item in the inbox have to be found by is made from what is there."""
+    """The columns by which an open run and an inbox item are found are filled from the stored rows."""
     path = tmp_path / "agents.db"
     async with holdfast.open_store(path) as store:
         async with store.session("waiting"):
@@ -59,14 +59,14 @@ def test_queries_use_the_indices_that_every_commit_pays_for(
 
 
 def test_an_effect_in_a_run_writes_no_page_of_an_index_of_heads(tmp_path: Path) -> None:
-    """It is there as often as tools are called, and each page is some kilobytes to be synced."""
+    """Every tool call has one, and each page is some kilobytes to sync."""
     path = tmp_path / "agents.db"
     driver, db = SqliteDriver(path), apsw.Connection(str(path))
     author = Author("s")
     author.begin(driver, open_run="r", due=at_second(1))
 
     def log_pages() -> int:
-        db.execute("SELECT 1 FROM store")  # Who does not read does not look at the log.
+        db.execute("SELECT 1 FROM store")  # Without a read, the connection does not see the log grow.
         return db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
 
     def count_pages(**head: object) -> int:

@@ -1,4 +1,4 @@
-"""A commit that may not wait, because it is made on an event loop's thread."""
+"""A commit that may not wait, because it runs on the thread of an event loop."""
 
 import time
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from holdfast.limits import BUSY_S
 from holdfast.testing.conformance.author import Author, read_all, say
 
 LOG_BYTES_MAX = 24 << 20
-"""A thousand pages, and the commits that came before anybody folded them into the file."""
+"""A thousand pages, and the commits until the checkpoint."""
 MUCH = "x" * 200_000
 
 
@@ -41,7 +41,7 @@ def _commit_at_once(driver: SqliteDriver, author: Author, item: Append) -> None:
 
 
 def _commit_until_busy(driver: SqliteDriver, author: Author) -> Append:
-    """Commit until the log is to be folded; what was refused."""
+    """Commit until the log is due for a checkpoint; the refused item."""
     for _ in range(1000):
         item = author.write(say(MUCH))
         try:
@@ -51,8 +51,8 @@ def _commit_until_busy(driver: SqliteDriver, author: Author) -> Append:
     raise AssertionError("the log grows and grows")
 
 
-def test_it_lands_if_nobody_is_in_the_way(driver: SqliteDriver, author: Author) -> None:
-    """Like any other commit, and is refused like any other."""
+def test_it_lands_if_no_other_writer_is_in_the_way(driver: SqliteDriver, author: Author) -> None:
+    """Like any other commit, and conflicts like any other."""
     item = author.write(say("hello"))
     _commit_at_once(driver, author, item)
     assert read_all(driver, "a") == author.lines
@@ -63,7 +63,7 @@ def test_it_lands_if_nobody_is_in_the_way(driver: SqliteDriver, author: Author) 
 def test_it_is_refused_at_once_while_another_process_writes(
     driver: SqliteDriver, author: Author, tmp_path: Path
 ) -> None:
-    """Nothing is written, and nothing of it stays: later, both kinds of commits work."""
+    """Nothing is written, and nothing is left behind: later, both kinds of commits work."""
     other = apsw.Connection(str(tmp_path / "store.db"))
     other.execute("BEGIN IMMEDIATE")
     item = author.write(say("hello"))
@@ -80,14 +80,14 @@ def test_it_is_refused_at_once_while_another_process_writes(
 
 
 def test_it_is_refused_at_once_while_another_thread_writes(driver: SqliteDriver, author: Author) -> None:
-    """Also if that is in the middle of its own transaction."""
+    """Also in the middle of that thread's transaction."""
     item = author.write(say("hello"))
     with driver._db.writing(), pytest.raises(StoreBusy, match="another thread"):
         driver.commit([item], wait=False)
     _commit_at_once(driver, author, item)
 
 
-def test_it_is_refused_when_the_log_is_to_be_folded(driver: SqliteDriver, author: Author) -> None:
+def test_it_is_refused_when_the_log_is_due_for_a_checkpoint(driver: SqliteDriver, author: Author) -> None:
     """A commit that may wait then does so, and others go on at once."""
     refused = _commit_until_busy(driver, author)
     with pytest.raises(StoreBusy, match="log"):
@@ -99,15 +99,15 @@ def test_it_is_refused_when_the_log_is_to_be_folded(driver: SqliteDriver, author
     assert read_all(driver, "a") == author.lines
 
 
-def test_whoever_may_wait_folds_the_log(driver: SqliteDriver, author: Author) -> None:
-    """Not only commits do: a post, a heartbeat or a claim is enough."""
+def test_any_write_that_may_wait_checkpoints_the_log(driver: SqliteDriver, author: Author) -> None:
+    """Not only a commit: a post, a heartbeat or a claim is enough."""
     refused = _commit_until_busy(driver, author)
     driver.post(author.session, b"{}")
     assert driver.commit([refused], wait=False) == [Done(1)]
 
 
 def test_the_log_does_not_grow_without_bound(driver: SqliteDriver, author: Author, tmp_path: Path) -> None:
-    """However the two kinds of commits alternate, and wherever a commit left it."""
+    """However the two kinds of commits alternate."""
     for _ in range(2):
         refused = _commit_until_busy(driver, author)
         assert driver.commit([refused]) == [Done(0)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, overload
 
 from ..agents.agent import DepsT
-from ..agents.loop import Compact
+from ..agents.loop import Compact, LoopConfig
 from ..agents.model import Model
 from ..agents.outcome import Event, Outcome, OutputT
 from ..agents.prices import Price
@@ -25,7 +25,7 @@ from ..core.plan import Plan
 from ..core.session_state import Overview, SessionState
 from ..core.transcript_items import Messages
 from ..core.values import Codec
-from ..drivers.url import Place
+from ..drivers.url import StoreAddress
 from ..errors import HoldfastError
 from ..ids import RunId, SessionId
 from ..messages import ForeignMessage, Json, Media, Message
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 def open_store(
-    url: Place | None = None,
+    url: StoreAddress | None = None,
     *,
     blobs: str | BlobHome | None = None,
     blob_urls: PublicUrls | None = None,
@@ -195,7 +195,7 @@ class Store:
     def refuse(self, session: str, call: str | int, *, by: str, reason: str = "") -> Answered:
         """Do not agree to a call that waits; the model is told why."""
 
-    def tail(self, session: str, *, after: int = 0, follow: bool = True) -> Generator[Entry]:
+    def tail(self, session: str, *, after: int = 0, follow: bool = True) -> Generator[Entry, None, None]:
         """The entries of a session as they become durable, from any process.
 
         Without `follow` it ends after those that are there; with it, when the session is deleted: a new one
@@ -605,8 +605,10 @@ class Registry:
     ) -> list[Effect]:
         """Settle what is in doubt; see `Session.settle`. `on_result` is told of each result that it gives."""
 
-    def settle_call(self, session: Session, row: Effect, *, deps: Any = None) -> None:
-        """Settle one call in doubt, and leave the others alone."""
+    def settle_call(
+        self, session: Session, row: Effect, *, tool: AnyTool | None = None, deps: Any = None
+    ) -> None:
+        """Settle one call in doubt, and leave the others alone; `tool` as in `dispatch_call`."""
 
     def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
         """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""
@@ -644,6 +646,9 @@ class Agent(Generic[DepsT, OutputT]):
     def name(self) -> str | None: ...
     @property
     def registry(self) -> Registry: ...
+    def loop_config(self) -> LoopConfig[OutputT]:
+        """What the loop needs of the agent. Made on first use: a model by name imports a large library."""
+
     def run(
         self,
         message: str | Message | ForeignMessage,
@@ -659,8 +664,8 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Outcome[OutputT]:
         """Give the agent a message, and drive the session until there is an outcome.
 
-        A session that is there already goes on: what a dead process left unfinished is finished first. It is
-        named by its id, or given as it was opened. Without a `session` there is a new one; without a `store`,
+        `session` is an id or an open session; without it, a new session is made. In a session that exists,
+        what a dead process left unfinished is finished first. Without a `store`, the environment variable
         `HOLDFAST_STORE` names it.
         """
 
@@ -673,9 +678,9 @@ class Agent(Generic[DepsT, OutputT]):
         cadence: Cadence = "step",
         wait_s: float = 0,
     ) -> Outcome[OutputT]:
-        """Go on where the session stands: after a crash, a cancellation, or when a person has answered.
+        """Continue a session after a crash, a cancellation, or a person's answer.
 
-        If it had come to its end, that outcome is given again, and nothing is run.
+        If its last run completed, return the recorded outcome and run nothing.
         """
 
     def stream(
@@ -690,26 +695,27 @@ class Agent(Generic[DepsT, OutputT]):
         labels: Mapping[str, str] | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
-    ) -> Generator[Event[OutputT]]:
-        """The same as `run`, or without a message as `resume`, told as it happens; the outcome comes last.
+    ) -> Generator[Event[OutputT], None, None]:
+        """Do the same as `run`, or without a message as `resume`, and yield events; the outcome comes last.
 
-        Who stops listening cancels the run. Deltas are not kept: whoever comes later reads whole replies.
+        Closing the stream cancels the run; it can be resumed. Text deltas are not stored, replies are.
         """
 
     def resume_all(
         self, store: Store, *, concurrency: int = ..., deps: DepsT | None = None
     ) -> list[Outcome[OutputT]]:
-        """Take up every session whose last run was this agent's, has no end, and is driven by nobody.
+        """Resume every session whose last run was this agent's, has not ended, and has no live holder.
 
-        Delegates are left to those they work for. A session that fails stops none of the others.
+        Delegates are skipped: the sessions that they work for resume them. A session that fails does not stop
+        the others.
         """
 
     def as_tool(self, *, name: str | None = None, description: str | None = None) -> AnyTool:
-        """This agent as a tool of another: a delegate.
+        """Make this agent a tool of another agent: a delegate.
 
-        It works in a session of its own, derived from the call, and is taken up again when the parent is.
-        What it may spend is held in the parent's budget: its own `budget`, or half of what is left. What it
-        does once per session, it does once per root session.
+        Its session is derived from the call, and is resumed when the parent is. What it may spend is reserved
+        in the parent's budget: its own `budget`, or half of what is left. Operations of its tools that are
+        done once per session are done once per root session.
         """
 
 AnyRegistry: TypeAlias = Registry | AsyncRegistry

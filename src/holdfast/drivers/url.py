@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
 OpenDriver: TypeAlias = Callable[[], Driver]
-Place: TypeAlias = "str | Path | Driver | ConnectionPool[Any]"
+StoreAddress: TypeAlias = "str | Path | Driver | ConnectionPool[Any]"
 """What can be opened: a URL, a SQLite file, a driver, or a pool of connections to PostgreSQL."""
 
 
-def find_driver(url: Place | None, *, create: bool, schema: str | None = None) -> OpenDriver:
-    """How to open the store that `url` names; nothing is opened yet. `schema` is for PostgreSQL."""
+def find_driver(url: StoreAddress | None, *, create: bool, schema: str | None = None) -> OpenDriver:
+    """A function that opens the store at `url`; nothing is opened yet. `schema` is for PostgreSQL."""
     if url is None:
         url = os.environ.get("HOLDFAST_STORE")
         if not url:
@@ -48,7 +48,7 @@ def find_driver(url: Place | None, *, create: bool, schema: str | None = None) -
 
 
 def refuse_unencodable(url: str, what: str) -> None:
-    """Refuse what no file system and no server can be told. Bytes of a name that are no UTF-8 may be."""
+    """Refuse text that cannot be encoded. File names may hold bytes that are no UTF-8."""
     try:
         url.encode(errors="strict" if url.startswith(_POSTGRES) else "surrogateescape")
     except UnicodeEncodeError:
@@ -77,7 +77,7 @@ def _find_by_scheme(url: str, create: bool) -> OpenDriver:
     elif not rest.strip():
         raise BadUrl(f"{shown} has no path; write for example '{scheme}:agents{_ENDING[scheme]}'")
     elif rest == ":memory:":
-        raise BadUrl("a store that nothing outlives is 'memory:'")
+        raise BadUrl("a store that ends with its process is 'memory:'")
     elif "\0" in rest:
         raise BadUrl(f"{shown} holds a NUL character")
     elif has_credentials(rest):

@@ -26,7 +26,7 @@ from ..core.head import Head
 from ..core.session_state import Overview, SessionState
 from ..core.values import Codec
 from ..drivers.contract import Append, Driver, HeadFilter, RunCursor, RunLines, Tip
-from ..drivers.url import OpenDriver, Place, find_driver
+from ..drivers.url import OpenDriver, StoreAddress, find_driver
 from ..engine.engine import Engine, run_or_undo
 from ..engine.journal import Journal
 from ..errors import BadInput, Closed, Corrupt, HoldfastError, NewerFormat, NotFound
@@ -59,7 +59,7 @@ log = logging.getLogger("holdfast")
 
 
 def open_store(
-    url: Place | None = None,
+    url: StoreAddress | None = None,
     *,
     blobs: str | BlobHome | None = None,
     blob_urls: PublicUrls | None = None,

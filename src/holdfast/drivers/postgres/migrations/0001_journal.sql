@@ -54,7 +54,7 @@ CREATE TABLE sessions (
     in_doubt bigint NOT NULL,
     unfinished boolean NOT NULL GENERATED ALWAYS AS (open_run IS NOT NULL OR in_doubt > 0) STORED,
     labels text[] NOT NULL,
-    -- Who has the lease, from when on there is something to do for whom, and when the oldest inbox item came.
+    -- The holder of the lease; since when the session is due, for which agent; when the oldest inbox item came.
     holder text COLLATE "C",
     due timestamptz,
     agent text,
@@ -70,7 +70,7 @@ CREATE INDEX sessions_unfinished ON sessions (session) WHERE unfinished;
 CREATE INDEX sessions_parent ON sessions (parent, session) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_labels ON sessions USING gin (labels) WHERE labels <> '{}';
 
--- What workers look for, by who has the lease, the longest due first.
+-- What workers look for, by the holder of the lease, the longest due first.
 CREATE INDEX sessions_due ON sessions (coalesce(holder, ''), least(due, posted_at), session)
 WHERE due IS NOT NULL OR posted_at IS NOT NULL;
 

@@ -1,4 +1,4 @@
--- What workers look for: sessions with something to do, by who has their lease, the longest due first.
+-- What workers look for: sessions that are due, by the holder of their lease, the longest due first.
 ALTER TABLE sessions ADD COLUMN holder TEXT;
 ALTER TABLE sessions ADD COLUMN due TEXT;
 -- When the oldest item of the inbox came.
@@ -18,5 +18,5 @@ CREATE INDEX sessions_due
 ON sessions (holder, min(coalesce(due, posted_at), coalesce(posted_at, due)), session)
 WHERE due IS NOT NULL OR posted_at IS NOT NULL;
 
--- Counts what is posted to any session, for those who wait for work.
+-- Counts the posts to all sessions, for workers that wait.
 ALTER TABLE store ADD COLUMN posts INTEGER NOT NULL DEFAULT 0;

@@ -1,7 +1,7 @@
 -- Whether a row belongs into an index is asked for every line of every commit. `IN` makes a table of what it
 -- compares with, every time; a chain of comparisons takes half as long. Queries must say it word for word.
 DROP INDEX entries_run_ended;
--- With `seq`, for who wants the last one: or SQLite would rather read the session from its end.
+-- With `seq`, for queries of the last one: without it, SQLite reads the session from its end.
 CREATE INDEX entries_run_ended ON entries (session, line ->> '$.run', seq)
 WHERE kind = 'run.completed' OR kind = 'run.failed'
     OR kind = 'run.cancelled' OR kind = 'run.paused';
