@@ -26,8 +26,8 @@ from holdfast.content.extract import put_back
 from holdfast.content.lazy import (
     BlobForeign,
     BlobMedia,
+    BlobReader,
     BlobResult,
-    Place,
     Shared,
     iter_lazy,
     late,
@@ -65,8 +65,8 @@ class Pieces:
         return None
 
 
-def place(source: Pieces) -> Place:
-    return Place("s", source, entry=7)
+def place(source: Pieces) -> BlobReader:
+    return BlobReader("s", source, entry=7)
 
 
 def foreign_again(data: Any, sizes: Sizes = SIZES) -> tuple[Packed, Pieces, ForeignMessage]:

@@ -55,7 +55,6 @@ from .entries import (
 )
 from .head import Head, Lease
 from .plan import Plan
-from .scheduling import go_on_later, make_due, postpone
 
 RunStatus: TypeAlias = Literal["running", "completed", "failed", "cancelled", "paused", "interrupted"]
 
@@ -213,13 +212,13 @@ def count_call(facts: Facts, tool: str) -> None:
 # -- one small function a kind ------------------------------------------------------------------------
 
 
-def _opened(facts: Facts, entry: Entry, body: SessionOpened) -> None:
+def _on_session_opened(facts: Facts, entry: Entry, body: SessionOpened) -> None:
     head = facts.head
     head.uid, head.created_at, head.labels, head.agent = body.uid, entry.at, body.labels, body.agent
     head.parent = SessionId(body.parent.session) if body.parent and body.parent.session else None
 
 
-def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
+def _on_session_forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     """History, ledger, plan, values, caps and labels are inherited; who it is and what it spent are not."""
     old = facts.head
     facts.head = Head(
@@ -248,23 +247,23 @@ def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     facts.effects.inherit(one.issued for one in body.left_behind if one.status == "undone")
 
 
-def _leased(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
+def _on_lease_taken(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
     old = facts.head.lease
     if old is not None and old.holder != body.holder and facts.head.open_run is not None:
         facts.head.failures += 1  # Whoever was at it never gave the lease back.
     facts.head.lease = Lease(holder=HolderId(body.holder), name=body.name, fence=entry.seq)
 
 
-def _released(facts: Facts, entry: Entry, body: LeaseReleased) -> None:
+def _on_lease_released(facts: Facts, entry: Entry, body: LeaseReleased) -> None:
     facts.head.lease = None
 
 
-def _labelled(facts: Facts, entry: Entry, body: SessionLabelled) -> None:
+def _on_session_labelled(facts: Facts, entry: Entry, body: SessionLabelled) -> None:
     merged = {**facts.head.labels, **body.labels}
     facts.head.labels = {key: value for key, value in merged.items() if value is not None}
 
 
-def _closed(facts: Facts, entry: Entry, body: SessionClosed) -> None:
+def _on_session_closed(facts: Facts, entry: Entry, body: SessionClosed) -> None:
     facts.head.status, facts.head.reason = body.status, body.reason
     if body.status == "active":
         facts.cancel = None
@@ -272,11 +271,11 @@ def _closed(facts: Facts, entry: Entry, body: SessionClosed) -> None:
         facts.head.due = None
 
 
-def _scratchpad(facts: Facts, entry: Entry, body: ScratchpadSet) -> None:
+def _on_session_scratchpad(facts: Facts, entry: Entry, body: ScratchpadSet) -> None:
     facts.scratchpad = body.root
 
 
-def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
+def _on_run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
     if entry.run is None:
         raise ValueError("the run has no id")
     inside = body.parent.run if body.parent else None
@@ -307,7 +306,9 @@ def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
         head.due, head.postponed = head.due or entry.at, False
 
 
-def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused) -> None:
+def _on_run_ended(
+    facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused
+) -> None:
     run = facts.runs.get(entry.run or "")
     if run is None:
         return
@@ -319,7 +320,7 @@ def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunC
     if not still:
         facts.head.status, facts.head.reason = session_status, run.reason
         facts.cancel = None
-        go_on_later(facts, entry, body)
+        _reschedule(facts, entry, body)
 
 
 RUN_ENDS: dict[type[Body], tuple[RunStatus, Any]] = {
@@ -330,12 +331,12 @@ RUN_ENDS: dict[type[Body], tuple[RunStatus, Any]] = {
 }
 
 
-def _requested(facts: Facts, entry: Entry, body: ModelRequested) -> None:
+def _on_model_requested(facts: Facts, entry: Entry, body: ModelRequested) -> None:
     facts.requests[entry.seq] = body.reserved
     facts.requested = entry.seq
 
 
-def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> None:
+def _on_model_answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> None:
     if body.request is not None:
         facts.requests.pop(body.request, None)
     facts.head.usage += body.usage
@@ -346,54 +347,54 @@ def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> N
             facts.replies[entry.run] = facts.replies.get(entry.run, 0) + 1
 
 
-def _delegate_started(facts: Facts, entry: Entry, body: DelegateStarted) -> None:
+def _on_delegate_started(facts: Facts, entry: Entry, body: DelegateStarted) -> None:
     before = facts.delegates.get(body.session, Delegation())
     facts.delegates[body.session] = replace(before, held=body.reserved, held_steps=body.steps)
 
 
-def _delegate_ended(facts: Facts, entry: Entry, body: DelegateEnded) -> None:
+def _on_delegate_ended(facts: Facts, entry: Entry, body: DelegateEnded) -> None:
     before = facts.delegates.get(body.session, Delegation())
     facts.head.usage += body.usage - before.usage
     facts.head.usd += body.cost_usd - before.usd
     facts.delegates[body.session] = Delegation(usage=body.usage, usd=body.cost_usd, steps=body.steps)
 
 
-def _issued(facts: Facts, entry: Entry, body: ToolIssued) -> None:
+def _on_tool_issued(facts: Facts, entry: Entry, body: ToolIssued) -> None:
     if body.call.asked_by is None and body.attempt == 1:
         count_call(facts, body.tool)
 
 
-def _ran(facts: Facts, entry: Entry, body: ToolRan) -> None:
+def _on_tool_ran(facts: Facts, entry: Entry, body: ToolRan) -> None:
     if body.call.reply is None:
         count_call(facts, body.tool)
 
 
-def _set(facts: Facts, entry: Entry, body: StateSet) -> None:
+def _on_state_set(facts: Facts, entry: Entry, body: StateSet) -> None:
     if entry.content is not None:
         facts.values[body.key] = entry.content
 
 
-def _unset(facts: Facts, entry: Entry, body: StateUnset) -> None:
+def _on_state_unset(facts: Facts, entry: Entry, body: StateUnset) -> None:
     facts.values.pop(body.key, None)
 
 
-def _planned(facts: Facts, entry: Entry, body: PlanChanged) -> None:
+def _on_plan_changed(facts: Facts, entry: Entry, body: PlanChanged) -> None:
     facts.plan = body.plan
 
 
-def _summarised(facts: Facts, entry: Entry, body: SummaryChanged) -> None:
+def _on_summary_changed(facts: Facts, entry: Entry, body: SummaryChanged) -> None:
     facts.summary = body.summary
 
 
-def _erased(facts: Facts, entry: Entry, body: SessionErased) -> None:
+def _on_session_erased(facts: Facts, entry: Entry, body: SessionErased) -> None:
     facts.head.title = ""
 
 
-def _budgeted(facts: Facts, entry: Entry, body: BudgetChanged) -> None:
+def _on_budget_changed(facts: Facts, entry: Entry, body: BudgetChanged) -> None:
     facts.budget = body.budget
 
 
-def _checkpoint(facts: Facts, entry: Entry, body: CheckpointTaken) -> None:
+def _on_checkpoint_taken(facts: Facts, entry: Entry, body: CheckpointTaken) -> None:
     head = facts.head
     if body.version <= head.version:
         raise ValueError(f"version {body.version} comes after version {head.version}")
@@ -405,11 +406,11 @@ def _checkpoint(facts: Facts, entry: Entry, body: CheckpointTaken) -> None:
     facts.counters.per_tool_in_step = {}
 
 
-def _dropped(facts: Facts, entry: Entry, body: CheckpointDropped) -> None:
+def _on_checkpoint_dropped(facts: Facts, entry: Entry, body: CheckpointDropped) -> None:
     facts.dropped.add(body.version)
 
 
-def _taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
+def _on_inbox_taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
     if body.number <= facts.head.taken:
         return
     facts.head.taken = body.number
@@ -423,41 +424,79 @@ def _taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
             facts.submitted.add(item.key)
         facts.asked = entry.seq
         facts.head.agent = item.agent or facts.head.agent
-        make_due(facts, entry)
+        _make_due(facts, entry)
     elif isinstance(item, InboxApproval | InboxVerdict) and facts.head.status == "waiting" and not body.late:
-        make_due(facts, entry)
+        _make_due(facts, entry)
+
+
+# -- when the session is due for a worker --------------------------------------------------------------
+#
+# A session becomes due when a message comes through its inbox, when a person answers what it waits for, and
+# when a run of a named agent begins: a worker resumes the run if its process dies. The end of a run leaves
+# nothing to do, unless it is to be retried or a message came too late for it.
+
+
+def _on_session_postponed(facts: Facts, entry: Entry, body: SessionPostponed) -> None:
+    facts.head.due, facts.head.postponed = body.until, body.until is not None
+    facts.backed_off = facts.head.failures
+
+
+def _make_due(facts: Facts, entry: Entry) -> None:
+    """Something new arrived."""
+    head = facts.head
+    head.due = entry.at if head.due is None else min(head.due, entry.at)
+    head.postponed = False
+    head.failures = facts.backed_off = 0
+
+
+def _reschedule(
+    facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused
+) -> None:
+    """Decide what the end of a run leaves to do: a retry, or a message that came too late for it."""
+    head = facts.head
+    head.due, head.postponed = None, False
+    if isinstance(body, RunFailed):
+        head.failures += 1
+        if body.retry_at is not None:
+            head.status, head.due, head.postponed = "active", body.retry_at, True
+            facts.backed_off = head.failures
+    else:
+        head.failures = facts.backed_off = 0
+    answered = facts.requested if isinstance(body, RunCompleted) else max(facts.requested, facts.begun)
+    if facts.asked > answered and not isinstance(body, RunPaused):
+        head.due, head.postponed = entry.at, False
 
 
 HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
-    SessionOpened: _opened,
-    SessionForked: _forked,
-    LeaseTaken: _leased,
-    LeaseReleased: _released,
-    SessionLabelled: _labelled,
-    SessionClosed: _closed,
-    SessionPostponed: postpone,
-    ScratchpadSet: _scratchpad,
-    RunStarted: _run_started,
-    RunCompleted: _run_ended,
-    RunFailed: _run_ended,
-    RunCancelled: _run_ended,
-    RunPaused: _run_ended,
-    ModelRequested: _requested,
-    ModelReplied: _answered,
-    ModelFailed: _answered,
-    DelegateStarted: _delegate_started,
-    DelegateEnded: _delegate_ended,
-    ToolIssued: _issued,
-    ToolRan: _ran,
-    StateSet: _set,
-    StateUnset: _unset,
-    PlanChanged: _planned,
-    SummaryChanged: _summarised,
-    SessionErased: _erased,
-    BudgetChanged: _budgeted,
-    CheckpointTaken: _checkpoint,
-    CheckpointDropped: _dropped,
-    InboxTaken: _taken,
+    SessionOpened: _on_session_opened,
+    SessionForked: _on_session_forked,
+    LeaseTaken: _on_lease_taken,
+    LeaseReleased: _on_lease_released,
+    SessionLabelled: _on_session_labelled,
+    SessionClosed: _on_session_closed,
+    SessionPostponed: _on_session_postponed,
+    ScratchpadSet: _on_session_scratchpad,
+    RunStarted: _on_run_started,
+    RunCompleted: _on_run_ended,
+    RunFailed: _on_run_ended,
+    RunCancelled: _on_run_ended,
+    RunPaused: _on_run_ended,
+    ModelRequested: _on_model_requested,
+    ModelReplied: _on_model_answered,
+    ModelFailed: _on_model_answered,
+    DelegateStarted: _on_delegate_started,
+    DelegateEnded: _on_delegate_ended,
+    ToolIssued: _on_tool_issued,
+    ToolRan: _on_tool_ran,
+    StateSet: _on_state_set,
+    StateUnset: _on_state_unset,
+    PlanChanged: _on_plan_changed,
+    SummaryChanged: _on_summary_changed,
+    SessionErased: _on_session_erased,
+    BudgetChanged: _on_budget_changed,
+    CheckpointTaken: _on_checkpoint_taken,
+    CheckpointDropped: _on_checkpoint_dropped,
+    InboxTaken: _on_inbox_taken,
 }
 BOOKKEEPING: frozenset[type[Body]] = frozenset(
     {

@@ -21,7 +21,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..content.extract import put_back
-from ..content.lazy import BlobSource, Place, has_marks
+from ..content.lazy import BlobReader, BlobSource, has_marks
 from ..errors import Corrupt, NotFound
 from ..ids import SessionId
 from ..limits import HISTORY_MESSAGES, TITLE_CHARS
@@ -97,13 +97,13 @@ class SessionState:
             session=session, uid="", seq=0, sum="", status="active", created_at=_EPOCH, updated_at=_EPOCH
         )
         self.facts = Facts(head=head)
-        self._begin(Place(session, blobs))
+        self._begin(BlobReader(session, blobs))
         self.keyframe_seq = 0
         """Up to where the last keyframe goes."""
 
-    def _begin(self, place: Place) -> None:
-        self._place = place
-        self.transcript_fold = Transcript(place)
+    def _begin(self, blobs: BlobReader) -> None:
+        self._blobs = blobs
+        self.transcript_fold = Transcript(blobs)
         self._read: dict[str, tuple[Raw, Raw]] = {}
         """Values with content in blobs: as they are stored, and with what was read."""
 
@@ -240,8 +240,8 @@ class SessionState:
         before = self._read.get(key)
         if before is not None and before[0] == stored:
             return before[1]
-        place = Place(self._place.session, self._place.source, where=f"state {key!r}")
-        found = Raw(msgspec.json.encode(put_back(msgspec.json.decode(stored), place.read)))
+        blobs = BlobReader(self._blobs.session, self._blobs.source, where=f"state {key!r}")
+        found = Raw(msgspec.json.encode(put_back(msgspec.json.decode(stored), blobs.read)))
         self._read[key] = (stored, found)
         return found
 
@@ -379,7 +379,7 @@ class SessionState:
         head = facts.head
         if (head.seq, head.sum) != (frame.seq, frame.sum) or not facts.is_sound():
             return None
-        state._begin(Place(state.facts.head.session, blobs))
+        state._begin(BlobReader(state.facts.head.session, blobs))
         state.keyframe_seq = frame.seq
         return state
 

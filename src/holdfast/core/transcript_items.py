@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import force_setattr, replace
 
-from ..content.lazy import NOWHERE, Place, has_marks, read_foreign, read_own
+from ..content.lazy import NO_BLOBS, BlobReader, has_marks, read_foreign, read_own
 from ..content.model_input import read_all, with_urls
 from ..errors import Corrupt
 from ..limits import READ_AHEAD
@@ -44,7 +44,7 @@ class Item(Struct, gc=False):
     format: str = OWN
     results: dict[int, ToolResult] | None = None
     inbox: int | None = None
-    place: Place = NOWHERE
+    blobs: BlobReader = NO_BLOBS
     stored: Raw | None = None
     """What stands in the journal, if reading it made something else of it."""
 
@@ -71,7 +71,7 @@ class Item(Struct, gc=False):
         try:
             message = self._decode(content, id)
         except (msgspec.MsgspecError, LookupError, RecursionError, TypeError, ValueError) as error:
-            where = f"session {self.place.session!r}"
+            where = f"session {self.blobs.session!r}"
             raise Corrupt(where, f"its content is no message ({error})", seq=self.seq) from error
         self.content = message
         return message
@@ -95,7 +95,7 @@ class Item(Struct, gc=False):
         if not has_marks(content):
             return decode_message(content)
         self.stored = content
-        return read_own(content, self.place.at(self.seq))
+        return read_own(content, self.blobs.at(self.seq))
 
     def _read_foreign(self, content: Raw, id: str) -> ForeignMessage:
         message = ForeignMessage(
@@ -104,7 +104,7 @@ class Item(Struct, gc=False):
         if not has_marks(content):
             return replace(message, data=msgspec.json.decode(content))
         self.stored = content
-        return read_foreign(content, message, self.place.at(self.seq))
+        return read_foreign(content, message, self.blobs.at(self.seq))
 
 
 _ERASED: dict[str, Json] = {"erased": True}

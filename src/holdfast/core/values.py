@@ -21,8 +21,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ..checks import check_list
 from ..errors import BadInput
+from ..ids import check_list
 from ..limits import REPR_CHARS, STATE_DEPTH_MAX
 from ..messages import Json
 from ..reprs import describe_value, qualified_name_of

@@ -8,7 +8,7 @@ import anyio
 from msgspec import Struct
 
 from ..content.encode import Given, PackedResult, pack_light_result, pack_result, read_given
-from ..content.lazy import Place, read_content
+from ..content.lazy import BlobReader, read_content
 from ..core.effects import Effect
 from ..core.entries import ResultContent
 from ..engine.journal import Journal
@@ -58,7 +58,9 @@ def _read(session: Session, seq: int) -> Recalled:
         if entry.content is None:
             return Recalled(Given(text=stored.text), stored)
         try:
-            return Recalled(read_given(entry.content, Place(session.id, engine.blobs, entry=seq)), stored)
+            return Recalled(
+                read_given(entry.content, BlobReader(session.id, engine.blobs, entry=seq)), stored
+            )
         except LostBlob as error:
             # What was done is known all the same, and is not done again.
             log.warning("%s", error)

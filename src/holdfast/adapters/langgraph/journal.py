@@ -15,8 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...content.extract import Piece
-from ...content.lazy import Place as BlobPlace
-from ...content.lazy import Shared
+from ...content.lazy import BlobReader, Shared
 from ...core.codec import GENESIS, Chain, Sealed, open_line, parse
 from ...core.codec import erase as erase_line
 from ...core.entries import AdapterBody, Entry, SessionOpened
@@ -324,7 +323,7 @@ class Desks:
         """The bytes of these blobs; `LostBlob` if one of them cannot be had."""
         place = desk.place
         await self._send(desk)  # Somebody may just be putting them.
-        source = BlobPlace(place.session, self.engine.blobs, where=str(place))
+        source = BlobReader(place.session, self.engine.blobs, where=str(place))
         return await self.engine.call_home(lambda: {digest: source.share(digest) for digest in digests})
 
     def _seal(self, desk: Desk, draft: Draft) -> Sealed:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ...content.extract import Swap, put_back
-from ...content.lazy import Place, Shared
+from ...content.lazy import BlobReader, Shared
 from ...content.references import MARK
 
 _encode = msgspec.json.Encoder().encode
@@ -25,7 +25,7 @@ def pack(message: bytes, swap: Swap) -> bytes:
 class Unpacking:
     """Messages as they were, each blob read once."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BlobReader) -> None:
         self._place = place
         self._read: dict[str, Shared] = {}
 
