@@ -1,4 +1,8 @@
-"""What the fold knows of a session, message bodies aside, and what each kind of entry changes in it."""
+"""The fold, message bodies aside: the state as one struct, and how each kind of entry changes it.
+
+`HANDLERS` maps each kind to its function, called `_on_` and the name of the kind. `session_state` calls them;
+the ledger has its own fold in `effects`, the messages in `transcript`.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +64,8 @@ RunStatus: TypeAlias = Literal["running", "completed", "failed", "cancelled", "p
 
 
 class RunInfo(Struct, kw_only=True, omit_defaults=True):
-    """One drive of the loop. `interrupted`: it has no end, and another run came after it. `trace`: the W3C
-    traceparent of its span, if there was one."""
+    """One run. `interrupted`: it has no end, and another run started after it. `trace`: the W3C traceparent
+    of its span, if there was one."""
 
     run: str
     session: SessionId
@@ -78,7 +82,7 @@ class RunInfo(Struct, kw_only=True, omit_defaults=True):
 
 
 class Checkpoint(Struct, frozen=True, array_like=True, gc=False):
-    """A position in the journal where the state is whole. `base` is the version it was built on."""
+    """A position in the journal where the state is whole. `base` is the version that it was built on."""
 
     version: int
     seq: int
@@ -91,7 +95,7 @@ class Checkpoint(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def continuable(self) -> bool:
-        """Whether a provider would accept the transcript as it stood; `why` says what is wrong."""
+        """Whether a provider would accept the transcript of this version; `why` lists the problems."""
         return not self.why
 
 
@@ -113,7 +117,7 @@ class ToolCounters(Struct, kw_only=True):
 
 
 class Delegation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a delegate has spent up to its last end, and what is held for it while it works."""
+    """What a delegate has spent up to its last end, and what is reserved for it while it works."""
 
     usage: Usage = Usage()
     usd: float = 0.0
@@ -123,12 +127,12 @@ class Delegation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 THREAD: Final = "holdfast.thread"
-"""The key of the state in which a thread of several agents keeps where it stands."""
+"""The state key under which a thread of several agents keeps its position."""
 
 
 class ThreadPlace(Struct, frozen=True, kw_only=True):
-    """Where a thread stands: the iteration under way, the message that is its topic, the first iteration of
-    that, and the turns that had been taken before it."""
+    """The position of a thread: the current iteration, the message that is its topic, the first iteration of
+    that topic, and the turns that were taken before it."""
 
     iteration: int = 0
     first: int = 0
@@ -138,23 +142,23 @@ class ThreadPlace(Struct, frozen=True, kw_only=True):
 
 
 def cast_of(config: Json) -> dict[str, str]:
-    """The roles of a thread's agents by their names, from the configuration of its run; empty if the run is
-    not a thread's."""
+    """The roles of a thread's agents by name, from the configuration of its run; empty if the run is not a
+    thread's."""
     found = config.get("cast") if isinstance(config, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 class Facts(Struct, kw_only=True, omit_defaults=True):
-    """What the fold knows, message bodies aside."""
+    """The folded state of a session, message bodies aside. Plain data: a keyframe is this struct as JSON."""
 
     head: Head
     runs: dict[str, RunInfo] = {}
     replies: dict[str, int] = {}
-    """How many replies each run has had."""
+    """The number of replies of each run."""
     requests: dict[int, Reservation] = {}
-    """Requests without an outcome, by the `seq` of their line."""
+    """Requests without an outcome, by their `seq`."""
     delegates: dict[str, Delegation] = {}
-    """By their sessions."""
+    """By their session ids."""
     seconds: float = 0.0
     last_run: str | None = None
     counters: ToolCounters = field(default_factory=ToolCounters)
@@ -166,33 +170,33 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     checkpoints: dict[int, Checkpoint] = {}
     dropped: set[int] = set()
     base: int = 0
-    """The version that the present state was built on."""
+    """The version that the current state was built on."""
     changed: bool = False
-    """Whether something came after that version."""
+    """Whether the state has changed since that version."""
     submitted: set[str] = set()
     """Keys of the messages that were submitted through the inbox."""
     asked: int = 0
     """The `seq` of the last message that came through the inbox."""
     begun: int = 0
     requested: int = 0
-    """The `seq` of the last run's beginning, and of the last request to a model."""
+    """The `seq` of the start of the last run, and of the last request to a model."""
     backed_off: int = 0
-    """The number of failures in a row for which it was last postponed."""
+    """The number of failures in a row at the last postponement."""
     cancel: str | None = None
     late: set[int] = set()
     """Numbers of the inbox items that came too late."""
     left_behind: tuple[LeftBehind, ...] = ()
-    """Of a fork: what its origin did in the world after the version it began with."""
+    """Of a fork: effects of its origin after the version that it began with."""
     forked_at: int = 0
-    """Of a fork: the `seq` of its first line. What came before is its origin's."""
+    """Of a fork: the `seq` of its first entry. Entries before it are the origin's."""
     effects: Effects = field(default_factory=Effects)
     skipped: bool = False
-    """A line of an unknown kind was passed over."""
+    """An entry of an unknown kind was skipped."""
     unknown: tuple[str, int] | None = None
-    """The first line that must be understood and is not, as (kind, seq)."""
+    """The first entry of an unknown kind that must be understood, as (kind, seq)."""
 
     def is_sound(self) -> bool:
-        """Whether everything that is referred to is there, and under its own name."""
+        """Whether all references are valid, and all keys match their values."""
         checkpoints = self.checkpoints.items()
         return (
             all(one.version == version and one.base < version for version, one in checkpoints)
@@ -202,14 +206,14 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
 
 
 def count_call(facts: Facts, tool: str) -> None:
-    """One more call of this tool."""
+    """Count a call of this tool."""
     counters = facts.counters
     counters.per_tool[tool] = counters.per_tool.get(tool, 0) + 1
     counters.per_tool_in_step[tool] = counters.per_tool_in_step.get(tool, 0) + 1
     facts.head.tool_calls += 1
 
 
-# -- one small function a kind ------------------------------------------------------------------------
+# -- one function for each kind ------------------------------------------------------------------------
 
 
 def _on_session_opened(facts: Facts, entry: Entry, body: SessionOpened) -> None:
@@ -219,7 +223,7 @@ def _on_session_opened(facts: Facts, entry: Entry, body: SessionOpened) -> None:
 
 
 def _on_session_forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
-    """History, ledger, plan, values, caps and labels are inherited; who it is and what it spent are not."""
+    """A fork inherits history, ledger, plan, values, caps and labels, but neither identity nor spending."""
     old = facts.head
     facts.head = Head(
         session=old.session,
@@ -250,7 +254,7 @@ def _on_session_forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
 def _on_lease_taken(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
     old = facts.head.lease
     if old is not None and old.holder != body.holder and facts.head.open_run is not None:
-        facts.head.failures += 1  # Whoever was at it never gave the lease back.
+        facts.head.failures += 1  # The holder before never released the lease.
     facts.head.lease = Lease(holder=HolderId(body.holder), name=body.name, fence=entry.seq)
 
 
@@ -301,7 +305,7 @@ def _on_run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
     head.status, head.reason = "active", ""
     facts.begun = entry.seq
     if head.parent is not None:
-        head.due = None  # Whoever it works for takes it up again, if need be.
+        head.due = None  # Its parent session resumes it, if necessary.
     elif body.agent is not None:
         head.due, head.postponed = head.due or entry.at, False
 
@@ -518,4 +522,4 @@ BOOKKEEPING: frozenset[type[Body]] = frozenset(
         CheckpointDropped,
     }
 )
-"""Kinds that by themselves give no reason for another checkpoint."""
+"""Kinds that do not make a new checkpoint necessary."""

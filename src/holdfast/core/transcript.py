@@ -1,4 +1,4 @@
-"""The transcript: a fold over the lines of the journal that speak."""
+"""The transcript: a fold over the entries that hold messages and results."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Result(Struct, frozen=True, gc=False):
 
 
 class _InboxNumber(Struct, frozen=True, gc=False):
-    """Inbox item `number` was taken in."""
+    """Inbox item `number` was taken."""
 
     number: int
 
@@ -113,16 +113,17 @@ class Spans:
 
 
 class Transcript:
-    """Folds speaking entries into messages, and knows which spans of the journal are alive."""
+    """Folds entries into messages, and tracks the spans of the journal that the current history is made
+    of."""
 
     def __init__(self, blobs: BlobReader = NO_BLOBS) -> None:
         self._blobs = blobs
         self._live, self._seen = Spans(), Spans()
-        """The entries of this line of history, and all that were ever folded here."""
+        """The entries of the current history, and all entries that were folded here."""
         self.complete = True
-        """False when an entry of the spans was never seen here: fold the whole journal instead."""
+        """False if an entry of the spans was not folded here: then the whole journal must be folded."""
         self._events: dict[int, _Event] = {}
-        """What each speaking entry said, also of the spans that were left behind."""
+        """The event of each entry, also of spans that a rewind left behind."""
         self._reset()
 
     def _reset(self) -> None:
@@ -140,7 +141,7 @@ class Transcript:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The parts of the journal that this line of history is made of."""
+        """The parts of the journal that the current history is made of."""
         return tuple(self._live)
 
     @property
@@ -149,7 +150,7 @@ class Transcript:
         return Messages(self.items)
 
     def apply(self, entry: Entry) -> Item | None:
-        """Fold the next entry; the item that it holds, if it is a message."""
+        """Fold the next entry; its item, if it is a message."""
         seq = entry.seq
         self._live.extend_to(seq)
         self._seen.extend_to(seq)
@@ -199,7 +200,7 @@ class Transcript:
         ]
 
     def load(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
-        """Begin with the lines of these spans; those that do not speak are not even decoded."""
+        """Start with the lines of these spans; entries without a message or result are not decoded."""
         self._live, self._seen = Spans(spans), Spans(spans)
         blobs, events, play = self._blobs, self._events, self._play
         for page in pages:
@@ -210,12 +211,12 @@ class Transcript:
                     play(event)
 
     def learn(self, other: Transcript) -> None:
-        """Remember what the other one has read, so that going back to it misses nothing."""
+        """Take over the events of another transcript, so that a rewind to it needs no reading."""
         self._events.update(other._events)
         self._seen = self._seen.joined_with(other._seen)
 
     def rewind(self, spans: Iterable[Span]) -> None:
-        """Become what these spans say."""
+        """Replay the events of these spans."""
         self._live = Spans(spans)
         self._reset()
         for span in self.spans:
@@ -251,7 +252,7 @@ class Transcript:
             self.queued.clear()
 
     def _is_amid_step(self) -> bool:
-        """Whether a message would come between a call and its result. Who checkpoints ends no call."""
+        """Whether a message would come between a call and its result. A checkpoint does not end a call."""
         last = next((item for item in reversed(self.items) if item.role != "tool"), None)
         found = self.find_last_reply()
         if self.in_step or found is None or found[0] is not last:
@@ -259,7 +260,7 @@ class Transcript:
         return bool(ReplyCalls(found[0].parts, answered=found[1]).list_unanswered())
 
     def _take_in(self, item: Item) -> None:
-        """A message from the inbox, unless it was taken in before."""
+        """Add a message from the inbox, unless it was taken before."""
         if item.inbox == self._accept:
             self._accept = None
             if self._is_amid_step():
@@ -277,7 +278,7 @@ class Transcript:
     def _add_result(self, event: _Result) -> None:
         call = event.call
         if call.reply not in self._replies:
-            return  # That reply was left behind, or compacted away.
+            return  # A rewind or a compaction removed that reply.
         item = self._results.get(call.reply)
         if item is None:
             item = Item(call.reply, event.at, "tool", (), None, results={})
@@ -293,7 +294,7 @@ class Transcript:
         if fresh and self.items[-1] is item:
             self.pairing.answer(call.id, len(self.items) - 1)
         elif fresh:
-            self._pair_again()  # It joins a message that others came after.
+            self._pair_again()  # It joins an earlier message.
 
     def _pair_again(self) -> None:
         self.pairing = Pairing()
@@ -306,7 +307,7 @@ class Transcript:
         if inside:
             gone = slice(inside[0], inside[-1] + 1)
             for item in self.items[gone]:
-                # A result that comes now has no call to join, or begins a message of its own.
+                # A later result then has no call, or starts a message of its own.
                 if item.results is None:
                     self._replies.discard(item.seq)
                 else:
@@ -316,14 +317,14 @@ class Transcript:
 
 
 def _event_of(entry: Opened, blobs: BlobReader) -> _Event | None:
-    """What the entry says, or None if it does not speak."""
+    """The event of an entry, or None if the transcript does not need it."""
     body = entry.body
     reader = _find_reader(body.__class__)
     return None if reader is None else reader(entry, body, blobs)
 
 
 def _own(content: Raw | Message | None) -> Raw | Message | None:
-    """Apart from the lines that were read with it, which would stay in memory as long."""
+    """Copy it out of the buffer it was read with, which would otherwise stay in memory."""
     return content.copy() if isinstance(content, Raw) else content
 
 
@@ -362,7 +363,7 @@ def _read_tool_settled(entry: Opened, body: ToolSettled, blobs: BlobReader) -> _
 
 
 def _read_compacted(entry: Opened, body: TranscriptCompacted, blobs: BlobReader) -> _Compacted:
-    # In the place of the last message that it replaces: items stay in the order of their entries.
+    # At the position of the last message that it replaces, so that items stay in the order of entries.
     summary = Item(body.span.last, entry.at, "user", (), _own(entry.content), blobs=blobs)
     return _Compacted(body.span, summary)
 
@@ -384,18 +385,18 @@ _READERS: dict[type, Callable[[Opened, Any, BlobReader], _Event | None]] = {
     TranscriptCompacted: _read_compacted,
 }
 _SPEAKING = {KIND_OF[body]: body for body in _READERS}
-"""Kinds that the transcript needs to see. The bodies of all others are not decoded when only it is wanted."""
+"""Kinds that the transcript needs. Bodies of other kinds are not decoded when only it is loaded."""
 
 
 def _in_our_format(body: type[Body]) -> Any:
-    """The same body, of nothing but a message of ours."""
+    """The same body, restricted to messages of our format."""
     return msgspec.defstruct(
         body.__name__, [("format", Literal["holdfast"], OWN)], bases=(body,), frozen=True
     )
 
 
-# To skip a message takes as long as to decode it. So those of ours are decoded together with their lines,
-# unless there are references in one: what they stand for is read when somebody looks at it.
+# Skipping a message takes as long as decoding it. So messages of our format are decoded together with their
+# lines, unless one has references: blobs are read on first access.
 _OURS = {KIND_OF[body]: _in_our_format(body) for body in (MessageAdded, ModelReplied)}
 _READERS.update({_OURS["message.added"]: _read_message_added, _OURS["model.replied"]: _read_model_replied})
 _OPENER = Opener(
@@ -411,7 +412,7 @@ def _read_result(
     entry: Opened, call: CallRef, is_error: bool, blobs: BlobReader, replay_of: str | None = None
 ) -> _Result | None:
     if call.reply is None:
-        return None  # A bare dispatch lives in the ledger alone.
+        return None  # A call without a reply is only in the ledger.
     content = _own(entry.content)
     assert not isinstance(content, Message)
     said = read_content(content)
