@@ -1,4 +1,4 @@
-"""Work that is brought to its end, whoever is cancelled."""
+"""Work that runs to its end when its caller is cancelled."""
 
 import asyncio
 

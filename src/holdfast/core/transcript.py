@@ -113,8 +113,7 @@ class Spans:
 
 
 class Transcript:
-    """Folds entries into messages, and tracks the spans of the journal that the current history is made
-    of."""
+    """Folds entries into messages, and tracks which spans of the journal the current history consists of."""
 
     def __init__(self, blobs: BlobReader = NO_BLOBS) -> None:
         self._blobs = blobs

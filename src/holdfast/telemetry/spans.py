@@ -2,7 +2,8 @@
 
 A context is left by attaching the outer one, never by resetting a context variable: code without an event
 loop enters in one thread and leaves in another, and a generator may be closed by another task than its first
-user. """
+user.
+"""
 
 from __future__ import annotations
 
@@ -106,10 +107,10 @@ class Telemetry:
         )
         return RunSpan(self, span, around, shared, session=session)
 
-    def start_step(self, run: RunSpan, number: int) -> Spanned:
+    def start_step(self, run: RunSpan, number: int) -> OpenSpan:
         """Start the span of a step."""
         span = self._tracer.start_span("step", run.inside, attributes={names.STEP: number})
-        return Spanned(self, span, run.inside, {})
+        return OpenSpan(self, span, run.inside, {})
 
     def start_chat(self, *, session: str, step: int, model: str | None) -> ChatSpan:
         """Start the span of a request to a model."""
@@ -183,7 +184,7 @@ class Tokens(Protocol):
     def cache_write_tokens(self) -> int: ...
 
 
-class Spanned:
+class OpenSpan:
     """An open span: current for the code that entered it, and ended once. `shared` goes to metrics, too."""
 
     def __init__(self, telemetry: Telemetry, span: trace.Span, around: Context, shared: Attributes) -> None:
@@ -218,7 +219,7 @@ class Spanned:
         self.span.end()
 
 
-class RunSpan(Spanned):
+class RunSpan(OpenSpan):
     """The span of a run. Its step begins with the first request or dispatch, and ends with a checkpoint."""
 
     def __init__(
@@ -227,7 +228,7 @@ class RunSpan(Spanned):
         super().__init__(telemetry, span, around, shared)
         self.session, self.outer = session, _run_in(around)
         self.inside = contexts.set_value(_RUN, self, self.inside)
-        self._step: Spanned | None = None
+        self._step: OpenSpan | None = None
 
     @property
     def traceparent(self) -> str | None:
@@ -237,7 +238,7 @@ class RunSpan(Spanned):
             return None
         return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
 
-    def step(self, number: int) -> Spanned:
+    def step(self, number: int) -> OpenSpan:
         """The current step, started if there is none."""
         if self._step is None:
             self._step = self.telemetry.start_step(self, number)
@@ -264,7 +265,7 @@ class RunSpan(Spanned):
         self.close({names.RUN_STATUS: status}, failure, duration=self.telemetry.run_s)
 
 
-class ChatSpan(Spanned):
+class ChatSpan(OpenSpan):
     """The span of a request to a model."""
 
     def answer(self, usage: Tokens, *, model: str | None, cost_usd: float) -> None:
@@ -291,7 +292,7 @@ class ChatSpan(Spanned):
         self.close({}, failure, duration=self.telemetry.chat_s)
 
 
-class CallSpan(Spanned):
+class CallSpan(OpenSpan):
     """The span of a tool call."""
 
     def __init__(self, telemetry: Telemetry, span: trace.Span, around: Context, shared: Attributes) -> None:
