@@ -1,27 +1,27 @@
-"""Every error that holdfast raises.
+"""Every error that holdfast raises, and whether a retry of the same call helps.
 
 HoldfastError
-├── BadInput (also a ValueError)       what was given is wrong; trying again changes nothing
-│   ├── BadUrl                         a store's URL
-│   ├── BadId                          the id of a session, run or holder
-│   ├── BadMessage                     a message that cannot be stored faithfully
-│   ├── NotAList (also a TypeError)    a text where a list belongs
-│   └── RunExists                      an explicit run id was used before
-├── NotFound (also a LookupError)      no such session, version, run or store
-├── MissingExtra (also an ImportError) an optional dependency is not installed
-├── LeaseHeld                          somebody else drives the session: try again later
-├── Fenced                             the lease was taken over: open the session again
-├── Overtaken                          another writer was quicker: look again, then decide anew
-├── ReadOnly                           a newer holdfast wrote something that must be understood
-├── NewerFormat                        the store was written by a newer holdfast: upgrade
-├── Corrupt                            stored bytes are damaged; nothing was changed
-├── LostBlob                           content that an entry refers to is missing or damaged
-├── BudgetSpent                        a cap of the session's budget is reached
-├── ModelError                         a model gave no reply; `retryable` says whether trying again can help
-├── Closed                             the session or store was closed
-└── StoreFailed                        the disk or server failed: try again once the cause is gone
-    ├── StoreBusy                      another process kept the store locked for too long
-    └── StoreUnreachable               the server cannot be reached, or hung up in the middle
+├── BadInput (also a ValueError)       no: an argument is wrong; nothing was written
+│   ├── BadUrl                         no: correct the URL of the store or home
+│   ├── BadId                          no: correct the id of the session, run or holder
+│   ├── BadMessage                     no: the message cannot be stored faithfully
+│   ├── NotAList (also a TypeError)    no: give a list instead of a text
+│   └── RunExists                      no: choose another run id, or none
+├── NotFound (also a LookupError)      no: there is no such session, version, run or store
+├── MissingExtra (also an ImportError) no: install the optional dependency
+├── LeaseHeld                          yes, later: another holder has the lease; or pass `wait_s`
+├── Fenced                             no: the lease was taken over; open the session again
+├── Overtaken                          yes, after a new read: another writer wrote first
+├── ReadOnly                           no: upgrade holdfast to write to this session
+├── NewerFormat                        no: upgrade holdfast to read this store
+├── Corrupt                            no: stored bytes are damaged; nothing was changed
+├── LostBlob                           no: a blob is missing or damaged
+├── BudgetSpent                        no: end the run, or raise the cap
+├── ModelError                         if `retryable`: the model gave no reply
+├── Closed                             no: open the session or store again
+└── StoreFailed                        yes, when the cause is gone: the disk or server failed
+    ├── StoreBusy                      yes, later: another process kept the store locked
+    └── StoreUnreachable               yes, later: the server cannot be reached
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ __all__ = [
 
 
 class HoldfastError(Exception):
-    """The root of everything that holdfast raises on purpose."""
+    """The base of all errors that holdfast raises on purpose."""
 
 
 class BadInput(HoldfastError, ValueError):
-    """What was given is wrong; nothing was written."""
+    """An argument is wrong; nothing was written. A retry does not help."""
 
 
 class BadUrl(BadInput):
-    """A store URL that names no store."""
+    """The URL names no store or home. A retry does not help."""
 
 
 class BadId(BadInput):
-    """An id outside the alphabet, or of the wrong length."""
+    """The id has characters that are not allowed, or is too long or empty. A retry does not help."""
 
     def __init__(self, what: str, value: object, why: str) -> None:
         super().__init__(f"{what} {value!r} {why}")
@@ -73,11 +73,11 @@ class BadId(BadInput):
 
 
 class BadMessage(BadInput):
-    """A message that could not be given back as it was."""
+    """The message cannot be stored so that it is read back unchanged. A retry does not help."""
 
 
 class NotAList(BadInput, TypeError):
-    """A text where a list belongs; nothing was done. Taken for a list, it would be its letters."""
+    """A text was given where a list belongs, and would be taken for its letters. A retry does not help."""
 
     def __init__(self, name: str, given: str | bytes) -> None:
         super().__init__(f"{name} is a list: write {name}=[{given!r}] for one of them, not {name}={given!r}")
@@ -85,22 +85,22 @@ class NotAList(BadInput, TypeError):
 
 
 class RunExists(BadInput):
-    """An explicit run id that an earlier run already has."""
+    """An earlier run has this run id. A retry needs another id."""
 
     def __init__(self, run: str, session: str) -> None:
         super().__init__(
-            f"run id {run!r} exists already (in session {session!r}); every run needs a fresh id. "
+            f"run id {run!r} exists already (in session {session!r}); every run needs a new id. "
             "To group several runs, give them the same session instead, or leave run_id out."
         )
         self.run, self.session = run, session
 
 
 class NotFound(HoldfastError, LookupError):
-    """What was asked for is not there."""
+    """The session, version, run, key or store does not exist. A retry does not help."""
 
 
 class MissingExtra(HoldfastError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed. A retry helps after its installation."""
 
     def __init__(self, feature: str, extra: str, found: str = "") -> None:
         but = f" ({found})" if found else ""
@@ -109,13 +109,13 @@ class MissingExtra(HoldfastError, ImportError):
 
 
 class LeaseHeld(HoldfastError):
-    """Somebody else holds the lease. Try again later, or pass `wait_s`."""
+    """Another holder has the lease. A retry helps later; or pass `wait_s`."""
 
     def __init__(self, name: str, holder: str, *, left_s: float | None, here: bool = False) -> None:
         if here:
             until = "it is open in this process already; close it first"
         elif left_s is None:
-            until = "on another machine; it counts as gone once it was silent for a whole lease term"
+            until = "on another machine; its lease ends when it is silent for a whole lease term"
         else:
             until = f"its lease runs out in {max(left_s, 0):.1f} s unless renewed"
         super().__init__(f"{name!r} is held by {holder}: {until}. Pass wait_s=… to wait for it.")
@@ -123,30 +123,30 @@ class LeaseHeld(HoldfastError):
 
 
 class Fenced(HoldfastError):
-    """The lease was taken over; nothing more can be written through this object."""
+    """Another holder took the lease; nothing more can be written through this object. Open it again."""
 
     def __init__(self, name: str, *, fence: int, by: str | None = None) -> None:
         taker = f" by {by}" if by else ""
         super().__init__(
             f"{name!r}: the lease with fence {fence} was taken over{taker}; "
-            "not one further line was written. Open it again to go on from what is there now."
+            "nothing was written after that. Open it again to continue from its current state."
         )
         self.name, self.fence, self.by = name, fence, by
 
 
 class Overtaken(HoldfastError):
-    """Somebody else wrote after this writer last looked; nothing was written."""
+    """Another writer wrote after this one last read; nothing was written. Read again, then retry."""
 
     def __init__(self, what: str, name: str, writer: str) -> None:
         super().__init__(
             f"{what}: {name} (writer {writer}) wrote to it after it was last read here; nothing was written. "
-            "Two at once would each go on without what the other did. Read it again, and go on from there."
+            "Each of the two would miss what the other wrote. Read it again, and continue from there."
         )
         self.what, self.name, self.writer = what, name, writer
 
 
 class ReadOnly(HoldfastError):
-    """The journal holds a line that must be understood, of a kind this version does not know."""
+    """The journal has an entry of an unknown kind that a writer must understand. Upgrade holdfast."""
 
     def __init__(self, session: str, kind: str, seq: int) -> None:
         super().__init__(
@@ -157,11 +157,11 @@ class ReadOnly(HoldfastError):
 
 
 class NewerFormat(HoldfastError):
-    """The stored format is newer than this code."""
+    """The stored format is newer than this version of holdfast. Upgrade it."""
 
 
 class Corrupt(HoldfastError):
-    """Stored bytes are not what was written."""
+    """Stored bytes are damaged; nothing was changed. A retry does not help."""
 
     def __init__(self, where: str, why: str, *, line: int | None = None, seq: int | None = None) -> None:
         place = where + (f", line {line}" if line is not None else "") + (f", entry {seq}" if seq else "")
@@ -170,9 +170,10 @@ class Corrupt(HoldfastError):
 
 
 class LostBlob(HoldfastError):
-    """A blob that an entry refers to is missing or damaged. The rest of the session is not affected.
+    """A blob that an entry refers to is missing or damaged; the rest of the session is not affected.
 
-    `entry` is its number, or None for a value of the user's, of which `where` names the key.
+    A retry helps only if the blob is restored. `entry` is the number of the entry, or None for a user value,
+    whose key is in `where`.
     """
 
     def __init__(self, session: str, digest: str, why: str, *, entry: int | None, where: str = "") -> None:
@@ -182,7 +183,7 @@ class LostBlob(HoldfastError):
 
 
 class BudgetSpent(HoldfastError):
-    """A cap is reached; the request was not made."""
+    """The request would exceed a cap, and was not made. A retry needs a higher cap."""
 
     def __init__(self, session: str, cap: str, *, limit: float, spent: float, wanted: float = 0) -> None:
         more = f" and {wanted:g} more would be reserved" if wanted else ""
@@ -191,10 +192,10 @@ class BudgetSpent(HoldfastError):
 
 
 class ModelError(HoldfastError):
-    """A model gave no reply.
+    """A model gave no reply. `retryable` says whether a retry can help.
 
-    `retryable`: the same request may succeed later, after `retry_after_s` if the provider said so.
-    `charged`: the provider may have worked for it all the same (a connection cut in the middle of a reply).
+    `retry_after_s` is the wait that the provider asked for. `charged`: the provider may charge for the
+    request nevertheless (the connection broke during the reply).
     """
 
     def __init__(
@@ -212,20 +213,20 @@ class ModelError(HoldfastError):
 
 
 class Closed(HoldfastError):
-    """Used after it was closed, or in another process than the one that opened it."""
+    """The object was closed, or belongs to another process. Open it again in this process."""
 
 
 class StoreFailed(HoldfastError):
-    """The disk or server failed. Nothing acknowledged is lost.
+    """The disk or server failed; no acknowledged write is lost. A retry helps when the cause is gone.
 
-    What was not acknowledged stays in memory and is written first by the next call that waits for the
-    disk (`session.flush()`, `session.checkpoint()` …), so trying again once the cause is gone is safe.
+    Entries that were not acknowledged stay in memory. The next call that waits for durability
+    (`session.flush()`, `session.checkpoint()` …) writes them first, so a retry is safe.
     """
 
 
 class StoreBusy(StoreFailed):
-    """Another process kept the store locked for longer than anyone should, or at all, for who cannot wait."""
+    """Another process kept the store locked for too long. A retry helps once it has finished."""
 
 
 class StoreUnreachable(StoreFailed):
-    """The store's server cannot be reached, or hung up before it answered."""
+    """The server cannot be reached, or closed the connection before it answered. A retry helps later."""

@@ -1,4 +1,4 @@
-"""Identifiers: their alphabet, how fresh ones are made, and how foreign ones are made to fit."""
+"""Identifiers: their alphabet, new ones, foreign ones that fit; and checks of names, labels and lists."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
-from typing import NewType
+from collections.abc import Iterable, Mapping
+from typing import NewType, TypeVar
 
-from .errors import BadId, BadInput
+from .errors import BadId, BadInput, NotAList
 from .limits import LABEL_BYTES_MAX, NAME_CHARS
 from .system import randomness
 
 SessionId = NewType("SessionId", str)
 RunId = NewType("RunId", str)
 HolderId = NewType("HolderId", str)
+Given = TypeVar("Given", bound=Iterable[object])
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -50,16 +51,16 @@ def run_id(value: object) -> RunId:
 
 
 class RandomPool:
-    """Random bytes, fetched many at a time: each call to the kernel gives up the interpreter lock."""
+    """Random bytes, fetched in bulk: each call to the kernel releases the interpreter lock."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._pool: list[bytes] = []
-        # Parent and child must never draw the same ones.
+        # A child process must not use the same bytes as its parent.
         os.register_at_fork(after_in_child=self._pool.clear)
 
     def take(self) -> bytes:
-        """As many as the pool was made for, and never the same again."""
+        """`size` random bytes that no other call gets."""
         try:
             return self._pool.pop()
         except IndexError:
@@ -73,30 +74,30 @@ _call_ids = RandomPool(8)
 
 
 def fresh_call_id() -> str:
-    """Unique in its session, however many calls that will make."""
+    """A call id that is unique in its session."""
     return f"call-{_call_ids.take().hex()}"
 
 
 def fresh_run_id(agent: str | None) -> RunId:
-    """`{agent}-{8 hex}` when the agent has a name that fits into an id, else a UUID."""
+    """`{agent}-{8 hex}` if the agent has a name that fits into an id, else a UUID."""
     if agent and _ID.fullmatch(agent) and len(agent) <= 180:
         return RunId(f"{agent}-{randomness.token_hex(4)}")
     return RunId(str(randomness.uuid4()))
 
 
 def fresh_session_id(agent: str | None) -> SessionId:
-    """`{agent}-{8 hex}` when the agent has a name that fits into an id, else `session-{8 hex}`."""
+    """`{agent}-{8 hex}` if the agent has a name that fits into an id, else `session-{8 hex}`."""
     fits = agent is not None and _ID.fullmatch(agent) and len(agent) <= 180
     return SessionId(f"{agent if fits else 'session'}-{randomness.token_hex(4)}")
 
 
 def fresh_uid() -> str:
-    """A random name that no other session, holder or salt will ever have."""
+    """A random name that is unique among sessions, holders and salts."""
     return randomness.token_hex(16)
 
 
 def fit_session_id(foreign: str) -> SessionId:
-    """Any string as a session id: itself where it fits, else escaped so that `unfit` finds it again.
+    """Any string as a session id: unchanged if it fits, else escaped (`unfit_session_id` reverses it).
 
     A foreign id that would be too long becomes a digest; keep the original as a label, with
     `label_of_original`. No two strings have the same id.
@@ -111,7 +112,7 @@ def fit_session_id(foreign: str) -> SessionId:
 
 
 def escape_id(foreign: str) -> str:
-    """All but letters, digits, `_` and `-` escaped, so that `unfit_session_id` finds it again."""
+    """Escape all but letters, digits, `_` and `-`; `unfit_session_id` reverses it."""
     return _UNSAFE.sub(lambda match: f".{ord(match[0]):02x}.", foreign)
 
 
@@ -122,18 +123,18 @@ def unfit_session_id(fitted: str) -> str:
 
 def _unescape(match: re.Match[str]) -> str:
     code = int(match[1], 16)
-    return chr(code) if code <= sys.maxunicode else match[0]  # Nobody escaped that.
+    return chr(code) if code <= sys.maxunicode else match[0]  # Not one of our escapes.
 
 
 def check_name(what: str, name: object) -> str:
-    """Names of state keys and shared resources are any text that a person can read."""
+    """The name of a state key or shared resource, or `BadInput`: any readable text up to 200 characters."""
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS:
         raise BadInput(f"a {what} is text of 1 to {NAME_CHARS} characters, not {name!r}")
     return check_text(what, name)
 
 
 def check_text(what: str, text: str) -> str:
-    """The text, or `BadInput` if it cannot be stored: half a surrogate pair has no place in UTF-8."""
+    """The text, or `BadInput` if UTF-8 cannot encode it: half of a surrogate pair."""
     if not text.isascii():
         try:
             text.encode()
@@ -143,8 +144,8 @@ def check_text(what: str, text: str) -> str:
 
 
 def label_of_original(foreign: str) -> str:
-    """A foreign id as the value of a label: as it is, but for characters that cannot be printed, which are
-    written as escapes. One of more than 2,000 bytes is cut, and ends with `…` and a digest of the whole."""
+    """A foreign id as the value of a label, with escapes for characters that cannot be printed. One of more
+    than 2,000 bytes is cut, and ends with `…` and a digest of the whole."""
     text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in foreign)
     if _label_bytes(text) <= LABEL_BYTES_MAX:
         return text
@@ -160,7 +161,7 @@ def _label_bytes(text: str) -> int:
 
 
 def check_labels(labels: Mapping[str, object]) -> dict[str, str]:
-    """Labels are short text on both sides, without control characters. A value may be a foreign id."""
+    """The labels, or `BadInput`: keys and values are short printable text. A value may be a foreign id."""
     for key, value in labels.items():
         for text in (key, value):
             if not isinstance(text, str) or not text or not text.isprintable():
@@ -171,3 +172,10 @@ def check_labels(labels: Mapping[str, object]) -> dict[str, str]:
                 f"and a value up to {LABEL_BYTES_MAX} bytes as JSON"
             )
     return {key: str(value) for key, value in labels.items()}
+
+
+def check_list(name: str, given: Given) -> Given:
+    """The list that was given as `name`; `NotAList` for a text, which would be taken for its letters."""
+    if isinstance(given, str | bytes):
+        raise NotAList(name, given)
+    return given

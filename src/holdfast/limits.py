@@ -1,33 +1,34 @@
 """Every limit, with its reason."""
 
 LINGER_S = 0.05
-"""How long a line that nobody waits for may stay in memory. Long enough to share a sync with the next
-barrier, short enough that a person following along does not notice."""
+"""How long an entry for which no caller waits may stay in memory. Long enough to share a sync with the next
+barrier, short enough that a person who follows the session does not notice."""
 
 COMMIT_HERE_S = 0.001
-"""Commits that have lately taken less than this are made on the event loop's thread. A hop into a thread and
-back takes up to half of it; a thread that computes may keep the loop waiting for five times as long (the
-interpreter's switch interval)."""
+"""If recent commits took less than this, the next one is made on the thread of the event loop. Switching to
+another thread and back takes up to half of it; a thread that computes may delay the loop for five times as
+long (the interpreter's switch interval)."""
 
 COMMIT_HERE_BYTES = 256 << 10
-"""… if there is no more to write than this: the time is that of small ones."""
+"""… if there is no more to write than this: the measured time is that of small commits."""
 
 LEASE_TERM_S = 30.0
-"""How long a silent holder is believed alive. Long enough for a stalled disk or a garbage collection,
-short enough that another machine takes over within a coffee's length."""
+"""How long a silent holder counts as alive. Long enough for a stalled disk or a garbage collection, short
+enough that another machine takes over within a minute."""
 
 BEATS_PER_TERM = 3
 """Two heartbeats may be lost before the lease is in danger."""
 
 SERVER_CLOCK_S = 1.0
-"""A server's clock is read off a heartbeat that was answered within this time: it is known to half of it."""
+"""A server's clock is taken from a heartbeat that was answered within this time: its error is at most half of
+it."""
 
 LEASE_POLL_S = 0.1
-"""How often a waiting taker looks again."""
+"""How often a process that waits for a lease checks again."""
 
 BATCH_LINES_MAX = 900
-"""Lines in one transaction: SQLite is given them in one statement, which has a limit. A larger batch would
-make a sync no cheaper, and everybody in it wait."""
+"""Lines in one transaction: SQLite gets them in one statement, which has a limit. A larger batch would make
+no sync cheaper, and delay every caller in it."""
 
 BATCH_BYTES_MAX = 8 << 20
 """Bytes in one transaction, for the same reason."""
@@ -39,12 +40,12 @@ READ_LINES = 1024
 """Lines fetched by one read, so that a long journal is never in memory twice."""
 
 OPEN_LINES = 128
-"""Lines decoded at once when a session is opened. Enough that calls no longer count, few enough that they
-stay in the processor's cache meanwhile."""
+"""Lines decoded at once when a session is opened. Enough to amortise the call, few enough to stay in the
+processor's cache."""
 
 READ_AHEAD = 64
-"""Messages decoded at once by who walks a transcript. Enough that calls no longer count, few enough that who
-stops after the first one hardly notices."""
+"""Messages decoded at once by a loop over a transcript. Enough to amortise the call, few enough to cost a
+loop little that stops after the first one."""
 
 PAGE_ROWS = 256
 """Sessions or runs fetched by one listing query."""
@@ -54,25 +55,25 @@ KEYFRAME_LINES_MIN = 512
 
 KEYFRAME_GROWTH = 0.25
 """The next keyframe is due when the tail has grown to this share of what lies before it: all keyframes
-together then cost a constant per line, however long the session gets."""
+together then cost a constant per line, at any length of the session."""
 
 KEYFRAME_GROWTH_LEFT = 0.0625
-"""The same when a session is left in good order: no step waits for it then, and whoever opens it next
+"""The same when a session is closed normally: no step waits for it then, and the next process that opens it
 has few lines to fold."""
 
 BUSY_S = 60.0
-"""How long to wait for another process's write. Ordinary contention is over in milliseconds; a process
-that was stopped in the middle of a transaction should surface as an error some day."""
+"""How long to wait for the write of another process. Ordinary contention is over in milliseconds; a process
+that was stopped during a transaction must surface as an error."""
 
 TAIL_POLL_S = 0.05
-"""How often a follower in another process looks for new lines, at first."""
+"""How often a follower in another process checks for new lines, at first."""
 
 TAIL_POLL_MAX_S = 0.5
 """… and when nothing has happened for a while."""
 
 TELEMETRY_LOOK_S = 1.0
-"""How often dispatches look whether telemetry has been configured meanwhile. Looking takes longer than the
-rest of a small dispatch may."""
+"""How often dispatches check whether telemetry has been configured. The check takes longer than the rest of a
+small dispatch."""
 
 HISTORY_MESSAGES = 20
 """Messages in the overview of a session."""
@@ -81,16 +82,16 @@ TITLE_CHARS = 80
 """A title is for one line of a listing."""
 
 JSON_DEPTH_MAX = 200
-"""Nesting of a value in a message. Whoever reads it has only so much stack, and may be deep in it already."""
+"""Nesting of a value in a message. A reader has a limited stack, and may be deep in it already."""
 
 STATE_DEPTH_MAX = 64
 """Nesting of a user value. Deeper ones are almost always cycles, and are kept as opaque."""
 
 REPR_CHARS = 500
-"""What is kept of an opaque value's repr."""
+"""Characters kept of the repr of an opaque value."""
 
 ERROR_CHARS = 4000
-"""What is kept of an exception's text: some quote a whole web page."""
+"""Characters kept of the text of an exception: some quote a whole web page."""
 
 INT_BITS_MAX = 8192
 """Integers in arguments and results. Python refuses to write more than 4,300 digits."""
@@ -102,37 +103,37 @@ LABEL_BYTES_MAX = 2000
 """The value of a label as JSON. PostgreSQL's index of labels takes no more than 2,700 bytes for each."""
 
 INLINE_BYTES = 64 << 10
-"""Binary content from this size on is kept as a blob: smaller, a row or an object of its own costs more than
-it saves."""
+"""Binary content from this size on is kept as a blob. Below it, a separate row or object costs more than it
+saves."""
 
 RESULT_CHARS = 50_000
-"""The text of a tool's result beyond which it is kept as a blob, with its two ends in the transcript. Some
+"""A longer text of a tool's result is kept as a blob, with its beginning and end in the transcript. Some
 12,000 tokens: more would crowd out the conversation."""
 
 RESULT_HEAD_CHARS = 8_000
-"""What is shown of the beginning of such a text."""
+"""Characters shown of the beginning of such a text."""
 
 RESULT_TAIL_CHARS = 4_000
-"""… and of its end, where programs say how it went."""
+"""… and of its end, where programs report their result."""
 
 RESULT_PAGE_CHARS = 20_000
-"""What one call reads of such a text: some 5,000 tokens, which any model can take."""
+"""Characters that one call reads of such a text: some 5,000 tokens, which any model accepts."""
 
 RESULT_LINES_MAX = 200
 """Lines that one search in it shows."""
 
 BLOB_GRACE_S = 24 * 3600.0
-"""How long a blob that nobody refers to is left alone: the entry that refers to it may be on its way."""
+"""How long a blob without a reference is kept: the entry that refers to it may not be committed yet."""
 
 BLOB_GRACE_MIN_S = 1800.0
-"""A shorter grace is for a store that nobody else has open."""
+"""A shorter grace is only for a store that no other process has open."""
 
 BLOB_KNOWN_S = 300.0
-"""For how long a process relies on a blob that it has put: much shorter than any grace."""
+"""How long a process relies on a blob that it has put: much shorter than any grace."""
 
 BLOB_THREADS = 4
-"""Blobs that are written or read at once, apart from the store's threads: a slow upload must not keep others
-from reading their sessions."""
+"""Blobs that are written or read at once, in threads apart from the store's: a slow upload must not delay
+reads of other sessions."""
 
 BLOB_PART_BYTES = 1 << 20
 """Blobs are read and written in parts of this size, so that none is in memory twice."""
@@ -145,29 +146,29 @@ CONNECTIONS_MAX = 8
 then stay below the thousand that a large server or a pooler allows."""
 
 RECONNECT_S = 20.0
-"""How long a database server that went away, or that says nothing, is waited for before the caller is told. A
-restart takes a few seconds, a failover some more; a lease should not run out over it."""
+"""How long to wait for a database server that went away or does not answer, before the caller gets an error.
+A restart takes a few seconds, a failover some more; a lease should not run out meanwhile."""
 
 ANSWER_S = 10.0
-"""How long a database server may say nothing before it is asked over another connection whether it is there.
-Half of `RECONNECT_S`: the other half is for that question."""
+"""How long a database server may be silent before it is probed over another connection. Half of
+`RECONNECT_S`: the other half is for the probe."""
 
 BUSY_AGAIN_S = 2.0
-"""For how long a lock is waited for by a process that has lately waited for one in vain. A batch of many
-sessions whose table is locked is told within a minute or two, not after a minute for each session."""
+"""How long to wait for a lock after a recent wait for one timed out. A batch of many sessions whose table is
+locked then fails within a minute or two, not after a minute for each session."""
 
 CANCEL_S = 5.0
 """How long a database server has to confirm that it cancelled a statement."""
 
 TOOL_TIMEOUT_S = 300.0
-"""How long the body of a tool with side effects may run if it does not say. Every such body needs a limit:
-another process believes that it is over once this has passed."""
+"""How long the body of a tool with side effects may run, unless the tool says otherwise. Every such body
+needs a limit: another process takes it for ended once this has passed."""
 
 TOOL_GRACE_S = 5.0
-"""How long a running side effect gets to end and be recorded when its caller is cancelled."""
+"""How long a running side effect may take to end and be recorded when its caller is cancelled."""
 
 TOOL_THREADS = 32
-"""Sync bodies at once, apart from the store's threads: a stuck tool must not stop a commit."""
+"""Sync bodies at once, in threads apart from the store's: a stuck tool must not stop a commit."""
 
 VERIFY_S = 60.0
 """How long a verify hook may take before it counts as unsure."""
@@ -176,52 +177,53 @@ REPEATS_MAX = 3
 """The same call in a row: the third is not run."""
 
 CRASHES_MAX = 3
-"""How often a call may be running when the process dies before it is no longer tried."""
+"""How often the process may die during a call before the call is no longer tried."""
 
 CLAIM_WAIT_S = 30.0
-"""How long a global operation waits for whoever is at it before it is told who that is."""
+"""Maximum wait for another session that runs the same global operation."""
 
 STEPS_MAX = 50
-"""Steps of one drive of the agent's loop, unless said otherwise: one that is not done by then is lost."""
+"""Steps of one run of the agent's loop, unless said otherwise: an agent that is not done by then is stuck."""
 
 REPLY_TOKENS_MAX = 8192
-"""Tokens of a reply, unless said otherwise. What a request may cost at most follows from it."""
+"""Tokens of a reply, unless said otherwise. The most that a request may cost follows from it."""
 
 REPLY_TOKENS_MIN = 64
-"""A shorter reply says nothing: rather end the run."""
+"""If the budget leaves fewer, the run ends: a shorter reply is useless."""
 
 DELEGATE_DEPTH_MAX = 8
-"""Delegates of delegates. Agents that hand work to each other in a circle must hit a wall."""
+"""Depth of delegates of delegates. It stops agents that hand work to each other in a circle."""
 
 RESUME_CONCURRENCY = 8
 """Sessions that `resume_all` drives at once, unless said otherwise."""
 
 RETRY_AFTER_MAX_S = 300.0
-"""If a provider says to come back later than this, the run ends: it can be resumed then."""
+"""If a provider asks for a longer wait than this, the run ends; it can be resumed later."""
+
 PLAN_STEPS_MAX = 100
-"""Steps of a plan that a model makes: all of it is written down and shown at every change."""
+"""Steps of a plan that a model makes: the whole plan is recorded and shown at every change."""
 
 PLAN_TEXT_CHARS = 2000
 """A goal, a step, a postcondition or a piece of evidence, for the same reason."""
 
 PLAN_EVIDENCE_SHOWN_CHARS = 200
-"""What is shown of the evidence of each step at every change; `show_plan` shows all of it."""
+"""Characters shown of the evidence of each step at every change; `show_plan` shows all of it."""
 
 SCRATCHPAD_FILE_BYTES_MAX = 16 << 20
 """A file that a model reads or writes in a scratchpad: it is held in memory as a whole."""
 
 SCRATCHPAD_PAGE_CHARS = 20_000
-"""What one call reads of such a file: some 5,000 tokens, which any model can take."""
+"""Characters that one call reads of such a file: some 5,000 tokens, which any model accepts."""
 
 SCRATCHPAD_LISTED_MAX = 500
 """Names in one listing, for the same reason."""
 
 SCRATCHPAD_DEPTH_MAX = 16
-"""Directories in directories. Each one is open while those below it are looked at."""
+"""Depth of nested directories. Each one is open while those below it are read."""
 
 SCRATCHPAD_TIMEOUT_S = 60.0
 """How long a change in a scratchpad may take. A slow disk needs a second; after a crash, another machine
-waits for as long before it believes that an interrupted one did not happen."""
+waits as long before it takes an interrupted change for not done."""
 
 ITERATIONS_MAX = 50
 """Iterations of a thread of agents, unless said otherwise, those that were stepped back from included."""
@@ -246,49 +248,49 @@ OBJECT_PART_BYTES = 8 << 20
 larger ones cost memory."""
 
 OBJECT_PARTS_AT_ONCE = 2
-"""Parts that are on their way to an object store at once, for the same reasons."""
+"""Parts uploaded to an object store at once, for the same reasons."""
 
 OBJECT_READS_AT_ONCE = 16
 """Records that a listing reads from an object store at once: each is a request of its own."""
 
 OBJECT_TRIES_MAX = 20
-"""How often to look again when others change the same record. Each time, one of them got on."""
+"""How often to retry when other processes change the same record. Each time, one of them made progress."""
 
 OBJECT_SILENCE_S = 300.0
-"""How long an object store may say nothing in the middle of a request. Putting the parts of a large object
-together may take it minutes."""
+"""How long an object store may be silent during a request. Joining the parts of a large object may take it
+minutes."""
 
 OBJECT_RETRY_S = 60.0
-"""How long a request is tried again after errors of the server's before it counts as failed."""
+"""How long a request is retried after errors of the server before it fails."""
 
 WORK_POLL_S = 0.5
-"""How often a worker looks for work that nobody told it of, more or less: a retry that is due, a holder that
-died. What is submitted is usually heard of at once."""
+"""How often a worker polls for work without a notification, roughly: a retry that is due, a holder that died.
+Submitted work is usually notified at once."""
 
 WORK_LOOK_MIN_S = 0.005
-"""At most how often it looks, however much it hears of."""
+"""The shortest time between two polls, for any number of notifications."""
 
 WORK_CONCURRENCY = 8
 """Sessions that a worker drives at once, unless said otherwise."""
 
 WORK_DRAIN_S = 20.0
-"""How long sessions get to come to an end, or to the end of a step, when their worker is asked to stop: a bit
-less than orchestrators wait before they kill."""
+"""How long sessions may take to end, or to end a step, when their worker is asked to stop: slightly less than
+orchestrators wait before they kill."""
 
 WORK_AVOID_S = 5.0
-"""For how long a worker leaves a session alone that it cannot even open."""
+"""How long a worker skips a session that it cannot open."""
 
 ADAPTER_CACHE_BYTES = 64 << 20
-"""What a LangGraph saver keeps in memory of the threads it worked with last, so as not to read them again."""
+"""Bytes that a LangGraph saver caches of the threads it used last."""
 
 ADAPTER_SEEN_MAX = 100_000
-"""Threads of which a saver remembers up to where it has read them."""
+"""Threads for which a saver remembers how far it has read them."""
 
 BLOB_URL_S = 3600.0
-"""How long a signed URL is good: a provider reads it while it answers."""
+"""How long a signed URL is valid: a provider reads it while it answers."""
 
 STEP_JOURNALS_MAX = 32
-"""Journals that a step store keeps in memory, the last used ones, so as not to read them again."""
+"""Journals that a step store caches, the last used ones."""
 
 STEP_RUNS_MAX = 10_000
-"""Runs of which a step store remembers in which journal they are."""
+"""Runs for which a step store remembers their journal."""

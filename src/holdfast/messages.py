@@ -1,9 +1,9 @@
-"""Messages: our own blocks, and other people's formats kept verbatim.
+"""Messages: holdfast's own blocks, and messages of other formats kept verbatim.
 
-What the fold needs of a message is its *shape*: its role and, in order, the tool calls and results in
-it. It is read once, when the message is added (from our blocks, or by the reader of a foreign format), and
-stored beside the message. So the same journal folds to the same state in a process that never heard of the
-format, and after the message itself was erased.
+What the fold needs of a message is its *shape*: its role and, in order, the tool calls and results in it. The
+shape is computed once, when the message is added (from the blocks, or by the reader of a foreign format), and
+stored beside the message. The same journal therefore folds to the same state in a process that does not know
+the format, and after the message was erased.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Json: TypeAlias = Any
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 OWN: Final = "holdfast"
-"""The name of our own message format."""
+"""The name of holdfast's own message format."""
 FINAL: Final = "final_result"
-"""The tool that a model calls to give a typed output, here and in pydantic-ai."""
+"""The tool with which a model gives its typed output, here and in pydantic-ai."""
 
 
 class Text(Struct, frozen=True, gc=False, tag_field="kind", tag="text", omit_defaults=True):
@@ -55,7 +55,7 @@ class Text(Struct, frozen=True, gc=False, tag_field="kind", tag="text", omit_def
 
 
 class Reasoning(Struct, frozen=True, gc=False, tag_field="kind", tag="reasoning", omit_defaults=True):
-    """What a model thought aloud; `metadata` keeps signatures that the provider wants back."""
+    """Reasoning of a model; `metadata` keeps signatures that the provider wants back."""
 
     text: str
     metadata: dict[str, Json] = {}
@@ -64,7 +64,7 @@ class Reasoning(Struct, frozen=True, gc=False, tag_field="kind", tag="reasoning"
 class ToolCall(
     Struct, frozen=True, gc=False, kw_only=True, tag_field="kind", tag="tool_call", omit_defaults=True
 ):
-    """A model's wish to call a tool. The `id` is the provider's and may repeat from reply to reply."""
+    """A request of a model to call a tool. The `id` is the provider's, and later replies may reuse it."""
 
     id: str
     name: str
@@ -73,7 +73,7 @@ class ToolCall(
 
 
 class Media(Struct, frozen=True, gc=False, kw_only=True, tag_field="kind", tag="media", omit_defaults=True):
-    """An image, a sound, a document: inline `data` or a `url`."""
+    """An image, audio or document: inline `data` or a `url`."""
 
     media_type: str
     data: bytes | None = None
@@ -85,7 +85,7 @@ class Media(Struct, frozen=True, gc=False, kw_only=True, tag_field="kind", tag="
 class ToolResult(
     Struct, frozen=True, gc=False, kw_only=True, tag_field="kind", tag="tool_result", omit_defaults=True
 ):
-    """What came of a call: the text the model is shown, and `value`, the same as data."""
+    """The result of a call: the text that the model is shown, and `value`, the same as data."""
 
     call_id: str
     content: str | tuple[Text | Media, ...] = ""
@@ -96,7 +96,7 @@ class ToolResult(
 
 
 class UnknownBlock(Struct, frozen=True, tag_field="kind", tag="unknown"):
-    """A block of a kind that a newer version wrote: kept as it is."""
+    """A block of a kind that a newer version wrote, kept unchanged."""
 
     data: dict[str, Json]
 
@@ -105,7 +105,7 @@ Block: TypeAlias = Text | Reasoning | ToolCall | ToolResult | Media | UnknownBlo
 
 
 class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One message. Without an `id` or `at` of its own it gets the journal's when it is recorded."""
+    """One message. Without an `id` or `at`, it gets those of its journal entry."""
 
     role: Role
     blocks: tuple[Block, ...]
@@ -116,31 +116,31 @@ class Message(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
     @property
     def format(self) -> str:
-        """Our own."""
+        """The name of holdfast's own format."""
         return OWN
 
     @property
     def text(self) -> str:
         """The text blocks, joined."""
         if len(self.blocks) == 1 and isinstance(block := self.blocks[0], Text):
-            return block.text  # As in almost every message.
+            return block.text  # The common case.
         return "".join([block.text for block in self.blocks if isinstance(block, Text)])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls in it, in order."""
+        """The tool calls, in order."""
         return tuple(block for block in self.blocks if isinstance(block, ToolCall))
 
 
 class CallPart(Struct, frozen=True, gc=False, array_like=True, tag="call"):
-    """There is a tool call at this place."""
+    """Stands for a tool call in the shape of a message."""
 
     id: str
     name: str
 
 
 class ResultPart(Struct, frozen=True, gc=False, array_like=True, tag="result"):
-    """There is a tool result at this place."""
+    """Stands for a tool result in the shape of a message."""
 
     call_id: str
 
@@ -149,15 +149,15 @@ Part: TypeAlias = CallPart | ResultPart
 
 
 class Shape(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What the fold needs to know of a message."""
+    """What the fold needs of a message."""
 
     role: Role
     parts: tuple[Part, ...] = ()
 
 
 class ForeignMessage(Struct, frozen=True, kw_only=True):
-    """A message in another format, as it was given; `data` is its JSON value, or (in adapters, which know
-    what they write) the JSON itself as `msgspec.Raw`."""
+    """A message in another format, as it was given. `data` is its JSON value, or (in adapters, which encode
+    it themselves) the JSON as `msgspec.Raw`."""
 
     format: str
     data: Json
@@ -168,7 +168,7 @@ class ForeignMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Its text, where that is in a usual place (`content`, `refusal`, or parts with `text`)."""
+        """Its text, if it is in a usual field (`content`, `refusal`, or parts with `text`)."""
         if not isinstance(self.data, dict):
             return ""
         found = self.data.get("content") or self.data.get("parts") or self.data.get("refusal")
@@ -181,8 +181,8 @@ AnyMessage: TypeAlias = Message | ForeignMessage
 
 
 def gives_output(call: CallPart, format: str) -> bool:
-    """Whether the call is no work for a tool, but how the model gives its typed output. pydantic-ai adds the
-    type's name where there are several."""
+    """Whether the model gives its typed output with this call. pydantic-ai adds the name of the type if there
+    are several."""
     return call.name == FINAL or (format == "pydantic-ai" and call.name.startswith(f"{FINAL}_"))
 
 
@@ -239,7 +239,7 @@ _decode_shape = msgspec.json.Decoder(Shape).decode
 
 
 def _is_plain(message: Message) -> bool:
-    """Text and nothing else, as almost every message is: no need to look closer."""
+    """Whether the message is only text, as almost every one: then no further check is needed."""
     if message.role not in _ROLES or message.id or message.at or message.agent or message.metadata:
         return False
     for block in message.blocks:
@@ -259,7 +259,7 @@ def _encode_own(message: Message) -> bytes:
     refuse_unfaithful(message.metadata, "metadata")
     known = [block for block in message.blocks if not isinstance(block, UnknownBlock)]
     encoded = _encode(msgspec.structs.replace(message, blocks=known))
-    _decode_own(encoded)  # Nobody checks the types of a struct's fields when it is made.
+    _decode_own(encoded)  # msgspec does not check the types of fields when a struct is made.
     if len(known) == len(message.blocks):
         return encoded
     data = msgspec.json.decode(encoded)
@@ -270,7 +270,7 @@ def _encode_own(message: Message) -> bytes:
 
 
 def _refuse_unfaithful_block(block: Block, place: str) -> None:
-    """Look only where arbitrary values can hide."""
+    """Check the fields that can hold arbitrary values."""
     if isinstance(block, UnknownBlock):
         refuse_unfaithful(block.data, place)
         return
@@ -286,7 +286,7 @@ def _refuse_unfaithful_block(block: Block, place: str) -> None:
 
 
 def encode_message(message: AnyMessage) -> bytes:
-    """The content of a message's entry, or `BadMessage` where it could not be given back as it is."""
+    """The message as the content of an entry, or `BadMessage` if it would not be read back unchanged."""
     try:
         if isinstance(message, ForeignMessage):
             if isinstance(message.data, msgspec.Raw):
@@ -296,12 +296,12 @@ def encode_message(message: AnyMessage) -> bytes:
         return _encode_own(message)
     except (TypeError, AttributeError, UnicodeEncodeError, RecursionError, msgspec.DecodeError) as error:
         if isinstance(error, UnicodeEncodeError):
-            refuse_unfaithful(msgspec.to_builtins(message))  # It says where.
+            refuse_unfaithful(msgspec.to_builtins(message))  # Its error names the field.
         raise BadMessage(f"the message cannot be written as JSON: {error}") from error
 
 
 def encode_plain(message: AnyMessage) -> bytes | None:
-    """The same, if it is text and nothing else; None: `encode_message` looks closer."""
+    """The same, if the message is only text; else None: then use `encode_message`."""
     if message.__class__ is not Message or not _is_plain(message):
         return None
     try:
@@ -311,7 +311,7 @@ def encode_plain(message: AnyMessage) -> bytes | None:
 
 
 def decode_message(data: bytes | msgspec.Raw) -> Message:
-    """The message that `encode_message` wrote, blocks of unknown kinds kept."""
+    """The message that `encode_message` wrote; blocks of unknown kinds are kept."""
     try:
         return _decode_own(data)
     except msgspec.ValidationError:
@@ -422,13 +422,13 @@ _call_readers: dict[str, CallReader] = {
 
 
 def register_format(name: str, reader: Reader, *, calls: CallReader | None = None) -> None:
-    """Teach holdfast to find tool calls and results in messages of the format `name`.
+    """Register a reader that finds tool calls and results in messages of the format `name`.
 
-    `calls` gives the calls with their arguments, for `Registry.dispatch_step`; they stand in the order of the
-    reader's parts, and arguments may be an object or JSON text.
+    `calls` returns the calls with their arguments, for `Registry.dispatch_step`, in the order of the reader's
+    parts. Arguments may be an object or JSON text.
     """
     if name == OWN:
-        raise BadInput(f"{OWN!r} is our own format")
+        raise BadInput(f"{OWN!r} is holdfast's own format; give the other one another name")
     _readers[name] = reader
     if calls is not None:
         _call_readers[name] = calls
@@ -447,20 +447,20 @@ def calls_of(message: AnyMessage) -> Sequence[ToolCall]:
 
 
 def foreign(data: Json, format: str) -> ForeignMessage:
-    """A foreign message with its shape, or `BadMessage` if its reader cannot make sense of it."""
+    """A foreign message with its shape, or `BadMessage` if the reader of its format fails."""
     reader = _readers.get(format)
     if reader is None:
         known = ", ".join(sorted(_readers))
         raise BadInput(f"unknown message format {format!r}; known are {known}; see register_format()")
     try:
         shape = _decode_shape(_encode(reader(data)))
-    except Exception as error:  # Whatever a reader stumbles over, it is the message that is wrong.
+    except Exception as error:  # Any error of a reader means that the message is not of its format.
         raise BadMessage(f"not a message of the format {format!r}: {error!r}") from error
     return ForeignMessage(format=format, data=data, role=shape.role, parts=shape.parts)
 
 
 def as_message(message: Json, format: str | None = None, *, role: Role = "user") -> AnyMessage:
-    """What a caller gave, as a message; a plain string is spoken by `role`."""
+    """The argument of a caller as a message; a plain string becomes a text of `role`."""
     if format is not None and format != OWN:
         return foreign(message, format)
     if isinstance(message, str):

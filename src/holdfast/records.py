@@ -1,4 +1,4 @@
-"""What is on record of a session: entries, states, effects, runs, plans, budgets, and their identities."""
+"""The records of a session: entries, states, effects, runs, plans, budgets, and their ids."""
 
 from .core.budget import BudgetState, Reservation, Usage
 from .core.call_pairing import Problem, find_problems

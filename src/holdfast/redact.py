@@ -1,7 +1,7 @@
-"""Addresses as people may see them: in errors, in logs and on a terminal, never with a secret.
+"""URLs for errors, logs and terminals, without their secrets.
 
-What can be parsed is shown without its password. What cannot be parsed is shown only if it is plainly
-harmless: in a URL with a mistake in it, any part may be the password.
+A URL that can be parsed is shown without its password. One that cannot be parsed is shown only if it has the
+form of a path or bucket: in a URL with a mistake, any part may be the password.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .suggestions import closest
 _SCHEMES: Final = ("memory", "dir", "sqlite", "postgresql", "postgres", "s3", "gs", "az")
 _OTHERS: Final = ("pg", "http", "https", "file", "redis", "mysql", "gcs", "s3a", "azure", "abfs", "abfss")
 _PLAIN: Final = ("dir", "sqlite", "memory", "s3", "gs", "az", *_OTHERS[6:], "file")
-"""Schemes that are followed by a path or a bucket, where no password belongs."""
+"""Schemes that are followed by a path or a bucket, which have no password."""
 
 _NO_PATH: Final = re.compile(r"[@:?#=&;%\"<>|\\]|//")
-"""Not in a path as people write it, and in most addresses with a password."""
+"""Characters that are unusual in a path, and in most URLs with a password."""
 
 _CREDENTIALS: Final = re.compile(r"pass(word|wd)?\s*=|:.*@|://", re.IGNORECASE | re.DOTALL)
 
@@ -31,7 +31,7 @@ _IN_TEXT: Final = (
 
 
 def has_credentials(text: str) -> bool:
-    """Whether it looks as if a user's name and password, or another URL, were in it."""
+    """Whether the text may contain a user name and password, or another URL."""
     return bool(_CREDENTIALS.search(text))
 
 
@@ -41,7 +41,7 @@ def find_scheme(scheme: str) -> str | None:
 
 
 def show_scheme(url: str) -> str:
-    """What stands before the first colon, if it is a scheme, or close to one, or too short for a secret."""
+    """The text before the first colon, if it is a scheme, similar to one, or too short for a secret."""
     scheme, colon, _ = url.partition(":")
     if not colon or not re.fullmatch(r"[A-Za-z0-9+]+", scheme):
         return ""
@@ -49,7 +49,7 @@ def show_scheme(url: str) -> str:
 
 
 def show_url(url: object) -> str:
-    """The address in quotes, or as much of it as holds no secret."""
+    """The URL in quotes, or the part of it that holds no secret."""
     if isinstance(url, PurePath):
         url = str(url)
     if not isinstance(url, str):
@@ -72,8 +72,8 @@ def show_corrected(scheme: str, rest: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """The URL of a store that could be opened, as it may be shown and typed again. The password comes from
-    PGPASSWORD or a password file then."""
+    """The URL of an open store, without its password: it can be shown, and used again with PGPASSWORD or a
+    password file."""
     if not url.startswith(("postgresql://", "postgres://")):
         return url
     base, mark, query = url.partition("?")
@@ -84,7 +84,7 @@ def without_password(url: str) -> str:
 
 
 def find_secrets(arguments: Iterable[str]) -> list[str]:
-    """What may be a password among arguments of a command line, the longest first."""
+    """Possible passwords in the arguments of a command line, the longest first."""
     found: set[str] = set()
     for one in arguments:
         value = one.partition("=")[2] if one.startswith("--") else one
@@ -92,7 +92,7 @@ def find_secrets(arguments: Iterable[str]) -> list[str]:
             user = value.rpartition("@")[0]
             user = user.partition("//")[2] or user
             password = user.partition(":")[2]
-            # Whole, and in the parts that a message may show of it.
+            # The whole, and the parts that an error message may quote.
             found |= {password, *re.split(r"[:@/?#&=]+", password)}
         found |= set(re.findall(r"pass(?:word|wd)?=([^&\s]*)", value, re.IGNORECASE))
         if "://" in value and show_url(value) != repr(value):
@@ -101,7 +101,7 @@ def find_secrets(arguments: Iterable[str]) -> list[str]:
 
 
 def scrub(text: str, *secrets: object) -> str:
-    """What another library said, without these secrets, and without what URLs in it may tell."""
+    """The message of another library, without these secrets and without secrets in URLs."""
     for secret in secrets:
         if isinstance(secret, str) and secret:
             text = text.replace(secret, "…")

@@ -1,7 +1,7 @@
-"""How foreign values and exceptions are described. Nothing here raises, whatever their authors made of them.
+"""Descriptions of foreign values and exceptions. Nothing here raises.
 
-`__repr__`, `__str__`, `__class__` and all that a metaclass can override may raise, `SystemExit` included. The
-outcome of a tool must be recorded all the same. A `KeyboardInterrupt` is the user's, and is passed on.
+`__repr__`, `__str__`, `__class__` and all that a metaclass can override may raise, even `SystemExit`; the
+outcome of a tool must be recorded nevertheless. A `KeyboardInterrupt` comes from the user, and is passed on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MODULE: Any = type.__dict__["__module__"]
 
 
 def attempt(function: Callable[[], T], otherwise: Callable[[], T]) -> T:
-    """What a function gives that runs other people's code, or what `otherwise` gives if that raises."""
+    """The result of a function that runs foreign code, or of `otherwise` if it raises."""
     try:
         return function()
     except KeyboardInterrupt:
@@ -28,31 +28,31 @@ def attempt(function: Callable[[], T], otherwise: Callable[[], T]) -> T:
 
 
 def name_of(kind: type) -> str:
-    """The name of a class, past its metaclass."""
+    """The name of a class, without calling its metaclass."""
     return attempt(lambda: _as_utf8(_NAME.__get__(kind), REPR_CHARS), lambda: "?")
 
 
 def qualified_name_of(kind: type) -> tuple[str, str]:
-    """The module of a class and its name there, past its metaclass."""
+    """The module and qualified name of a class, without calling its metaclass."""
     module = attempt(lambda: _as_utf8(_MODULE.__get__(kind), REPR_CHARS), lambda: "?")
     return module, attempt(lambda: _as_utf8(_QUALNAME.__get__(kind), REPR_CHARS), lambda: name_of(kind))
 
 
 def describe_value(value: object) -> str:
-    """What a value that has no JSON form looks like."""
+    """The repr of a value, shortened, or its class."""
     return attempt(lambda: _as_utf8(repr(value), REPR_CHARS), lambda: f"<{name_of(type(value))}>")
 
 
 def presentable(error: Exception) -> Exception:
-    """The exception, or one in its place if even its class cannot be asked for: event loops and frameworks do
-    so, and would end by it."""
+    """The exception, or a `RuntimeError` in its place if access to its class raises: event loops and
+    frameworks access it, and would fail."""
     if attempt(lambda: error.__class__ is type(error) and type(error).__name__ is not None, lambda: False):
         return error
     return RuntimeError(describe_error(error))
 
 
 def describe_error(error: BaseException | None) -> str:
-    """What an exception says; of a group, what each of those in it says."""
+    """The class and text of an exception; of a group, those of each member."""
     return _describe_error(error, 3)[:ERROR_CHARS]
 
 
@@ -67,5 +67,5 @@ def _describe_error(error: BaseException | None, depth: int) -> str:
 
 
 def _as_utf8(text: str, chars: int) -> str:
-    # By the methods of `str` itself: the text may be of a class of its own.
+    # With the methods of `str` itself: the text may be of a subclass.
     return str.encode(str.__getitem__(text, slice(chars)), "utf-8", "backslashreplace").decode()

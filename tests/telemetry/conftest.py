@@ -9,6 +9,6 @@ from tests.telemetry.listening import Listener, listen
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    """Somebody listens."""
+    """A provider is configured."""
     with listen() as found:
         yield found

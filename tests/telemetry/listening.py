@@ -1,4 +1,4 @@
-"""Somebody who listens: providers of the SDK that keep everything in memory."""
+"""Providers of the SDK that keep everything in memory."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def about(span: ReadableSpan) -> dict[str, Any]:
 
 @contextmanager
 def listen(*exporters: SpanExporter) -> Iterator[Listener]:
-    """As if these providers had been configured; and as if nobody had looked for any before."""
+    """As if these providers had been configured, and no provider had been looked up before."""
     listener = Listener(*exporters)
     with nobody_listens() as patch:
         patch.setattr(trace, "get_tracer_provider", lambda: listener.traces)

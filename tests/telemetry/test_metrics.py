@@ -26,7 +26,7 @@ CHAT = {
 
 
 def without_sums(points: list[tuple[Any, float]]) -> list[dict[str, Any]]:
-    """The attributes alone; nobody knows how long things take."""
+    """The attributes alone; durations vary."""
     assert all(total > 0 for _, total in points)
     return [dict(attributes) for attributes, _ in points]
 

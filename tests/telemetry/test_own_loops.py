@@ -58,7 +58,7 @@ async def test_a_step_goes_from_a_request_to_a_checkpoint(listener: Listener) ->
                 await request.reply("Done.")
             run.complete()
     assert listener.tree() == TREE
-    # Nobody has counted any tokens.
+    # The tokens were not counted.
     assert "gen_ai.usage.input_tokens" not in about(listener.spans[2])
 
 

@@ -133,7 +133,7 @@ async def test_every_attempt_at_a_request_is_a_span(listener: Listener) -> None:
 
 
 async def test_a_refusal_names_its_gate(listener: Listener) -> None:
-    """What the model made up names no span: anybody could fill a tracer with names."""
+    """A name that a model made up names no span: it would fill a tracer with names."""
     agent = make([call("lok", what="x"), call("look", wat="x"), "I give up."], name="clerk")
     async with fresh_store() as store:
         await agent.run("Go", session="s", store=store)
@@ -271,7 +271,7 @@ async def test_an_exception_in_a_run_is_told_by_its_class(listener: Listener) ->
 
 
 async def test_who_stops_listening_to_a_stream_ends_every_span(listener: Listener) -> None:
-    """A generator is closed by whoever has it, in whatever task; the context of that is not changed."""
+    """A generator may be closed in any task; the context of that task is not changed."""
     agent = make([call("look", what="x"), "It is all fine."])
     async with fresh_store() as store:
         with listener.tracer.start_as_current_span("caller") as caller:

@@ -1,4 +1,4 @@
-"""Nobody listens, somebody begins to, or OpenTelemetry is not even there."""
+"""Without a provider, with one configured later, and without OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "holdfast"
 
 # A module imports from its own line and the lines above it. A new module takes its place here.
 LAYERS = (
-    ("errors", "limits", "system", "checks", "ids", "redact", "reprs", "suggestions", "telemetry"),
+    ("errors", "limits", "system", "ids", "redact", "reprs", "suggestions", "telemetry"),
     ("messages", "core", "content"),
     ("drivers", "blobs"),
     ("engine",),

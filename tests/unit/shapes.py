@@ -1,4 +1,4 @@
-"""Messages of many formats with media in random places, and fields that nobody knows."""
+"""Messages of many formats with media in random places, and unknown fields."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def one_by_one(lines: Sequence[bytes]) -> list[Opened]:
 
 
 def facts(opened: Sequence[Opened]) -> list[tuple[object, ...]]:
-    """What can be seen of lines of the wanted kinds, and of those that nobody can read."""
+    """What can be seen of lines of the wanted kinds, and of unreadable ones."""
     return [
         (one.seq, one.at, one.body, bytes(one.content) if isinstance(one.content, msgspec.Raw) else None)
         for one in opened
@@ -234,7 +234,7 @@ def test_a_message_says_the_same_whether_it_is_decoded_with_its_line_or_later(
 def test_a_message_that_cannot_be_read_hinders_no_other(
     form: Callable[[Sequence[bytes]], Sequence[bytes]],
 ) -> None:
-    """Whoever looks at it is told, and nobody else."""
+    """A reader of that message gets an error; readers of others do not."""
     lines = write(
         (MessageAdded(role="user"), said("one"), None),
         (MessageAdded(role="user"), b'{"role":"user","blocks":7}', None),
@@ -247,7 +247,7 @@ def test_a_message_that_cannot_be_read_hinders_no_other(
 
 @pytest.mark.parametrize("format", ["holdfast", "other"])
 def test_nothing_holds_on_to_the_lines(format: str) -> None:
-    """Neither a message that nobody has looked at, nor one with a blob, which remembers how it is stored."""
+    """Neither a message that was not read, nor one with a blob, which keeps its stored form."""
     media = b'{"role":"user","blocks":[{"kind":"media","media_type":"a/b","data":"media+sha256://%b"}]}'
     lines = write(
         (MessageAdded(role="user"), said("one"), None),

@@ -93,7 +93,7 @@ def test_an_entry_comes_back_from_its_line_as_it_was(
 
 
 def test_the_sum_is_the_one_that_the_format_describes() -> None:
-    """Whoever reads the description of the format can check a journal without this code."""
+    """With the description of the format, a journal can be checked without this code."""
     first, sum = handmade.line(1, "session.opened", {"uid": "u"}, after="")
     second, _ = handmade.line(
         2, "message.added", {"role": "user"}, after=sum, content={"role": "user", "blocks": []}, run="a-1"

@@ -26,8 +26,8 @@ from holdfast.content.extract import put_back
 from holdfast.content.lazy import (
     BlobForeign,
     BlobMedia,
+    BlobReader,
     BlobResult,
-    Place,
     Shared,
     iter_lazy,
     late,
@@ -65,8 +65,8 @@ class Pieces:
         return None
 
 
-def place(source: Pieces) -> Place:
-    return Place("s", source, entry=7)
+def place(source: Pieces) -> BlobReader:
+    return BlobReader("s", source, entry=7)
 
 
 def foreign_again(data: Any, sizes: Sizes = SIZES) -> tuple[Packed, Pieces, ForeignMessage]:
@@ -93,7 +93,7 @@ def foreign_again(data: Any, sizes: Sizes = SIZES) -> tuple[Packed, Pieces, Fore
 def test_a_foreign_message_is_given_back_byte_for_byte(
     messages: st.SearchStrategy[Any], sizes: Sizes, data: st.DataObject
 ) -> None:
-    """Whatever it holds, also where nobody looks, and whatever looks like a reference."""
+    """With any content, also in unknown fields, and with strings that look like references."""
     message = data.draw(messages)
     packed, pieces, again = foreign_again(message, sizes)
     assert msgspec.json.encode(again.data) == msgspec.json.encode(message)
@@ -226,7 +226,7 @@ def test_a_lost_blob_names_session_entry_and_digest() -> None:
 
 
 def test_a_blob_is_read_once() -> None:
-    """However often somebody looks; not at all if nobody does."""
+    """On any number of accesses; not at all without one."""
     _, pieces, again = foreign_again({"content": "hi", "data": shapes.plain(b"i" * 500)})
     assert isinstance(again, BlobForeign)
     assert (again.text, pieces.reads) == ("hi", 0)
@@ -235,7 +235,7 @@ def test_a_blob_is_read_once() -> None:
 
 
 def test_what_is_read_late_equals_what_was_said_and_has_no_hash() -> None:
-    """Whoever is equal must hash alike, and a hash of the bytes would have to read them."""
+    """Equal objects must have equal hashes, and a hash of the bytes would have to read them."""
     said = Message(role="user", blocks=(Media(media_type="image/png", data=b"i" * 500),))
     packed = pack_message(said, SIZES)
     (media,) = read_own(msgspec.Raw(packed.content), place(Pieces(packed))).blocks
@@ -247,7 +247,7 @@ def test_what_is_read_late_equals_what_was_said_and_has_no_hash() -> None:
 
 
 def test_a_reference_of_a_newer_version_is_refused() -> None:
-    """It is not shown as if somebody had said it."""
+    """It is not shown as if it were said."""
     with pytest.raises(NewerFormat, match="upgrade"):
         parse_reference(f"media+sha256://{shapes.DIGEST}?as=zstd")
     with pytest.raises(BadInput, match="names no blob"):

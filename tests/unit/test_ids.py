@@ -164,7 +164,7 @@ def test_a_label_has_room_for_two_thousand_bytes(foreign: str) -> None:
 
 @pytest.mark.parametrize("id", ["v.123456.x", ".ffffff.", "plain", "a.b.c"])
 def test_an_id_that_was_never_escaped_is_left_alone(id: str) -> None:
-    """Whoever lists all sessions may meet any id."""
+    """A listing of all sessions may contain any id."""
     assert unfit_session_id(id) == id
 
 

@@ -97,7 +97,7 @@ def test_a_state_reports_what_it_was_folded_from() -> None:
 
 
 def test_a_result_that_was_replaced_is_a_difference() -> None:
-    """What the model was told of a call in doubt, and what it was told once somebody knew."""
+    """The result of a call in doubt that the model is shown, before and after it is settled."""
     script = Script()
     script.reply(1, 0)
     call = script.calls[0]

@@ -300,7 +300,7 @@ def test_an_application_can_teach_its_own_format(monkeypatch: pytest.MonkeyPatch
 
 def test_our_own_format_cannot_be_replaced() -> None:
     """Its meaning is fixed by the journal's format."""
-    with pytest.raises(BadInput, match="our own"):
+    with pytest.raises(BadInput, match="holdfast's own format"):
         register_format("holdfast", lambda data: Shape(role="user"))
 
 

@@ -80,7 +80,7 @@ HOMES = (
 
 @pytest.fixture
 def seed() -> int:
-    """The same slips in every run, unless others are asked for: whoever looks for more names a seed."""
+    """The same slips in every run; a seed in the environment gives others."""
     return int(os.environ.get("HOLDFAST_SEED", "290102"))
 
 
@@ -210,7 +210,7 @@ def test_options_of_an_object_store_are_not_shown() -> None:
 
 
 def test_an_address_is_shown_without_its_password() -> None:
-    """Also by whoever prints the object itself."""
+    """Also in the repr of the object."""
     found = address.parse("postgresql://me:zq%40xj@host:5433/db?password=zqxj&schema=a")
     assert "zqxj" in found.conninfo
     assert found.shown == "postgresql://me@host:5433/db"

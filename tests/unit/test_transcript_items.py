@@ -51,7 +51,7 @@ def test_walking_gives_what_looking_at_each_message_gives(odd: str) -> None:
 
 
 def test_several_threads_can_walk_one_transcript() -> None:
-    """Whoever comes second finds messages decoded that it was about to decode."""
+    """The second thread finds messages decoded that it was about to decode."""
     contents = [own(text(str(number))) for number in range(4 * READ_AHEAD)]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -81,7 +81,7 @@ def test_a_foreign_message_that_looks_like_ours_stays_foreign() -> None:
 
 
 def test_walking_reads_no_blob() -> None:
-    """There is none here, and nobody misses it before somebody looks."""
+    """There is none here, which is no error before the first access."""
     message = list(Messages(items_of([own(text("a")), ODD["with a blob"]])))[1]
     assert isinstance(message, Message)
     assert isinstance(message.blocks[0], BlobMedia)

@@ -14,12 +14,12 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from ..checks import check_list
 from ..content.encode import ALL_INLINE, pack_value
 from ..core.budget import Budget
 from ..core.entries import Body, StateSet, SummaryChanged
 from ..core.fold import THREAD, Checkpoint, ThreadPlace
 from ..errors import BadInput
+from ..ids import check_list
 from ..limits import ITERATIONS_MAX
 from ..messages import AnyMessage, ForeignMessage, Message, Text, as_message
 from ..session.inbox import message_entry

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..content.lazy import BlobSource, Place, blob_media
+from ..content.lazy import BlobReader, BlobSource, blob_media
 from ..content.references import SCHEME, Reference, digest_of, get_digest
 from ..errors import BadInput, NotFound
 from ..ids import SessionId
@@ -107,7 +107,7 @@ def list_blob(one: ListedBlob, sessions: Iterable[SessionId]) -> Blob:
 
 def as_media(blob: Blob, source: BlobSource) -> Media:
     """A block that shows the blob, without its bytes in memory."""
-    place = Place("", source, where="a blob that was put by hand")
+    place = BlobReader("", source, where="a blob that was put by hand")
     return blob_media(Media(media_type=blob.media_type, name=blob.name), Reference(blob.digest), place)
 
 

@@ -1,4 +1,4 @@
-"""What messages, results of tools and values are saved as: JSON, and the blobs that it refers to."""
+"""The stored form of messages, results of tools and values: JSON, and the blobs that it refers to."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from ..messages import (
     encode_plain,
 )
 from .extract import Piece, Swap, put_back
-from .lazy import BlobForeign, BlobMedia, BlobResult, Place, read_content, read_parts
+from .lazy import BlobForeign, BlobMedia, BlobReader, BlobResult, read_content, read_parts
 from .references import MARK, Reference
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Packed(NamedTuple):
-    """A content as it is stored, and the blobs that must be there before."""
+    """A content as it is stored, and the blobs that must be written before it."""
 
     content: bytes
     pieces: tuple[Piece, ...] = ()
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """From how many bytes binary content, and beyond how many characters the text of a tool's result, is kept
-    as a blob; None: never."""
+    """When content becomes a blob: binary content from `inline_bytes` on, the text of a tool's result above
+    `result_chars`; None: never."""
 
     inline_bytes: int | None
     result_chars: int | None
 
 
 def pack_light(message: AnyMessage, sizes: Sizes) -> bytes | None:
-    """The content of a message with nothing to be taken out, or None: then `pack_message` looks closer."""
+    """The content of a message that needs no blob, or None: then use `pack_message`."""
     plain = encode_plain(message)
     if plain is not None and MARK not in plain:
         return plain
@@ -60,7 +60,7 @@ def pack_light(message: AnyMessage, sizes: Sizes) -> bytes | None:
 
 
 def is_light(content: bytes, sizes: Sizes) -> bool:
-    """Whether a content is too short for anything to be taken out, and has nothing that must be marked."""
+    """Whether a content is too short to need a blob, and has nothing that must be escaped."""
     return MARK not in content and (sizes.inline_bytes is None or len(content) < sizes.inline_bytes)
 
 
@@ -76,10 +76,10 @@ def _is_heavy(block: Block, sizes: Sizes) -> bool:
 
 
 def pack_message(message: AnyMessage, sizes: Sizes) -> Packed:
-    """The message as it is stored. Blocks, if parts of it are in blobs already: they are read."""
+    """The message as it is stored. Blocks, if parts of it are already in blobs: they are read."""
     swap = Swap(sizes.inline_bytes)
     if isinstance(message, ForeignMessage):
-        encoded = encode_message(message)  # Raises if it could not be given back as it is.
+        encoded = encode_message(message)  # Raises if it could not be restored exactly.
         data = msgspec.json.decode(encoded) if isinstance(message.data, Raw) else message.data
         return Packed(_encode(swap.message(data)), tuple(swap.pieces.values()))
     blocks, references = _lighten(message.blocks, swap)
@@ -93,15 +93,15 @@ def pack_message(message: AnyMessage, sizes: Sizes) -> Packed:
 
 
 def _lighten(blocks: Sequence[Any], swap: Swap) -> tuple[list[Any], list[Any]]:
-    """The blocks without their large bytes, and what is to stand in their place."""
+    """The blocks without their large bytes, and the references that replace them."""
     pairs = [_lighten_block(block, swap) for block in blocks]
     return [one for one, _ in pairs], [reference for _, reference in pairs]
 
 
 def _lighten_block(block: Block, swap: Swap) -> tuple[Block, Any]:
     if isinstance(block, BlobMedia) and swap.is_on:
-        place, digest = block.place, block.reference.digest
-        piece = Piece(digest, lambda: place.stream(digest), block.media_type, block.name)
+        blobs, digest = block.blobs, block.reference.digest
+        piece = Piece(digest, lambda: blobs.stream(digest), block.media_type, block.name)
         empty = Media(media_type=block.media_type, url=block.url, name=block.name, metadata=block.metadata)
         return empty, str(Reference(swap.keep(piece)))
     if isinstance(block, Media):
@@ -141,7 +141,7 @@ def _pack_block(block: dict[str, Json], reference: Any, swap: Swap) -> dict[str,
 
 
 def pack_value(content: bytes, sizes: Sizes) -> Packed:
-    """User state as it is stored; `content` is what `Values.encode` made of it."""
+    """User state as it is stored; `content` is the result of `Values.encode`."""
     swap = Swap(sizes.inline_bytes)
     return Packed(_encode(swap.message(msgspec.json.decode(content))), tuple(swap.pieces.values()))
 
@@ -158,30 +158,30 @@ class Given(Struct, frozen=True, kw_only=True):
 
 
 class PackedResult(NamedTuple):
-    """A result as it is stored, what the model is shown of it, and the blobs that must be there before."""
+    """A result as it is stored, the text for the model, and the blobs that must be written before it."""
 
     content: bytes
     shown: str
     pieces: tuple[Piece, ...] = ()
 
 
-def read_given(content: Raw, place: Place, *, whole: bool = False) -> Given:
-    """What a tool gave, from what is stored; the `whole` text, if only its ends are shown. Blocks."""
+def read_given(content: Raw, blobs: BlobReader, *, whole: bool = False) -> Given:
+    """What a tool gave, from its stored form; with `whole`, the whole of a shortened text. Blocks."""
     said = read_content(content)
     text = said.text
     if whole and said.full:
-        text = put_back(said.full, place.read)
-    return Given(text=text, value=put_back(said.value, place.read), parts=read_parts(said.parts, place))
+        text = put_back(said.full, blobs.read)
+    return Given(text=text, value=put_back(said.value, blobs.read), parts=read_parts(said.parts, blobs))
 
 
 def encode_content(text: str, value: Json = None) -> bytes:
-    """The content of a line that answers a call, with nothing taken out."""
+    """The content of an entry that answers a call, without blobs."""
     content = _encode(ResultContent(text=text, value=value))
     return content if MARK not in content else pack_result(Given(text=text, value=value), ALL_INLINE).content
 
 
 def pack_light_result(given: Given, sizes: Sizes) -> PackedResult | None:
-    """A result with nothing to be taken out, or None: then `pack_result` looks closer."""
+    """A result that needs no blob, or None: then use `pack_result`."""
     if given.parts or (sizes.result_chars is not None and len(given.text) > sizes.result_chars):
         return None
     content = _encode(ResultContent(text=given.text, value=given.value))
@@ -192,9 +192,9 @@ ALL_INLINE = Sizes(inline_bytes=None, result_chars=None)
 
 
 def pack_result(given: Given, sizes: Sizes, *, homeless: bool = False) -> PackedResult:
-    """The result as it is stored. A long text is kept whole in a blob, with its two ends in its place.
+    """The result as it is stored. A long text is kept in a blob; its beginning and end stay inline.
 
-    `homeless`: there is no place for blobs; the value stays inline, and is all there is of a long text.
+    `homeless`: blobs cannot be stored; the value stays inline, and of a long text only the value is whole.
     """
     swap = Swap(None) if homeless else Swap(sizes.inline_bytes, sizes.result_chars)
     shown, value, full, chars = given.text, given.value, "", 0
@@ -224,7 +224,7 @@ def pack_result(given: Given, sizes: Sizes, *, homeless: bool = False) -> Packed
 
 
 def make_preview(text: str, longest: int, digest: str | None) -> str:
-    """The beginning and the end of a text, and how to see the rest, if it is kept."""
+    """The beginning and the end of a text, and how to read the rest, if it is kept."""
     tail_chars = min(RESULT_TAIL_CHARS, longest // 4)
     head, tail = text[: min(RESULT_HEAD_CHARS, longest // 2)], text[len(text) - tail_chars :]
     left_out = len(text) - len(head) - len(tail)

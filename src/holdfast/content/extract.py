@@ -1,8 +1,8 @@
-"""Taking large binary content out of a JSON value, and putting it back.
+"""Take large binary content out of a JSON value, and put it back.
 
-What is binary is told by where it stands, not by the message format: a `data:` URL anywhere, and base64 under
-the names that formats use for it. So the messages of pydantic-ai, OpenAI, Anthropic, LangChain and Google are
-all served by the same few lines, and a field that nobody knows stays as it is.
+Binary content is recognised by its position, not by the message format: a `data:` URL anywhere, and base64
+under the field names that formats use for it. The same code therefore serves the messages of pydantic-ai,
+OpenAI, Anthropic, LangChain and Google, and an unknown field stays as it is.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ..messages import Json
 from .references import Reference, digest_of, escape, parse_reference, read_base64, unescape
 
 _NAMES: Final = frozenset({"data", "base64", "file_data", "b64_json"})
-"""Where formats have base64: pydantic-ai, Anthropic, Google and ours have `data`, LangChain `data` or
+"""Fields that hold base64: pydantic-ai, Anthropic, Google and ours have `data`, LangChain `data` or
 `base64`, OpenAI `data` and `file_data`, and `b64_json` for images."""
 _DRAWN: Final = ("image_generation_call", "result")
-"""What OpenAI calls a picture that it made."""
+"""OpenAI's name for a generated image, and the field that holds it."""
 _VALUES: Final = "$holdfast"
 """Bytes in user state are `{"$holdfast": ["bytes", …]}`."""
 _TYPES: Final = ("media_type", "mime_type", "mimeType", "mimetype")
@@ -27,7 +27,7 @@ _TITLES: Final = ("filename", "file_name", "name")
 
 
 class Piece(Struct, frozen=True):
-    """Bytes that belong into a blob, and what was said about them where they stood. `parts` gives them."""
+    """Bytes for a blob, with the media type and name found beside them. `parts` yields the bytes."""
 
     digest: str
     parts: Callable[[], Iterable[bytes]]
@@ -36,14 +36,14 @@ class Piece(Struct, frozen=True):
 
 
 Read: TypeAlias = Callable[[str], bytes]
-"""The bytes of a blob."""
+"""Reads the bytes of a blob."""
 
 
 class Swap:
-    """Takes binary content of at least `inline_bytes` out of JSON values; None takes out nothing. Out of what
-    tools gave, it takes texts of more than `text_chars`, too.
+    """Takes binary content of at least `inline_bytes` out of JSON values (None: nothing), and from results of
+    tools also texts of more than `text_chars`.
 
-    `pieces` are the blobs that must be there before the values are stored.
+    `pieces` are the blobs that must be written before the values are stored.
     """
 
     def __init__(self, inline_bytes: int | None, text_chars: int | None = None) -> None:
@@ -51,17 +51,17 @@ class Swap:
         self.pieces: dict[str, Piece] = {}
 
     def take(self, data: bytes, media_type: str = "", name: str | None = None) -> str:
-        """The digest of these bytes, which become a piece."""
+        """Add these bytes as a piece; their digest."""
         return self.keep(Piece(digest_of(data), lambda: (data,), media_type, name))
 
     def keep(self, piece: Piece) -> str:
-        """The digest of a piece, which must be there before the value is stored."""
+        """Add a piece; its digest."""
         self.pieces.setdefault(piece.digest, piece)
         return piece.digest
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is taken out at all."""
+        """Whether anything is taken out."""
         return self._least is not None
 
     def is_large(self, size: int) -> bool:
@@ -69,7 +69,7 @@ class Swap:
         return self._least is not None and size >= self._least
 
     def message(self, value: Json, around: Mapping[str, Json] | None = None, name: str = "") -> Json:
-        """The value with references where known shapes hold large binary content."""
+        """The value with references in place of large binary content in known fields."""
         if isinstance(value, str):
             return self._binary(value, around, _is_known(name, around))
         if isinstance(value, dict):
@@ -82,7 +82,7 @@ class Swap:
         return value
 
     def result(self, value: Json) -> Json:
-        """What a tool gave: its own names are nobody's, so all base64 counts, wherever it stands."""
+        """The value of a tool's result. Its field names are not known, so base64 counts in any field."""
         if isinstance(value, str):
             return self._long(value)
         if isinstance(value, dict):
@@ -99,7 +99,7 @@ class Swap:
 
     @staticmethod
     def text(value: Json) -> Json:
-        """The value as it is stored, with nothing taken out."""
+        """The value as it is stored, with strings escaped and nothing taken out."""
         return _NOTHING.result(value)
 
     def _binary(self, text: str, around: Mapping[str, Json] | None, known: bool) -> str:
@@ -132,7 +132,7 @@ def put_back(value: Json, read: Read) -> Json:
 
 
 def unmark(value: Json) -> Json:
-    """The value with its references as they are stored, and everything else as it was."""
+    """The value with strings unescaped, and references left in place."""
     if isinstance(value, str):
         return unescape(value)
     if isinstance(value, dict):
@@ -148,7 +148,7 @@ def _is_known(name: str, around: Mapping[str, Json] | None) -> bool:
 
 
 def _data_url(text: str) -> tuple[str, str]:
-    """The beginning of a data URL with base64 in it, and the media type that it tells."""
+    """The part of a base64 data URL before its data, and its media type."""
     if not text.startswith("data:"):
         return "", ""
     comma = text.find(",", 0, 1000)

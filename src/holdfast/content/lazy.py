@@ -1,8 +1,8 @@
-"""Messages whose large content is in blobs: it is read when somebody looks at it, once.
+"""Messages whose large content is in blobs, which are read on first access.
 
-`Media`, `ToolResult` and `ForeignMessage` look the same whether their bytes came with the journal or are kept
-elsewhere. The classes here stand in for them while the bytes are elsewhere: everything else of a message can
-be seen, compared and counted without reading a single blob.
+`Media`, `ToolResult` and `ForeignMessage` look the same whether their bytes are in the journal or in blobs.
+The subclasses here stand for those in blobs: everything else of a message can be read, compared and counted
+without reading a blob.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Shared:
-    """The bytes of a blob, in memory once for all who look at them."""
+    """The bytes of a blob, in memory once for all readers."""
 
     __slots__ = ("__weakref__", "data")
 
@@ -44,10 +44,10 @@ class Shared:
 
 
 class BlobSource(Protocol):
-    """Where blobs are read from."""
+    """Reads the blobs of a store."""
 
     def read(self, digest: str) -> Shared:
-        """The bytes, checked. `NotFound` if they are not there, `Corrupt` if they are others. Blocks."""
+        """The bytes, verified. `NotFound` if they are missing, `Corrupt` if they are damaged. Blocks."""
 
     def stream(self, digest: str) -> Iterator[bytes]:
         """The same in parts, never all in memory."""
@@ -56,8 +56,8 @@ class BlobSource(Protocol):
         """A URL at which a model's provider can read the bytes, if there is one."""
 
 
-class Place:
-    """Where something was said: an entry of a session, or a key of the user's; and where its blobs are."""
+class BlobReader:
+    """Reads the blobs that one entry (or one user value) refers to; its errors name that entry."""
 
     __slots__ = ("entry", "session", "source", "where")
 
@@ -66,16 +66,16 @@ class Place:
     ) -> None:
         self.session, self.source, self.entry, self.where = session, source, entry, where
 
-    def at(self, entry: int) -> Place:
-        """An entry of the same session."""
-        return Place(self.session, self.source, entry=entry)
+    def at(self, entry: int) -> BlobReader:
+        """A reader for another entry of the same session."""
+        return BlobReader(self.session, self.source, entry=entry)
 
     def read(self, digest: str) -> bytes:
-        """The bytes of a blob that is referred to here, or `LostBlob`. Blocks."""
+        """The bytes of a blob, or `LostBlob`. Blocks."""
         return self.share(digest).data
 
     def share(self, digest: str) -> Shared:
-        """The same, for who keeps them."""
+        """The same, for a caller that keeps them."""
         with self._naming(digest) as source:
             return source.read(digest)
 
@@ -94,15 +94,15 @@ class Place:
             raise LostBlob(self.session, digest, str(error), entry=self.entry, where=self.where) from error
 
 
-NOWHERE: Final = Place("?", None)
-"""For a look at what an entry says, blobs aside."""
+NO_BLOBS: Final = BlobReader("?", None)
+"""For reading a content without its blobs."""
 
 
 class _Late:
-    """What is read when it is asked for, and what was found out then. Kept in the `__dict__` of a struct."""
+    """A value that is read on first access and then kept. It stands in the `__dict__` of a struct."""
 
-    def __init__(self, place: Place, get: Callable[[Place], Any]) -> None:
-        self.place, self._get = place, get
+    def __init__(self, blobs: BlobReader, get: Callable[[], Any]) -> None:
+        self.blobs, self._get = blobs, get
         self.is_read = False
         self.lost: LostBlob | None = None
         self._found: Any = None
@@ -110,7 +110,7 @@ class _Late:
     def read(self) -> Any:
         if not self.is_read:
             try:
-                self._found = self._get(self.place)
+                self._found = self._get()
             except LostBlob as error:
                 self.lost = error
                 raise
@@ -121,11 +121,11 @@ class _Late:
 class BlobMedia(
     Media, frozen=True, kw_only=True, tag_field="kind", tag="media", omit_defaults=True, gc=True, dict=True
 ):
-    """A `Media` whose bytes are in a blob. As JSON it has the reference in their place."""
+    """A `Media` whose bytes are in a blob. As JSON it has the reference in place of the bytes."""
 
     @property  # type: ignore[misc]
     def data(self) -> bytes | None:
-        """The bytes. The first look reads them, and blocks; `LostBlob` if they are missing or damaged."""
+        """The bytes. The first access reads them, and blocks; `LostBlob` if they are missing or damaged."""
         found: Shared = late(self).read()
         return found.data
 
@@ -137,13 +137,13 @@ class BlobMedia(
         return found
 
     @property
-    def place(self) -> Place:
-        """Who refers to it, and where it is read from."""
-        return late(self).place
+    def blobs(self) -> BlobReader:
+        """Reads the blob; errors name the entry that refers to it."""
+        return late(self).blobs
 
     @property
     def lost(self) -> LostBlob | None:
-        """Why the bytes cannot be had, once somebody tried in vain."""
+        """Why the last attempt to read the bytes failed, if it did."""
         return late(self).lost
 
     def __eq__(self, other: object) -> bool:
@@ -166,7 +166,7 @@ class BlobResult(
 
     @property  # type: ignore[misc]
     def value(self) -> Json:
-        """The value. The first look reads it, and blocks; `LostBlob` if it is missing or damaged."""
+        """The value. The first access reads it, and blocks; `LostBlob` if it is missing or damaged."""
         return late(self).read()
 
     def __eq__(self, other: object) -> bool:
@@ -176,22 +176,22 @@ class BlobResult(
 
 
 class BlobForeign(ForeignMessage, frozen=True, kw_only=True, gc=True, dict=True):
-    """A `ForeignMessage` of which large content is in blobs."""
+    """A `ForeignMessage` whose large content is in blobs."""
 
     @property  # type: ignore[misc]
     def data(self) -> Json:
-        """The message as it was given. The first look reads its blobs, and blocks; `LostBlob` if one is
+        """The message as it was given. The first access reads its blobs, and blocks; `LostBlob` if one is
         missing or damaged."""
         return late(self).read()
 
     @property
     def stored(self) -> Json:
-        """The message with references in the place of bytes."""
+        """The message with references in place of bytes."""
         return unmark(stored(self))
 
     @property
     def text(self) -> str:
-        """The beginning of its text, where that is in a usual place."""
+        """The beginning of its text, if the format keeps it in a usual field."""
         plain = ForeignMessage(format=self.format, data=self.stored, role=self.role)
         return plain.text
 
@@ -211,12 +211,12 @@ _SLOTS: Final[dict[type, Any]] = {
 
 
 def stored(one: Lazy) -> Json:
-    """What stands in the journal in the place of what is read late."""
+    """What the journal has in place of the content in blobs."""
     return _SLOTS[type(one)].__get__(one)
 
 
 def late(one: Lazy) -> _Late:
-    """What is known of its blobs."""
+    """The value in blobs, read or not."""
     found: _Late | None = one.__dict__.get("late")
     if found is None:
         raise TypeError(f"a {type(one).__name__} was copied without its store: copy the whole message")
@@ -230,7 +230,7 @@ def _facts(one: ToolResult | ForeignMessage) -> list[Json]:
 
 
 def _same(one: BlobResult | BlobForeign, other: ToolResult | ForeignMessage) -> bool:
-    """Whether the rest is the same, too, without reading if that can be told from the references."""
+    """Whether the rest is equal, too. Nothing is read if the references are equal."""
     if isinstance(other, Lazy) and stored(one) == stored(other):
         return True
     name = _SLOT[type(one)]
@@ -245,8 +245,8 @@ def _sketch(media: Media) -> tuple[Json, ...]:
     return media.media_type, digest, media.url, media.name, media.metadata
 
 
-def _awaken(one: T, place: Place, get: Callable[[Place], Any]) -> T:
-    one.__dict__["late"] = _Late(place, get)
+def _awaken(one: T, blobs: BlobReader, get: Callable[[], Any]) -> T:
+    one.__dict__["late"] = _Late(blobs, get)
     return one
 
 
@@ -254,11 +254,11 @@ def _awaken(one: T, place: Place, get: Callable[[Place], Any]) -> T:
 
 
 def has_marks(content: Raw | bytes) -> bool:
-    """Whether there are references in it, or what looks like one."""
+    """Whether the content has references, or strings that look like one."""
     return MARK in bytes(content)
 
 
-def blob_media(media: Media, reference: Reference, place: Place) -> BlobMedia:
+def blob_media(media: Media, reference: Reference, blobs: BlobReader) -> BlobMedia:
     """The same media with its bytes in a blob."""
     made = BlobMedia(
         media_type=media.media_type,
@@ -267,13 +267,13 @@ def blob_media(media: Media, reference: Reference, place: Place) -> BlobMedia:
         name=media.name,
         metadata=media.metadata,
     )
-    return _awaken(made, place, lambda place: place.share(reference.digest))
+    return _awaken(made, blobs, lambda: blobs.share(reference.digest))
 
 
-def read_own(content: Raw, place: Place) -> Message:
-    """A message of ours, with large content left where it is."""
+def read_own(content: Raw, blobs: BlobReader) -> Message:
+    """A message of ours, with large content left in its blobs."""
     data = msgspec.json.decode(content)
-    wraps = [_open_block(block, place) for block in data["blocks"]]
+    wraps = [_open_block(block, blobs) for block in data["blocks"]]
     blocks, data["blocks"] = data["blocks"], []
     message = decode_message(_encode(unmark(data)))
     data["blocks"] = blocks
@@ -283,17 +283,17 @@ def read_own(content: Raw, place: Place) -> Message:
     )
 
 
-def _open_block(block: dict[str, Json], place: Place) -> Callable[[Block], Block]:
-    """Take references out of a block's JSON, in place; how to put them into the block that is made of it."""
+def _open_block(block: dict[str, Json], blobs: BlobReader) -> Callable[[Block], Block]:
+    """Take references out of a block's JSON, in place; the function that puts them into the decoded block."""
     kind = block.get("kind")
     if kind == "media":
-        return _open_media(block, place)
+        return _open_media(block, blobs)
     if kind != "tool_result":
         _unmark_in_place(block)
         return _as_it_is
     value = block.pop("value", None)
     content = block.pop("content", "")
-    parts = [] if isinstance(content, str) else [_open_part(part, place) for part in content]
+    parts = [] if isinstance(content, str) else [_open_part(part, blobs) for part in content]
     _unmark_in_place(block)
     block["content"] = unmark(content) if isinstance(content, str) else content
 
@@ -302,16 +302,16 @@ def _open_block(block: dict[str, Json], place: Place) -> Callable[[Block], Block
         shown = made.content
         if not isinstance(shown, str):
             shown = tuple(put(part) for put, part in zip(parts, shown, strict=True))
-        return lazy_result(msgspec.structs.replace(made, content=shown), value, place)
+        return lazy_result(msgspec.structs.replace(made, content=shown), value, blobs)
 
     return wrap
 
 
-def _open_part(part: dict[str, Json], place: Place) -> Callable[[Any], Any]:
-    return _open_media(part, place) if part.get("kind") == "media" else _open_block(part, place)
+def _open_part(part: dict[str, Json], blobs: BlobReader) -> Callable[[Any], Any]:
+    return _open_media(part, blobs) if part.get("kind") == "media" else _open_block(part, blobs)
 
 
-def _open_media(block: dict[str, Json], place: Place) -> Callable[[Any], Any]:
+def _open_media(block: dict[str, Json], blobs: BlobReader) -> Callable[[Any], Any]:
     data = block.pop("data", None)
     _unmark_in_place(block)
     if not isinstance(data, str):
@@ -321,7 +321,7 @@ def _open_media(block: dict[str, Json], place: Place) -> Callable[[Any], Any]:
         return _as_it_is
     reference = parse_reference(data)
     assert reference is not None, data
-    return lambda media: blob_media(media, reference, place)
+    return lambda media: blob_media(media, reference, blobs)
 
 
 def _as_it_is(block: Any) -> Any:
@@ -333,23 +333,23 @@ def _unmark_in_place(block: dict[str, Json]) -> None:
         block[key] = unmark(item)
 
 
-def lazy_result(result: ToolResult, value: Json, place: Place) -> ToolResult:
+def lazy_result(result: ToolResult, value: Json, blobs: BlobReader) -> ToolResult:
     """The result with this stored value."""
     if not find_digests(_encode(value)):
         return msgspec.structs.replace(result, value=unmark(value))
     fields = {name: getattr(result, name) for name in result.__struct_fields__}
     made = BlobResult(**{**fields, "value": value})
-    return _awaken(made, place, lambda place: put_back(value, place.read))
+    return _awaken(made, blobs, lambda: put_back(value, blobs.read))
 
 
-def read_foreign(content: Raw, message: ForeignMessage, place: Place) -> ForeignMessage:
-    """A foreign message, with large content left where it is."""
+def read_foreign(content: Raw, message: ForeignMessage, blobs: BlobReader) -> ForeignMessage:
+    """A foreign message, with large content left in its blobs."""
     data = msgspec.json.decode(content)
     fields = {name: getattr(message, name) for name in message.__struct_fields__}
     if not find_digests(bytes(content)):
         return ForeignMessage(**{**fields, "data": unmark(data)})
     made = BlobForeign(**{**fields, "data": data})
-    return _awaken(made, place, lambda place: put_back(data, place.read))
+    return _awaken(made, blobs, lambda: put_back(data, blobs.read))
 
 
 _decode_content = msgspec.json.Decoder(ResultContent).decode
@@ -357,32 +357,32 @@ _ERASED: Final = ResultContent(text="[erased]")
 
 
 def read_content(content: Raw | bytes | None) -> ResultContent:
-    """What answers a call: its text as it was, `value` and `parts` as they are stored."""
+    """The result of a call: its text as it was, `value` and `parts` as they are stored."""
     if content is None:
         return _ERASED
     said = _decode_content(content)
     return msgspec.structs.replace(said, text=unescape(said.text)) if said.text.startswith(SCHEME) else said
 
 
-def read_parts(parts: Sequence[dict[str, Json]], place: Place) -> tuple[Text | Media, ...]:
-    """The parts of a tool's result, with large content left where it is."""
-    wraps = [_open_part(part, place) for part in parts]
+def read_parts(parts: Sequence[dict[str, Json]], blobs: BlobReader) -> tuple[Text | Media, ...]:
+    """The parts of a tool's result, with large content left in its blobs."""
+    wraps = [_open_part(part, blobs) for part in parts]
     made = decode_message(_encode({"role": "tool", "blocks": list(parts)}))
     return tuple(put(block) for put, block in zip(wraps, made.blocks, strict=True))
 
 
 def peek(content: Raw) -> Message:
-    """What a message of ours says, blobs aside."""
-    return read_own(content, NOWHERE) if has_marks(content) else decode_message(content)
+    """A message of ours, without access to its blobs."""
+    return read_own(content, NO_BLOBS) if has_marks(content) else decode_message(content)
 
 
 def peek_at(message: ForeignMessage) -> Json:
-    """A foreign message with references in the place of what is in blobs."""
+    """A foreign message with references in place of content in blobs."""
     return message.stored if isinstance(message, BlobForeign) else message.data
 
 
 def as_plain(block: T) -> T | Media:
-    """A block with its bytes in it. Blocks, if they are still in a blob."""
+    """The block with its bytes in memory. Blocks, if they must be read from a blob."""
     if not isinstance(block, BlobMedia):
         return block
     return Media(
@@ -390,11 +390,11 @@ def as_plain(block: T) -> T | Media:
     )
 
 
-# -- what of messages is lazy ---------------------------------------------------------------------------
+# -- the lazy parts of messages ---------------------------------------------------------------------------
 
 
 def iter_lazy(messages: Iterable[AnyMessage]) -> Iterator[Lazy]:
-    """What of these messages is in blobs, whether it was read or not."""
+    """The parts of these messages that are in blobs, read or not."""
     for message in messages:
         if isinstance(message, BlobForeign):
             yield message

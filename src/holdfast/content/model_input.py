@@ -1,4 +1,4 @@
-"""Messages for a model: with their bytes read, or with links in the place of bytes."""
+"""Messages for a model: with their bytes read, or with links in place of bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .references import parse_reference
 
 
 async def read_all(messages: Iterable[AnyMessage]) -> None:
-    """Read what a model is shown of these messages, in threads. What is lost is marked as `lost`."""
+    """Read the blobs of these messages that a model is shown, in threads. Lost ones are marked as `lost`."""
     for one in iter_lazy(messages):
         if isinstance(one, BlobMedia | BlobForeign) and not late(one).is_read:
             try:
@@ -26,7 +26,7 @@ async def read_all(messages: Iterable[AnyMessage]) -> None:
 
 
 def without_lost(message: AnyMessage) -> AnyMessage:
-    """The message with a word in the place of media that cannot be read, so that a model can go on."""
+    """The message with a text in place of media that cannot be read, so that a model can continue."""
     return _map_media(message, _say_lost)
 
 
@@ -37,10 +37,9 @@ def _say_lost(media: Media) -> Media | Text:
 
 
 async def with_urls(messages: Iterable[AnyMessage]) -> list[AnyMessage]:
-    """The messages with links in the place of bytes that are in blobs, where their home has links.
+    """The messages with links in place of bytes in blobs, if the home of the blobs offers links.
 
-    In messages of other formats, where they take them: in the place of `data:` URLs, and in Anthropic's
-    sources.
+    In messages of other formats, links replace `data:` URLs and Anthropic's sources.
     """
     return [await _link(message) for message in messages]
 
@@ -67,13 +66,13 @@ async def _link(message: AnyMessage) -> AnyMessage:
 
 
 async def _find_link(digest: str, one: BlobMedia | BlobForeign) -> str | None:
-    source = late(one).place.source
+    source = late(one).blobs.source
     return None if source is None else await source.link(digest)
 
 
 async def _link_foreign(message: BlobForeign) -> AnyMessage:
     data = await _link_json(stored(message), message)
-    found = await anyio.to_thread.run_sync(put_back, data, late(message).place.read, abandon_on_cancel=True)
+    found = await anyio.to_thread.run_sync(put_back, data, late(message).blobs.read, abandon_on_cancel=True)
     fields = {name: getattr(message, name) for name in message.__struct_fields__ if name != "data"}
     return ForeignMessage(**fields, data=found)
 
@@ -98,7 +97,7 @@ async def _link_text(text: str, message: BlobForeign, *, anywhere: bool = False)
 
 
 def _map_media(message: AnyMessage, change: Any) -> AnyMessage:
-    """The message with every media changed; itself if nothing is."""
+    """The message with `change` applied to every media; itself if nothing changed."""
     if not isinstance(message, Message):
         return message
     blocks = tuple(_map_block(block, change) for block in message.blocks)

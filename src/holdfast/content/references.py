@@ -1,14 +1,14 @@
-"""`media+sha256://<hex>`: what stands in a content in the place of bytes that are kept as a blob.
+"""`media+sha256://<hex>`: the reference in a content to bytes that are kept as a blob.
 
-A reference says how its bytes stood there, so that they can be put back exactly:
+A reference says how its bytes were written, so that they can be put back exactly:
 
     media+sha256://<hex>                                 base64, as in a block of ours
     media+sha256://<hex>?as=base64url                    the other alphabet; `-bare`: without padding
     media+sha256://<hex>?after=data%3Aimage%2Fpng%3Bbase64%2C    … behind the beginning of a data URL
     media+sha256://<hex>?as=text                         a long text; `json`: a value
 
-A string that merely looks like one is stored with `verbatim:` after the scheme's colon, so nothing that was
-said is ever taken for a reference.
+A string that only looks like a reference is stored with `verbatim:` after the scheme's colon, so user content
+is never taken for a reference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..messages import Json
 
 SCHEME: Final = "media+sha256:"
 MARK: Final = SCHEME.encode()
-"""A content without it has neither references nor anything that looks like one."""
+"""A content without it has neither references nor strings that look like one."""
 _VERBATIM: Final = f"{SCHEME}verbatim:"
 
 Form: TypeAlias = Literal["base64", "base64-bare", "base64url", "base64url-bare", "text", "json"]
@@ -41,7 +41,7 @@ _FROM_URL = bytes.maketrans(b"-_", b"+/")
 
 
 class Reference(Struct, frozen=True):
-    """A blob, and how its bytes stand in the content."""
+    """A blob, and how its bytes are written in the content."""
 
     digest: str
     form: Form = "base64"
@@ -53,7 +53,7 @@ class Reference(Struct, frozen=True):
         return f"{SCHEME}//{self.digest}" + (f"?{'&'.join(query)}" if query else "")
 
     def put_back(self, data: bytes) -> Json:
-        """What stood in the content."""
+        """The original value in the content."""
         match self.form:
             case "text":
                 return self.prefix + data.decode()
@@ -64,12 +64,12 @@ class Reference(Struct, frozen=True):
 
 
 def digest_of(data: bytes) -> str:
-    """The name of these bytes."""
+    """The SHA-256 digest of these bytes, in hex: the name of the blob."""
     return sha256(data).hexdigest()
 
 
 def parse_reference(text: str) -> Reference | None:
-    """The reference that a stored string is, or None; `NewerFormat` if this version cannot read it."""
+    """The stored string as a reference, or None; `NewerFormat` if this version cannot read it."""
     if not text.startswith(SCHEME) or text.startswith(_VERBATIM):
         return None
     found = _REFERENCE.fullmatch(text)
@@ -88,24 +88,24 @@ def get_digest(reference: str) -> str:
 
 
 def escape(text: str) -> str:
-    """A string as it is stored, so that it is not taken for a reference."""
+    """The string as it is stored, so that it is not taken for a reference."""
     return f"{_VERBATIM}{text}" if text.startswith(SCHEME) else text
 
 
 def unescape(text: str) -> str:
-    """What `escape` was given."""
+    """Reverse `escape`."""
     return text.removeprefix(_VERBATIM)
 
 
 def find_digests(stored: bytes) -> set[str]:
-    """The blobs that stored bytes may refer to: every reference, and what merely looks like one."""
+    """The digests that stored bytes may refer to: of references, and of strings that only look like one."""
     if MARK not in stored:
         return set()
     return {digest.decode() for digest in _ANYWHERE.findall(stored)}
 
 
 def read_base64(text: str) -> tuple[bytes, Form] | None:
-    """The bytes, and how they are written; None unless writing them so gives this very text."""
+    """The bytes, and the form of base64; None unless encoding them in this form gives the same text."""
     if not text.isascii():
         return None
     raw = text.encode()

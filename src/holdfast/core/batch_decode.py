@@ -1,7 +1,6 @@
-"""Opening many stored lines at once, for those who need only some kinds of them.
+"""Decode many stored lines at once, for readers that need only some kinds of entries.
 
-What one line says is `codec`'s to tell. Here, lines stay in one piece as long as nobody looks at one, and are
-decoded together.
+`codec` decodes one line. Here, lines stay joined in one buffer and are decoded together.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .entries import KINDS, Body
 
 
 class Lines(Sequence[bytes]):
-    """Lines in one piece, with newlines between them: taken apart only when somebody looks at one."""
+    """Lines joined by newlines, which are split on first access."""
 
     def __init__(self, joined: bytes, count: int) -> None:
         self.joined, self._count = joined, count
@@ -50,7 +49,7 @@ class Lines(Sequence[bytes]):
 
 
 class Opened(Protocol):
-    """What an opened line says, be it an `Entry` or one of those that an `Opener` gives."""
+    """A decoded line: an `Entry`, or one of the structs that an `Opener` returns."""
 
     @property
     def seq(self) -> int: ...
@@ -62,7 +61,7 @@ class Opened(Protocol):
     def content(self) -> Raw | Message | None: ...
 
 
-# No class statement: each of the many classes made of it would look up the names of its types anew.
+# No class statement: each of the many subclasses would resolve the names of its types again.
 _EveryLine = msgspec.defstruct(
     "_EveryLine",
     [
@@ -83,8 +82,8 @@ _EveryLine = msgspec.defstruct(
 
 
 def line_type(bodies: Mapping[str, Any], contents: Mapping[str, Any] = {}) -> Any:
-    """The type of a `Line` whose body and content are of these types, by its kind, and decoded with it. The
-    others stay as they are stored."""
+    """The type of a `Line` whose body and content are decoded to these types, by kind. Those of other kinds
+    stay as they are stored."""
     lines = [
         msgspec.defstruct(
             "Line",
@@ -101,13 +100,13 @@ def line_type(bodies: Mapping[str, Any], contents: Mapping[str, Any] = {}) -> An
 
 
 def _are_in_order(opened: Sequence[Opened]) -> bool:
-    """Whether none is missing, or there twice."""
+    """Whether no line is missing or duplicated."""
     first = opened[0].seq if opened else 0
     return [line.seq for line in opened] == list(range(first, first + len(opened)))
 
 
 class Opener:
-    """Opens many lines at once, for those who need only some kinds of them."""
+    """Decodes many lines at once, for readers that need only some kinds of entries."""
 
     def __init__(
         self,
@@ -117,13 +116,13 @@ class Opener:
         may_be_eager: Callable[[bytes], bool] = lambda joined: True,
     ) -> None:
         """The decoders are for a `line_type` of these kinds. `eager` decodes contents, too: it is tried first
-        where it may be, and what does not fit it is left to the other one."""
+        if `may_be_eager`, and `decoder` is used for lines that do not fit it."""
         self._kinds, self._decode = frozenset(kinds), decoder.decode_lines
         self._decode_eagerly = None if eager is None else eager.decode_lines
         self._may_be_eager = may_be_eager
 
     def open(self, lines: Sequence[bytes], where: str) -> Iterable[Opened]:
-        """What `parse` and `open_line` make of these lines, in order. Those of other kinds may be among it,
+        """The same as `parse` and `open_line` for each line, in order. Lines of other kinds may be included,
         with their bodies as they are stored."""
         if isinstance(lines, Lines):
             return self._open(lines.joined, lines, where)
@@ -138,7 +137,7 @@ class Opener:
                 continue
             if len(opened) == len(lines) and _are_in_order(opened):
                 return opened
-        # A kind or a value of a newer version, or damage: one by one, to see which line it is.
+        # A kind or value of a newer version, or damage: decode one by one to find the line.
         parsed = [parse(line, where) for line in lines]
         for before, line in pairwise(parsed):
             if line.seq != before.seq + 1:

@@ -1,4 +1,4 @@
-"""Caps, and what was spent."""
+"""Caps on spending, and what was spent."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_negative(self) -> bool:
-        """Whether one of the counts is: recorded, it would give back what was spent before."""
+        """Whether a count is negative: recorded, it would reduce what was spent before."""
         return min(self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_write_tokens) < 0
 
     def without_negatives(self) -> Usage:
-        """The same with zero for counts that make no sense."""
+        """The same with zero in place of negative counts."""
         if not self.is_negative:
             return self
         return Usage(
@@ -69,7 +69,7 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reservation(Struct, frozen=True, omit_defaults=True):
-    """What a request may cost at most; counts as spent until the request's outcome is known."""
+    """The most that a request may cost; it counts as spent until the outcome of the request is known."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -79,7 +79,7 @@ class Reservation(Struct, frozen=True, omit_defaults=True):
 
 
 class BudgetState(Struct, frozen=True, kw_only=True):
-    """The caps of a session beside what it has spent; `reserved` is for requests without an outcome."""
+    """The caps of a session, and what it has spent; `reserved` is for requests without an outcome."""
 
     caps: Budget
     usd: float
@@ -89,7 +89,7 @@ class BudgetState(Struct, frozen=True, kw_only=True):
     reserved: Reservation
 
     def find_breach(self, wanted: Reservation) -> tuple[str, float, float, float] | None:
-        """The first cap that `wanted` would break, as (cap, limit, spent, wanted), or None."""
+        """The first cap that `wanted` would exceed, as (cap, limit, spent, wanted), or None."""
         rows: list[tuple[str, float | None, float, float]] = [
             ("usd", self.caps.usd, self.usd + self.reserved.usd, wanted.usd),
             ("tokens", self.caps.tokens, self.tokens + self.reserved.tokens, wanted.tokens),

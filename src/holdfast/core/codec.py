@@ -32,14 +32,14 @@ from ..system import randomness
 from .entries import KIND_OF, KINDS, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
 
 VERSION: Final = 1
-"""Of the line's form. A reader refuses lines of a higher version."""
+"""Version of the line format. A reader refuses lines of a higher version."""
 
 GENESIS: Final = ""
-"""What the first entry of a journal follows."""
+"""The sum that the first entry of a journal follows."""
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A stored line; `run` and `must` are left out where they say nothing."""
+    """A stored line; fields with their default value are left out."""
 
     v: int
     seq: int
@@ -66,8 +66,8 @@ class Sealed(Struct, frozen=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode_line = msgspec.json.Decoder(Line).decode
-# Here and everywhere decoders are made when a module is imported, not when they are first needed: two threads
-# that make msgspec look at the same class for the first time at the same moment crash the interpreter.
+# All decoders are made at import, not at first use: two threads that make msgspec inspect the same class for
+# the first time at the same moment crash the interpreter.
 _decoders: dict[str, Callable[[bytes | Raw], Body]] = {
     kind: msgspec.json.Decoder(cls).decode for kind, cls in KINDS.items()
 }
@@ -93,15 +93,15 @@ def _timestamp(at: datetime) -> str:
 
 
 class _Salts:
-    """Random salts, each with the body's and with its text, made many at a time: whoever asks the operating
-    system lets other threads go first."""
+    """Random salts, each with the body's salt and its text, made in bulk: each call to the operating system
+    releases the interpreter lock."""
 
     BYTES = 12
     MANY = 256
 
     def __init__(self) -> None:
         self._ready: list[tuple[bytes, bytes, bytes]] = []
-        # Parent and child must never draw the same ones.
+        # A child process must not use the same salts as its parent.
         os.register_at_fork(after_in_child=self._ready.clear)
 
     def take(self) -> tuple[bytes, bytes, bytes]:
@@ -123,7 +123,7 @@ _take_salt = _Salts().take
 
 
 def encode_body(body: Body) -> bytes:
-    """A body as JSON; `BadInput` where it cannot be."""
+    """A body as JSON, or `BadInput`."""
     try:
         if body.__class__ in KIND_OF:
             return _encode(body)
@@ -135,7 +135,7 @@ def encode_body(body: Body) -> bytes:
 
 
 def write_body(body: Body, kind: str) -> tuple[bytes, Body]:
-    """A body as JSON, and as it will be read; `BadInput` if nobody could: that would lose the session."""
+    """A body as JSON, and as it will be read; `BadInput` if it could not be read back."""
     data = encode_body(body)
     try:
         decode = _decoders.get(kind)
@@ -159,7 +159,7 @@ def _check_content(content: bytes) -> None:
 
 
 class _Shape(Struct, frozen=True, gc=False):
-    """What is the same in all lines of a kind."""
+    """The parts that all lines of a kind share."""
 
     kind: str
     must: bool
@@ -191,7 +191,7 @@ def seal(
     The line is put together by hand, because this is done for every entry: ids and kinds need no escaping.
     """
     shape = _SHAPES[type(body)] if kind is None else _Shape.of(kind, type(body) in MUST)
-    # From here on it is what a reader will find.
+    # The body as a reader will decode it.
     data, body = write_body(body, shape.kind)
     stamp = _timestamp(at)
     named = "null" if run is None else f'"{run}"'
@@ -217,7 +217,7 @@ def seal(
 def parse(line: bytes | str, where: str, *, seq: int | None = None) -> Line:
     """The line's fields, or `Corrupt`; `NewerFormat` for lines that this version cannot read.
 
-    `seq` is the one that is expected, for the error's sake.
+    `seq` is the expected one, for the error.
     """
     try:
         parsed = _decode_line(line)
@@ -244,7 +244,7 @@ def _body_digest(line: Line, salt: bytes) -> bytes:
 
 
 def sum_of(line: Line, after: str, where: str) -> str:
-    """What the line's `sum` must be when it follows `after`."""
+    """The `sum` that the line must have when it follows `after`."""
     try:
         salt = _from_text(line.salt)
         digest, fact = _digest(line, salt), _body_digest(line, salt)
@@ -270,7 +270,7 @@ def open_line(line: Line, where: str) -> Entry:
         try:
             body = _decode_body(line.kind, line.body)
         except msgspec.ValidationError:
-            # JSON, but not as we know it: a newer version has a new value for an old field.
+            # Valid JSON with an unknown value: a newer version wrote it.
             body = UnknownBody(data=line.body.copy())
         at = datetime.fromisoformat(line.at)
         if at.tzinfo is None:
@@ -291,9 +291,9 @@ def open_line(line: Line, where: str) -> Entry:
 
 
 class Chain:
-    """Reads lines in order and finds gaps, altered lines and torn tails.
+    """Reads lines in order and detects gaps, altered lines and torn tails.
 
-    `seq` and `sum` are those of the last line that was accepted.
+    `seq` and `sum` are those of the last accepted line.
     """
 
     def __init__(self, where: str, seq: int = 0, sum: str = GENESIS) -> None:
@@ -312,13 +312,13 @@ class Chain:
         return parsed
 
     def read(self, lines: Iterable[bytes | str]) -> Iterable[Entry]:
-        """The entries in the lines, each checked."""
+        """The entries of the lines, each checked."""
         for line in lines:
             yield open_line(self.check(line), self.where)
 
 
 def erase(line: bytes, where: str) -> bytes:
-    """The line without its content: digest in place of content and salt, the same `sum`."""
+    """The line without its content: a digest in place of content and salt, and the same `sum`."""
     parsed = parse(line, where)
     if parsed.content is UNSET:
         return line

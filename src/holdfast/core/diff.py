@@ -17,7 +17,7 @@ class Change(Struct, frozen=True):
 
 
 class Absent(Struct, frozen=True):
-    """There was, or is, no value."""
+    """Marks that there is no value."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -27,7 +27,7 @@ ABSENT = Absent()
 
 
 class Spending(Struct, frozen=True, kw_only=True):
-    """What was spent between the two."""
+    """What was spent between the two states."""
 
     usd: float
     tokens: int
@@ -36,7 +36,7 @@ class Spending(Struct, frozen=True, kw_only=True):
 
 
 class Diff(Struct, frozen=True, kw_only=True):
-    """From state `a` to state `b`."""
+    """The difference from state `a` to state `b`."""
 
     messages_removed: tuple[AnyMessage, ...]
     messages_added: tuple[AnyMessage, ...]
@@ -57,11 +57,11 @@ class Diff(Struct, frozen=True, kw_only=True):
 
 
 def compare(a: SessionState, b: SessionState) -> Diff:
-    """What leads from `a` to `b`. Messages are told apart by the entries that recorded them."""
+    """The difference from `a` to `b`. Messages are identified by the entries that recorded them."""
     old, new = a.transcript_fold.items, b.transcript_fold.items
     common = 0
     for left, right in zip(old, new, strict=False):
-        # A result may have been replaced when somebody found out what became of its call.
+        # A result may have been replaced when its call was settled.
         if (left.seq, left.role, left.results) != (right.seq, right.role, right.results):
             break
         common += 1

@@ -1,4 +1,4 @@
-"""The effect ledger, as a fold: what became of every call that was issued."""
+"""The effect ledger, as a fold: the status of every call that was issued."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ EffectStatus: TypeAlias = Literal[
 ]
 OPEN: frozenset[EffectStatus] = frozenset({"running", "in_doubt"})
 PROGRESS: Final = "holdfast.progress"
-"""The note with which a delegate says how far it was when it was taken up."""
+"""The note that says how far a delegate was when this attempt began."""
 
 
 class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A row of the ledger. `issued` is the `seq` of its intent and names it; `outcome` that of its end."""
+    """A row of the ledger. `issued`, the `seq` of its intent, identifies it; `outcome` is the `seq` of its
+    end."""
 
     issued: int
     at: datetime
@@ -53,35 +54,35 @@ class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     key: str
     fingerprint: str = ""
     args: Json = None
-    """Kept while the row is open; afterwards the journal has them."""
+    """Kept while the row is open; afterwards only the journal has them."""
     scope: str = "call"
     side_effects: tuple[str, ...] = ()
     generation: int = 0
     attempt: int = 1
     timeout_s: float | None = None
     clock: Instant | None = None
-    """When it was issued, by clocks that no person sets."""
+    """When it was issued, by clocks that are never set."""
     holder: str | None = None
-    """Whose body it was."""
+    """The holder that ran its body."""
     status: EffectStatus = "running"
     why: str = ""
     outcome: int | None = None
     left_behind: bool = False
     """Its body could not be stopped."""
     doubted: bool = False
-    """It was in doubt, whatever became of it since."""
+    """It was in doubt at some time, even if it has an outcome now."""
     crashed: bool = False
-    """The process died while it ran."""
+    """The process died during the call."""
     exited: bool = False
-    """Its body asked the process to end."""
+    """Its body asked the process to exit."""
     undoes: int | None = None
     undo: int | None = None
-    """The last attempt to take it back."""
+    """The last attempt to undo it."""
     notes: dict[str, Json] = {}
 
     @property
     def changes_the_world(self) -> bool:
-        """Whether running it again could do something twice."""
+        """Whether a second execution could have its effect twice."""
         return "write" in self.side_effects or "mutate" in self.side_effects
 
 
@@ -89,7 +90,7 @@ UndoStatus: TypeAlias = Literal["undone", "cannot", "failed", "in_doubt"]
 
 
 class Undone(Struct, frozen=True, kw_only=True):
-    """What became of an effect that was to be taken back."""
+    """The outcome of an undo."""
 
     tool: str
     call: str
@@ -111,29 +112,29 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     approved: bool | None = None
     new_args: Json | UnsetType = UNSET
     answer: str = ""
-    """What the model was told when it was refused."""
+    """The result that the model was shown when the call was refused."""
 
 
 class Repeats(Struct, kw_only=True, omit_defaults=True):
-    """How often the last call was made in a row, with the same result."""
+    """How often the last call was repeated in a row with the same result."""
 
     fingerprint: str = ""
     count: int = 0
     result: str = ""
 
     def note_call(self, fingerprint: str) -> None:
-        """One more call; any other than the last one starts the count anew."""
+        """Count a call. One that differs from the last one restarts the count."""
         if fingerprint != self.fingerprint:
             self.fingerprint, self.count, self.result = fingerprint, 0, ""
         self.count += 1
 
     def note_retry(self, fingerprint: str) -> None:
-        """The tool asked for the call to be made again: that is progress, whatever the arguments are."""
+        """Reset the count: the tool asked the model to call again, which is progress."""
         if fingerprint == self.fingerprint:
             self.count, self.result = 0, ""
 
     def note_result(self, fingerprint: str, content: bytes | None) -> None:
-        """A result that differs from the one before is progress, and so is one that was erased."""
+        """Reset the count if the result differs from the one before, or was erased."""
         if fingerprint != self.fingerprint:
             return
         result = "" if content is None else sha256(content).hexdigest()[:16]
@@ -142,11 +143,11 @@ class Repeats(Struct, kw_only=True, omit_defaults=True):
 
 
 class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
-    """Every effect by the `seq` of its intent, and what the gates must remember."""
+    """All effects by the `seq` of their intents, and what the gates need."""
 
     rows: dict[int, Effect] = {}
     by_operation: dict[str, list[int]] = {}
-    """By generation, and within one in order."""
+    """Ordered by generation, then by `seq`."""
     by_call: dict[str, list[int]] = {}
     open: dict[int, None] = {}
     """The rows that are running or in doubt."""
@@ -154,14 +155,14 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
     answers: dict[str, Question] = {}
     """Questions that a person has answered, by call."""
     replayed: dict[str, str] = {}
-    """The fingerprints of callers' own calls that got an earlier outcome, by call."""
+    """The fingerprints of callers' own calls that were answered by a replay, by call."""
     repeats: Repeats = field(default_factory=Repeats)
 
     # Two indexes of the rows, which are not stored: most rows of a long session are harmless and have ended.
 
     @cached_property
     def _changes(self) -> list[int]:
-        """The rows that change the world, in order."""
+        """The rows with side effects, in order."""
         return [issued for issued, row in self.rows.items() if row.changes_the_world]
 
     @cached_property
@@ -170,22 +171,22 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
 
     @property
     def in_doubt(self) -> list[Effect]:
-        """Issued, and nobody knows whether it happened."""
+        """Effects that were issued and may have happened."""
         return [self.rows[issued] for issued in self.open if self.rows[issued].status == "in_doubt"]
 
     def count_open(self) -> int:
-        """How many effects have no outcome: they run, or are in doubt, or will be when their holder dies."""
+        """The number of effects without an outcome: running or in doubt."""
         return len(self._open_changes)
 
     def iter_changes_since(self, seq: int) -> Iterator[Effect]:
-        """The rows that change the world and were issued after an entry, the last first."""
+        """The rows with side effects that were issued after an entry, the last first."""
         for issued in reversed(self._changes):
             if issued <= seq:
                 return
             yield self.rows[issued]
 
     def since(self, seq: int) -> list[Effect]:
-        """Effects in the world that were issued after an entry, and were not taken back."""
+        """Effects that were issued after an entry, may have happened, and were not undone."""
         return [
             row
             for row in self.rows.values()
@@ -201,12 +202,12 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         return self.rows[found[-1]] if found else None
 
     def find_open_undo(self, row: Effect) -> Effect | None:
-        """What may be taking this effect back, or may have done so: nobody knows whether it still stands."""
+        """The undo of this effect that has no known outcome: the effect may or may not be undone."""
         undo = None if row.undo is None else self.rows[row.undo]
         return undo if undo is not None and undo.status in ("running", "in_doubt", "gave_up") else None
 
     def attempts(self, row: Effect) -> list[Effect]:
-        """Every attempt at what this row was for, oldest first."""
+        """All attempts at the operation of this row, in its generation, oldest first."""
         found: list[Effect] = []
         for issued in reversed(self.by_operation[row.operation]):
             one = self.rows[issued]
@@ -217,8 +218,8 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         return found[::-1]
 
     def may_have_landed_before(self, row: Effect) -> bool:
-        """Whether an earlier attempt with the same key was in doubt when another took its place, and nobody
-        has said since that it did not land."""
+        """Whether an earlier attempt with the same key was in doubt when it was retried, and none was found
+        not to have landed since."""
         found = False
         for one in self.attempts(row):
             if one.status == "not_landed":
@@ -228,8 +229,8 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         return found
 
     def has_changed_since(self, row: Effect, call: CallRef) -> bool:
-        """Whether anything else changed the world after the row and before the call. What comes later in
-        the call's own reply does not count, though its intent may be there already."""
+        """Whether another effect was issued after the row and before the call. Later calls of the same reply
+        do not count, though their intents may be recorded already."""
         for other in self.iter_changes_since(row.issued):
             same = call.asked_by is not None and call.asked_by == other.call.asked_by
             if not (same and call.index < other.call.index):
@@ -237,41 +238,41 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         return False
 
     def knows(self, call: CallRef) -> bool:
-        """Whether this very call may have been here before, in whatever way."""
+        """Whether this call may be in the ledger already, as an effect, a replay or a question."""
         name = call_name(call)
         return bool(self.questions) or name in self.by_call or name in self.replayed or name in self.answers
 
     def find_call(self, call: CallRef) -> list[Effect]:
-        """The rows of this very call, oldest first."""
+        """The rows of this call, oldest first."""
         return [self.rows[issued] for issued in self.by_call.get(call_name(call), ())]
 
     def is_answered(self, call: CallRef) -> bool:
-        """Whether this very call, a caller's own, got an earlier outcome before."""
+        """Whether this call, made by the caller directly, was answered by a replay."""
         return call_name(call) in self.replayed
 
     def find_question(self, call: CallRef) -> Question | None:
-        """What a person was asked about this very call, answered or not."""
+        """The question to a person about this call, answered or not."""
         name = call_name(call)
         waiting = (one for one in self.questions.values() if call_name(one.call) == name)
         return next(waiting, None) or self.answers.get(name)
 
     def inherit(self, undone: Iterable[int]) -> None:
-        """Of a fork: what its origin has taken back since is not done."""
+        """In a fork, mark the effects that its origin has undone since."""
         for issued in undone:
             if issued in self.rows:
                 self._end(issued, "undone", self.rows[issued].outcome)
 
     def rewind(self, seq: int) -> None:
-        """What came after an entry was left behind: nobody waits for an answer any more."""
+        """Drop the questions that were asked after an entry."""
         self.questions = {asked: one for asked, one in self.questions.items() if asked <= seq}
 
     def apply(self, entry: Entry, holder: str | None) -> None:
-        """Fold one entry of the ledger. `holder` is who holds the session."""
+        """Fold one entry of the ledger. `holder` is the holder of the session."""
         body = entry.body
         if isinstance(body, ToolIssued):
-            self._issue(entry, body, holder)
+            self._on_tool_issued(entry, body, holder)
         else:
-            _FOLDS[body.__class__](self, entry, body)
+            _HANDLERS[body.__class__](self, entry, body)
 
     def _get(self, issued: int) -> Effect:
         row = self.rows.get(issued)
@@ -280,7 +281,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         return row
 
     def is_sound(self) -> bool:
-        """Whether every row that is referred to is there."""
+        """Whether all references between rows are valid."""
         rows = self.rows.keys()
         links = (link for row in self.rows.values() for link in (row.undoes, row.undo) if link is not None)
         return (
@@ -293,7 +294,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             and all(asked == one.asked for asked, one in self.questions.items())
         )
 
-    def _issue(self, entry: Entry, body: ToolIssued, holder: str | None) -> None:
+    def _on_tool_issued(self, entry: Entry, body: ToolIssued, holder: str | None) -> None:
         row = Effect(
             issued=entry.seq,
             at=entry.at,
@@ -323,11 +324,11 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             undone.undo = entry.seq
         made = self.by_call.setdefault(call_name(body.call), [])
         made.append(entry.seq)
-        # A call that was issued before goes on: it is not made a second time.
+        # A call that was issued before is continued, and does not count as repeated.
         if body.attempt == 1 and body.undoes is None and len(made) == 1:
             self.repeats.note_call(body.fingerprint)
 
-    def _run(self, entry: Entry, body: ToolRan) -> None:
+    def _on_tool_ran(self, entry: Entry, body: ToolRan) -> None:
         name = call_name(body.call)
         self.rows[entry.seq] = Effect(
             issued=entry.seq,
@@ -347,7 +348,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         self._note_result(entry, entry.seq)
 
     def _follow(self, row: Effect) -> None:
-        """Put a row after the earlier attempts of its generation: it takes their place."""
+        """Put a row after the earlier attempts of its generation, and close those that are open."""
         issued = self.by_operation.get(row.operation)
         if issued is None:
             self.by_operation[row.operation] = [row.issued]
@@ -363,11 +364,11 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             if earlier.issued in self.open:
                 self._end(earlier.issued, "discarded", row.issued, "tried again with the same key")
 
-    def _annotate(self, entry: Entry, body: ToolAnnotated) -> None:
+    def _on_tool_annotated(self, entry: Entry, body: ToolAnnotated) -> None:
         row = self._get(body.issued)
         row.notes = {**row.notes, **body.notes}
 
-    def _complete(self, entry: Entry, body: ToolCompleted) -> None:
+    def _on_tool_completed(self, entry: Entry, body: ToolCompleted) -> None:
         if body.issued is None:
             if not self.is_answered(body.call):
                 self.repeats.note_call(body.fingerprint)
@@ -381,11 +382,11 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         content = None if entry.content is None else bytes(entry.content)
         self.repeats.note_result(self.rows[issued].fingerprint, content)
 
-    def _refuse(self, entry: Entry, body: ToolRefused) -> None:
+    def _on_tool_refused(self, entry: Entry, body: ToolRefused) -> None:
         if body.fingerprint:
             self.repeats.note_call(body.fingerprint)
 
-    def _fail(self, entry: Entry, body: ToolFailed) -> None:
+    def _on_tool_failed(self, entry: Entry, body: ToolFailed) -> None:
         if body.issued is None:
             return
         self._end(body.issued, "failed", entry.seq, body.error)
@@ -394,21 +395,21 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         elif body.final:
             self._note_result(entry, body.issued)
 
-    def _doubt(self, entry: Entry, body: ToolInDoubt) -> None:
+    def _on_tool_in_doubt(self, entry: Entry, body: ToolInDoubt) -> None:
         row = self._get(body.issued)
         row.status, row.why, row.doubted = "in_doubt", body.why, True
         row.left_behind = row.left_behind or body.left_behind
         row.exited = row.exited or body.exited
 
-    def _discard(self, entry: Entry, body: ToolDiscarded) -> None:
+    def _on_tool_discarded(self, entry: Entry, body: ToolDiscarded) -> None:
         self._get(body.issued).exited = body.exited
         self._end(body.issued, "discarded", entry.seq)
 
-    def _settle(self, entry: Entry, body: ToolSettled) -> None:
+    def _on_tool_settled(self, entry: Entry, body: ToolSettled) -> None:
         status: EffectStatus = "completed" if body.verdict == "landed" else body.verdict
         self._end(body.issued, "failed" if body.void else status, entry.seq, body.note)
 
-    def _undo(self, entry: Entry, body: ToolUndone) -> None:
+    def _on_tool_undone(self, entry: Entry, body: ToolUndone) -> None:
         self._end(body.issued, "undone", entry.seq)
 
     def _end(self, issued: int, status: EffectStatus, outcome: int | None, why: str = "") -> None:
@@ -419,7 +420,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         if row.undoes is not None and status == "completed":
             self._end(row.undoes, "undone", outcome)
 
-    def _ask(self, entry: Entry, body: ApprovalAsked) -> None:
+    def _on_approval_asked(self, entry: Entry, body: ApprovalAsked) -> None:
         self.questions[entry.seq] = Question(
             asked=entry.seq,
             at=entry.at,
@@ -430,24 +431,24 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             why=body.why,
         )
 
-    def _answered(self, asked: int) -> Question:
+    def _pop_question(self, asked: int) -> Question:
         question = self.questions.pop(asked, None)
         if question is None:
             raise ValueError(f"nothing waits for an answer that was asked by entry {asked}")
         return question
 
-    def _approve(self, entry: Entry, body: ApprovalGiven) -> None:
-        question = self._answered(body.asked)
+    def _on_approval_given(self, entry: Entry, body: ApprovalGiven) -> None:
+        question = self._pop_question(body.asked)
         self.answers[call_name(question.call)] = replace(question, approved=True, new_args=body.args)
 
-    def _decline(self, entry: Entry, body: ApprovalRefused) -> None:
-        question = self._answered(body.asked)
+    def _on_approval_refused(self, entry: Entry, body: ApprovalRefused) -> None:
+        question = self._pop_question(body.asked)
         said = read_content(entry.content).text
         self.answers[call_name(question.call)] = replace(question, approved=False, answer=said)
         self.repeats.note_call(question.fingerprint)
 
-    def _orphan(self, entry: Entry, body: LeaseTaken) -> None:
-        """A new holder: what was running under the old one is in doubt, or was harmless."""
+    def _on_lease_taken(self, entry: Entry, body: LeaseTaken) -> None:
+        """With a new holder, calls that ran under the old one are in doubt, or discarded if harmless."""
         for issued in list(self.open):
             row = self.rows[issued]
             if row.status == "running":
@@ -460,37 +461,37 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
 
 
 def count_crashes(tried: Sequence[Effect]) -> int:
-    """How often the process died while it ran this call, or was asked by it to end, without any progress in
+    """How often the process died during this call, or was asked by its body to exit, without progress in
     between."""
     last = progress_of(tried[-1])
     return sum(row.crashed or row.exited for row in tried if progress_of(row) == last)
 
 
 def progress_of(row: Effect) -> int:
-    """How far a delegate was when this attempt began; 0 for everything else."""
+    """How far a delegate was when this attempt began; 0 for other tools."""
     progress = row.notes.get(PROGRESS)
     return progress if isinstance(progress, int) else 0
 
 
 def call_name(call: CallRef) -> str:
-    """What tells a call from all others of its session: its reply and place, or the caller's own id."""
+    """A name of the call that is unique in its session: reply and position, or the caller's id."""
     return f"{call.reply}.{call.index}" if call.reply is not None else f"={call.id}"
 
 
-_FOLDS: dict[type[Body], Callable[[Effects, Entry, Any], None]] = {
-    ToolAnnotated: Effects._annotate,
-    ToolCompleted: Effects._complete,
-    ToolRan: Effects._run,
-    ToolRefused: Effects._refuse,
-    ToolFailed: Effects._fail,
-    ToolInDoubt: Effects._doubt,
-    ToolDiscarded: Effects._discard,
-    ToolSettled: Effects._settle,
-    ToolUndone: Effects._undo,
-    ApprovalAsked: Effects._ask,
-    ApprovalGiven: Effects._approve,
-    ApprovalRefused: Effects._decline,
-    LeaseTaken: Effects._orphan,
+_HANDLERS: dict[type[Body], Callable[[Effects, Entry, Any], None]] = {
+    ToolAnnotated: Effects._on_tool_annotated,
+    ToolCompleted: Effects._on_tool_completed,
+    ToolRan: Effects._on_tool_ran,
+    ToolRefused: Effects._on_tool_refused,
+    ToolFailed: Effects._on_tool_failed,
+    ToolInDoubt: Effects._on_tool_in_doubt,
+    ToolDiscarded: Effects._on_tool_discarded,
+    ToolSettled: Effects._on_tool_settled,
+    ToolUndone: Effects._on_tool_undone,
+    ApprovalAsked: Effects._on_approval_asked,
+    ApprovalGiven: Effects._on_approval_given,
+    ApprovalRefused: Effects._on_approval_refused,
+    LeaseTaken: Effects._on_lease_taken,
 }
-LEDGER: frozenset[type[Body]] = frozenset(_FOLDS) | {ToolIssued}
-"""What the ledger is folded from."""
+LEDGER: frozenset[type[Body]] = frozenset(_HANDLERS) | {ToolIssued}
+"""Kinds of entries that the ledger is folded from."""

@@ -1,4 +1,8 @@
-"""What the fold knows of a session, message bodies aside, and what each kind of entry changes in it."""
+"""The fold, message bodies aside: the state as one struct, and how each kind of entry changes it.
+
+`HANDLERS` maps each kind to its function, called `_on_` and the name of the kind. `session_state` calls them;
+the ledger has its own fold in `effects`, the messages in `transcript`.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +59,13 @@ from .entries import (
 )
 from .head import Head, Lease
 from .plan import Plan
-from .scheduling import go_on_later, make_due, postpone
 
 RunStatus: TypeAlias = Literal["running", "completed", "failed", "cancelled", "paused", "interrupted"]
 
 
 class RunInfo(Struct, kw_only=True, omit_defaults=True):
-    """One drive of the loop. `interrupted`: it has no end, and another run came after it. `trace`: the W3C
-    traceparent of its span, if there was one."""
+    """One run. `interrupted`: it has no end, and another run started after it. `trace`: the W3C traceparent
+    of its span, if there was one."""
 
     run: str
     session: SessionId
@@ -79,7 +82,7 @@ class RunInfo(Struct, kw_only=True, omit_defaults=True):
 
 
 class Checkpoint(Struct, frozen=True, array_like=True, gc=False):
-    """A position in the journal where the state is whole. `base` is the version it was built on."""
+    """A position in the journal where the state is whole. `base` is the version that it was built on."""
 
     version: int
     seq: int
@@ -92,7 +95,7 @@ class Checkpoint(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def continuable(self) -> bool:
-        """Whether a provider would accept the transcript as it stood; `why` says what is wrong."""
+        """Whether a provider would accept the transcript of this version; `why` lists the problems."""
         return not self.why
 
 
@@ -114,7 +117,7 @@ class ToolCounters(Struct, kw_only=True):
 
 
 class Delegation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a delegate has spent up to its last end, and what is held for it while it works."""
+    """What a delegate has spent up to its last end, and what is reserved for it while it works."""
 
     usage: Usage = Usage()
     usd: float = 0.0
@@ -124,12 +127,12 @@ class Delegation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 THREAD: Final = "holdfast.thread"
-"""The key of the state in which a thread of several agents keeps where it stands."""
+"""The state key under which a thread of several agents keeps its position."""
 
 
 class ThreadPlace(Struct, frozen=True, kw_only=True):
-    """Where a thread stands: the iteration under way, the message that is its topic, the first iteration of
-    that, and the turns that had been taken before it."""
+    """The position of a thread: the current iteration, the message that is its topic, the first iteration of
+    that topic, and the turns that were taken before it."""
 
     iteration: int = 0
     first: int = 0
@@ -139,23 +142,23 @@ class ThreadPlace(Struct, frozen=True, kw_only=True):
 
 
 def cast_of(config: Json) -> dict[str, str]:
-    """The roles of a thread's agents by their names, from the configuration of its run; empty if the run is
-    not a thread's."""
+    """The roles of a thread's agents by name, from the configuration of its run; empty if the run is not a
+    thread's."""
     found = config.get("cast") if isinstance(config, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 class Facts(Struct, kw_only=True, omit_defaults=True):
-    """What the fold knows, message bodies aside."""
+    """The folded state of a session, message bodies aside. Plain data: a keyframe is this struct as JSON."""
 
     head: Head
     runs: dict[str, RunInfo] = {}
     replies: dict[str, int] = {}
-    """How many replies each run has had."""
+    """The number of replies of each run."""
     requests: dict[int, Reservation] = {}
-    """Requests without an outcome, by the `seq` of their line."""
+    """Requests without an outcome, by their `seq`."""
     delegates: dict[str, Delegation] = {}
-    """By their sessions."""
+    """By their session ids."""
     seconds: float = 0.0
     last_run: str | None = None
     counters: ToolCounters = field(default_factory=ToolCounters)
@@ -167,33 +170,33 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     checkpoints: dict[int, Checkpoint] = {}
     dropped: set[int] = set()
     base: int = 0
-    """The version that the present state was built on."""
+    """The version that the current state was built on."""
     changed: bool = False
-    """Whether something came after that version."""
+    """Whether the state has changed since that version."""
     submitted: set[str] = set()
     """Keys of the messages that were submitted through the inbox."""
     asked: int = 0
     """The `seq` of the last message that came through the inbox."""
     begun: int = 0
     requested: int = 0
-    """The `seq` of the last run's beginning, and of the last request to a model."""
+    """The `seq` of the start of the last run, and of the last request to a model."""
     backed_off: int = 0
-    """The number of failures in a row for which it was last postponed."""
+    """The number of failures in a row at the last postponement."""
     cancel: str | None = None
     late: set[int] = set()
     """Numbers of the inbox items that came too late."""
     left_behind: tuple[LeftBehind, ...] = ()
-    """Of a fork: what its origin did in the world after the version it began with."""
+    """Of a fork: effects of its origin after the version that it began with."""
     forked_at: int = 0
-    """Of a fork: the `seq` of its first line. What came before is its origin's."""
+    """Of a fork: the `seq` of its first entry. Entries before it are the origin's."""
     effects: Effects = field(default_factory=Effects)
     skipped: bool = False
-    """A line of an unknown kind was passed over."""
+    """An entry of an unknown kind was skipped."""
     unknown: tuple[str, int] | None = None
-    """The first line that must be understood and is not, as (kind, seq)."""
+    """The first entry of an unknown kind that must be understood, as (kind, seq)."""
 
     def is_sound(self) -> bool:
-        """Whether everything that is referred to is there, and under its own name."""
+        """Whether all references are valid, and all keys match their values."""
         checkpoints = self.checkpoints.items()
         return (
             all(one.version == version and one.base < version for version, one in checkpoints)
@@ -203,24 +206,24 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
 
 
 def count_call(facts: Facts, tool: str) -> None:
-    """One more call of this tool."""
+    """Count a call of this tool."""
     counters = facts.counters
     counters.per_tool[tool] = counters.per_tool.get(tool, 0) + 1
     counters.per_tool_in_step[tool] = counters.per_tool_in_step.get(tool, 0) + 1
     facts.head.tool_calls += 1
 
 
-# -- one small function a kind ------------------------------------------------------------------------
+# -- one function for each kind ------------------------------------------------------------------------
 
 
-def _opened(facts: Facts, entry: Entry, body: SessionOpened) -> None:
+def _on_session_opened(facts: Facts, entry: Entry, body: SessionOpened) -> None:
     head = facts.head
     head.uid, head.created_at, head.labels, head.agent = body.uid, entry.at, body.labels, body.agent
     head.parent = SessionId(body.parent.session) if body.parent and body.parent.session else None
 
 
-def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
-    """History, ledger, plan, values, caps and labels are inherited; who it is and what it spent are not."""
+def _on_session_forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
+    """A fork inherits history, ledger, plan, values, caps and labels, but neither identity nor spending."""
     old = facts.head
     facts.head = Head(
         session=old.session,
@@ -248,23 +251,23 @@ def _forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     facts.effects.inherit(one.issued for one in body.left_behind if one.status == "undone")
 
 
-def _leased(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
+def _on_lease_taken(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
     old = facts.head.lease
     if old is not None and old.holder != body.holder and facts.head.open_run is not None:
-        facts.head.failures += 1  # Whoever was at it never gave the lease back.
+        facts.head.failures += 1  # The holder before never released the lease.
     facts.head.lease = Lease(holder=HolderId(body.holder), name=body.name, fence=entry.seq)
 
 
-def _released(facts: Facts, entry: Entry, body: LeaseReleased) -> None:
+def _on_lease_released(facts: Facts, entry: Entry, body: LeaseReleased) -> None:
     facts.head.lease = None
 
 
-def _labelled(facts: Facts, entry: Entry, body: SessionLabelled) -> None:
+def _on_session_labelled(facts: Facts, entry: Entry, body: SessionLabelled) -> None:
     merged = {**facts.head.labels, **body.labels}
     facts.head.labels = {key: value for key, value in merged.items() if value is not None}
 
 
-def _closed(facts: Facts, entry: Entry, body: SessionClosed) -> None:
+def _on_session_closed(facts: Facts, entry: Entry, body: SessionClosed) -> None:
     facts.head.status, facts.head.reason = body.status, body.reason
     if body.status == "active":
         facts.cancel = None
@@ -272,11 +275,11 @@ def _closed(facts: Facts, entry: Entry, body: SessionClosed) -> None:
         facts.head.due = None
 
 
-def _scratchpad(facts: Facts, entry: Entry, body: ScratchpadSet) -> None:
+def _on_session_scratchpad(facts: Facts, entry: Entry, body: ScratchpadSet) -> None:
     facts.scratchpad = body.root
 
 
-def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
+def _on_run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
     if entry.run is None:
         raise ValueError("the run has no id")
     inside = body.parent.run if body.parent else None
@@ -302,12 +305,14 @@ def _run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
     head.status, head.reason = "active", ""
     facts.begun = entry.seq
     if head.parent is not None:
-        head.due = None  # Whoever it works for takes it up again, if need be.
+        head.due = None  # Its parent session resumes it, if necessary.
     elif body.agent is not None:
         head.due, head.postponed = head.due or entry.at, False
 
 
-def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused) -> None:
+def _on_run_ended(
+    facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused
+) -> None:
     run = facts.runs.get(entry.run or "")
     if run is None:
         return
@@ -319,7 +324,7 @@ def _run_ended(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunC
     if not still:
         facts.head.status, facts.head.reason = session_status, run.reason
         facts.cancel = None
-        go_on_later(facts, entry, body)
+        _reschedule(facts, entry, body)
 
 
 RUN_ENDS: dict[type[Body], tuple[RunStatus, Any]] = {
@@ -330,12 +335,12 @@ RUN_ENDS: dict[type[Body], tuple[RunStatus, Any]] = {
 }
 
 
-def _requested(facts: Facts, entry: Entry, body: ModelRequested) -> None:
+def _on_model_requested(facts: Facts, entry: Entry, body: ModelRequested) -> None:
     facts.requests[entry.seq] = body.reserved
     facts.requested = entry.seq
 
 
-def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> None:
+def _on_model_answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> None:
     if body.request is not None:
         facts.requests.pop(body.request, None)
     facts.head.usage += body.usage
@@ -346,54 +351,54 @@ def _answered(facts: Facts, entry: Entry, body: ModelReplied | ModelFailed) -> N
             facts.replies[entry.run] = facts.replies.get(entry.run, 0) + 1
 
 
-def _delegate_started(facts: Facts, entry: Entry, body: DelegateStarted) -> None:
+def _on_delegate_started(facts: Facts, entry: Entry, body: DelegateStarted) -> None:
     before = facts.delegates.get(body.session, Delegation())
     facts.delegates[body.session] = replace(before, held=body.reserved, held_steps=body.steps)
 
 
-def _delegate_ended(facts: Facts, entry: Entry, body: DelegateEnded) -> None:
+def _on_delegate_ended(facts: Facts, entry: Entry, body: DelegateEnded) -> None:
     before = facts.delegates.get(body.session, Delegation())
     facts.head.usage += body.usage - before.usage
     facts.head.usd += body.cost_usd - before.usd
     facts.delegates[body.session] = Delegation(usage=body.usage, usd=body.cost_usd, steps=body.steps)
 
 
-def _issued(facts: Facts, entry: Entry, body: ToolIssued) -> None:
+def _on_tool_issued(facts: Facts, entry: Entry, body: ToolIssued) -> None:
     if body.call.asked_by is None and body.attempt == 1:
         count_call(facts, body.tool)
 
 
-def _ran(facts: Facts, entry: Entry, body: ToolRan) -> None:
+def _on_tool_ran(facts: Facts, entry: Entry, body: ToolRan) -> None:
     if body.call.reply is None:
         count_call(facts, body.tool)
 
 
-def _set(facts: Facts, entry: Entry, body: StateSet) -> None:
+def _on_state_set(facts: Facts, entry: Entry, body: StateSet) -> None:
     if entry.content is not None:
         facts.values[body.key] = entry.content
 
 
-def _unset(facts: Facts, entry: Entry, body: StateUnset) -> None:
+def _on_state_unset(facts: Facts, entry: Entry, body: StateUnset) -> None:
     facts.values.pop(body.key, None)
 
 
-def _planned(facts: Facts, entry: Entry, body: PlanChanged) -> None:
+def _on_plan_changed(facts: Facts, entry: Entry, body: PlanChanged) -> None:
     facts.plan = body.plan
 
 
-def _summarised(facts: Facts, entry: Entry, body: SummaryChanged) -> None:
+def _on_summary_changed(facts: Facts, entry: Entry, body: SummaryChanged) -> None:
     facts.summary = body.summary
 
 
-def _erased(facts: Facts, entry: Entry, body: SessionErased) -> None:
+def _on_session_erased(facts: Facts, entry: Entry, body: SessionErased) -> None:
     facts.head.title = ""
 
 
-def _budgeted(facts: Facts, entry: Entry, body: BudgetChanged) -> None:
+def _on_budget_changed(facts: Facts, entry: Entry, body: BudgetChanged) -> None:
     facts.budget = body.budget
 
 
-def _checkpoint(facts: Facts, entry: Entry, body: CheckpointTaken) -> None:
+def _on_checkpoint_taken(facts: Facts, entry: Entry, body: CheckpointTaken) -> None:
     head = facts.head
     if body.version <= head.version:
         raise ValueError(f"version {body.version} comes after version {head.version}")
@@ -405,11 +410,11 @@ def _checkpoint(facts: Facts, entry: Entry, body: CheckpointTaken) -> None:
     facts.counters.per_tool_in_step = {}
 
 
-def _dropped(facts: Facts, entry: Entry, body: CheckpointDropped) -> None:
+def _on_checkpoint_dropped(facts: Facts, entry: Entry, body: CheckpointDropped) -> None:
     facts.dropped.add(body.version)
 
 
-def _taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
+def _on_inbox_taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
     if body.number <= facts.head.taken:
         return
     facts.head.taken = body.number
@@ -423,41 +428,79 @@ def _taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
             facts.submitted.add(item.key)
         facts.asked = entry.seq
         facts.head.agent = item.agent or facts.head.agent
-        make_due(facts, entry)
+        _make_due(facts, entry)
     elif isinstance(item, InboxApproval | InboxVerdict) and facts.head.status == "waiting" and not body.late:
-        make_due(facts, entry)
+        _make_due(facts, entry)
+
+
+# -- when the session is due for a worker --------------------------------------------------------------
+#
+# A session becomes due when a message comes through its inbox, when a person answers what it waits for, and
+# when a run of a named agent begins: a worker resumes the run if its process dies. The end of a run leaves
+# nothing to do, unless it is to be retried or a message came too late for it.
+
+
+def _on_session_postponed(facts: Facts, entry: Entry, body: SessionPostponed) -> None:
+    facts.head.due, facts.head.postponed = body.until, body.until is not None
+    facts.backed_off = facts.head.failures
+
+
+def _make_due(facts: Facts, entry: Entry) -> None:
+    """Something new arrived."""
+    head = facts.head
+    head.due = entry.at if head.due is None else min(head.due, entry.at)
+    head.postponed = False
+    head.failures = facts.backed_off = 0
+
+
+def _reschedule(
+    facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused
+) -> None:
+    """Decide what the end of a run leaves to do: a retry, or a message that came too late for it."""
+    head = facts.head
+    head.due, head.postponed = None, False
+    if isinstance(body, RunFailed):
+        head.failures += 1
+        if body.retry_at is not None:
+            head.status, head.due, head.postponed = "active", body.retry_at, True
+            facts.backed_off = head.failures
+    else:
+        head.failures = facts.backed_off = 0
+    answered = facts.requested if isinstance(body, RunCompleted) else max(facts.requested, facts.begun)
+    if facts.asked > answered and not isinstance(body, RunPaused):
+        head.due, head.postponed = entry.at, False
 
 
 HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
-    SessionOpened: _opened,
-    SessionForked: _forked,
-    LeaseTaken: _leased,
-    LeaseReleased: _released,
-    SessionLabelled: _labelled,
-    SessionClosed: _closed,
-    SessionPostponed: postpone,
-    ScratchpadSet: _scratchpad,
-    RunStarted: _run_started,
-    RunCompleted: _run_ended,
-    RunFailed: _run_ended,
-    RunCancelled: _run_ended,
-    RunPaused: _run_ended,
-    ModelRequested: _requested,
-    ModelReplied: _answered,
-    ModelFailed: _answered,
-    DelegateStarted: _delegate_started,
-    DelegateEnded: _delegate_ended,
-    ToolIssued: _issued,
-    ToolRan: _ran,
-    StateSet: _set,
-    StateUnset: _unset,
-    PlanChanged: _planned,
-    SummaryChanged: _summarised,
-    SessionErased: _erased,
-    BudgetChanged: _budgeted,
-    CheckpointTaken: _checkpoint,
-    CheckpointDropped: _dropped,
-    InboxTaken: _taken,
+    SessionOpened: _on_session_opened,
+    SessionForked: _on_session_forked,
+    LeaseTaken: _on_lease_taken,
+    LeaseReleased: _on_lease_released,
+    SessionLabelled: _on_session_labelled,
+    SessionClosed: _on_session_closed,
+    SessionPostponed: _on_session_postponed,
+    ScratchpadSet: _on_session_scratchpad,
+    RunStarted: _on_run_started,
+    RunCompleted: _on_run_ended,
+    RunFailed: _on_run_ended,
+    RunCancelled: _on_run_ended,
+    RunPaused: _on_run_ended,
+    ModelRequested: _on_model_requested,
+    ModelReplied: _on_model_answered,
+    ModelFailed: _on_model_answered,
+    DelegateStarted: _on_delegate_started,
+    DelegateEnded: _on_delegate_ended,
+    ToolIssued: _on_tool_issued,
+    ToolRan: _on_tool_ran,
+    StateSet: _on_state_set,
+    StateUnset: _on_state_unset,
+    PlanChanged: _on_plan_changed,
+    SummaryChanged: _on_summary_changed,
+    SessionErased: _on_session_erased,
+    BudgetChanged: _on_budget_changed,
+    CheckpointTaken: _on_checkpoint_taken,
+    CheckpointDropped: _on_checkpoint_dropped,
+    InboxTaken: _on_inbox_taken,
 }
 BOOKKEEPING: frozenset[type[Body]] = frozenset(
     {
@@ -479,4 +522,4 @@ BOOKKEEPING: frozenset[type[Body]] = frozenset(
         CheckpointDropped,
     }
 )
-"""Kinds that by themselves give no reason for another checkpoint."""
+"""Kinds that do not make a new checkpoint necessary."""

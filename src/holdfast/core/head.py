@@ -1,4 +1,4 @@
-"""The head of a session: what listings need to know of it, and who holds it."""
+"""The head of a session: what listings need, and its lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .entries import SessionStatus
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """Who holds a session. `name` is for people; `fence` is the `seq` of the line that took it."""
+    """The holder of a session. `name` is for people; `fence` is the `seq` of the entry that took the
+    lease."""
 
     holder: HolderId
     name: str
@@ -20,7 +21,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """What listings need to know of a session without folding it: its state after entry `seq`."""
+    """What listings need of a session without folding it: its state after entry `seq`."""
 
     session: SessionId
     uid: str
@@ -48,11 +49,11 @@ class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     waiting: int = 0
     taken: int = 0
     due: datetime | None = None
-    """From when on somebody is to drive it: it has an unanswered message, an answer that it waited for, or a
-    run without an end. None while there is nothing to do."""
+    """When the session becomes due for a worker: it has an unanswered message, an answer that it waited for,
+    or a run without an end. None while there is nothing to do."""
     postponed: bool = False
-    """Whether `due` is a time that was chosen, and is to be waited for. If not, it only says since when there
-    is something to do: that is due at once, also by a clock that is behind the one that wrote it."""
+    """Whether workers wait until `due`. If not, `due` only says since when there is something to do, and the
+    session is due at once, also for a worker whose clock is behind."""
     failures: int = 0
-    """Times in a row that driving it came to nothing, without a reply in between."""
+    """Failed drives in a row, without a reply in between."""
     lease: Lease | None = None

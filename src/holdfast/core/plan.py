@@ -1,4 +1,4 @@
-"""A plan: steps with a postcondition, and evidence that it holds."""
+"""A plan: steps with postconditions, and evidence that they hold."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
         raise NotFound(f"the plan has no step {id!r}; it has {[step.id for step in self.steps]}")
 
     def update(self, id: str, *, status: StepStatus, evidence: str = "") -> Plan:
-        """The plan with one step changed; evidence that was there stays unless new is given."""
+        """The plan with one step changed; the evidence stays unless new evidence is given."""
         old = self.step(id)
         new = replace(old, status=status, evidence=evidence or old.evidence)
         return replace(self, steps=tuple(new if step.id == id else step for step in self.steps))

@@ -1,10 +1,10 @@
-"""`SessionState`: everything that is known of a session, computed from its journal and from nothing else.
+"""`SessionState`: the state of a session, computed from its journal alone.
 
-`apply` is the only place where state is derived. It is synchronous and knows no clock, no randomness and no
+`apply` is the only place where state is derived. It is synchronous and uses no clock, no randomness and no
 I/O, so the same journal gives the same state everywhere. Every decision is a function of that state.
 
-What the fold knows apart from message bodies is one plain struct, `Facts`. A keyframe is that struct
-written down, with the spans of the journal in which the transcript's messages are.
+The state apart from message bodies is one plain struct, `Facts`. A keyframe is that struct as JSON, with the
+spans of the journal that hold the messages of the transcript.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..content.extract import put_back
-from ..content.lazy import BlobSource, Place, has_marks
+from ..content.lazy import BlobReader, BlobSource, has_marks
 from ..errors import Corrupt, NotFound
 from ..ids import SessionId
 from ..limits import HISTORY_MESSAGES, TITLE_CHARS
@@ -48,15 +48,15 @@ from .transcript_items import Item, Messages
 from .values import BadValue, Values, convert
 
 FOLD_VERSION: Final = 6
-"""Raised whenever a change here gives another state for the same journal: older keyframes are ignored."""
+"""Increased whenever a change gives another state for the same journal: older keyframes are then ignored."""
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """A session at a glance, cheap to read: where it stands, without its whole transcript.
+    """A summary of a session that is cheap to read: its status without its whole transcript.
 
-    `iteration`: how many have ended, which is the number (`iter` in the experiment log) of the one under way.
-    It counts a thread's iterations, and the steps of any other session. `tool_calls` leaves out the call with
-    which a model gives its typed output.
+    `iteration`: the number of ended iterations, which is the number (`iter` in the experiment log) of the
+    current one. It counts the iterations of a thread, and the steps of any other session. `tool_calls` leaves
+    out the call with which a model gives its typed output.
     """
 
     iteration: int
@@ -68,7 +68,7 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 class Keyframe(Struct, frozen=True, kw_only=True):
-    """A fold written down. Valid only if `seq` and `sum` are the journal's and `fold` is this code's."""
+    """A stored fold. Valid only if `seq` and `sum` match the journal and `fold` is `FOLD_VERSION`."""
 
     fold: int
     seq: int
@@ -90,25 +90,25 @@ class SessionState:
     """The fold over a journal, up to some entry."""
 
     decoder = Values()
-    """Reads user state; a store puts its own here, which knows the application's codecs."""
+    """Decodes user state; a store replaces it by one with the application's codecs."""
 
     def __init__(self, session: SessionId, blobs: BlobSource | None = None) -> None:
         head = Head(
             session=session, uid="", seq=0, sum="", status="active", created_at=_EPOCH, updated_at=_EPOCH
         )
         self.facts = Facts(head=head)
-        self._begin(Place(session, blobs))
+        self._begin(BlobReader(session, blobs))
         self.keyframe_seq = 0
-        """Up to where the last keyframe goes."""
+        """The `seq` of the last keyframe."""
 
-    def _begin(self, place: Place) -> None:
-        self._place = place
-        self.transcript_fold = Transcript(place)
+    def _begin(self, blobs: BlobReader) -> None:
+        self._blobs = blobs
+        self.transcript_fold = Transcript(blobs)
         self._read: dict[str, tuple[Raw, Raw]] = {}
-        """Values with content in blobs: as they are stored, and with what was read."""
+        """Values with content in blobs: as they are stored, and with the content read."""
 
     def apply(self, entry: Entry, sum: str) -> None:
-        """Fold the next entry. `sum` is its line's."""
+        """Fold the next entry. `sum` is that of its line."""
         facts = self.facts
         head = facts.head
         if entry.seq != head.seq + 1 and head.seq:
@@ -133,7 +133,7 @@ class SessionState:
             handler(facts, entry, body)
         elif cls is UnknownBody:
             self._skip(entry)
-        # A fork has a head of its own from here on.
+        # `session.forked` has replaced the head.
         head = facts.head
         if cls in LEDGER:
             effects = facts.effects
@@ -145,7 +145,7 @@ class SessionState:
             facts.changed = True
 
     def _skip(self, entry: Entry) -> None:
-        """A kind of a newer version. If it must be understood, nothing more can be written here."""
+        """An entry of a newer version. If it must be understood, the session can only be read."""
         self.facts.skipped = True
         if entry.must and self.facts.unknown is None:
             self.facts.unknown = entry.kind, entry.seq
@@ -154,11 +154,13 @@ class SessionState:
         facts, head = self.facts, self.facts.head
         if item.role == "user":
             if not head.title and item.content is not None:
-                with suppress(Corrupt):  # A reader of the message is told; everything else can be known.
+                with suppress(
+                    Corrupt
+                ):  # Reading the message raises; the rest of the state does not depend on it.
                     head.title = " ".join(item.read().text.split())[:TITLE_CHARS]
             head.status, head.reason = "active", ""
             facts.cancel = None
-            # Who is asked to look again is not going round in circles.
+            # After a new message of the user, a repeated call is no loop.
             facts.effects.repeats = Repeats()
         for part in item.parts:
             if isinstance(part, CallPart) and not gives_output(part, item.format):
@@ -180,11 +182,11 @@ class SessionState:
         facts.effects.rewind(body.seq)
         facts.head.waiting = len(facts.effects.questions)
 
-    # -- what is asked of it ------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------
 
     @property
     def seq(self) -> int:
-        """The last entry that was folded."""
+        """The `seq` of the last entry that was folded."""
         return self.facts.head.seq
 
     @property
@@ -204,17 +206,17 @@ class SessionState:
 
     @property
     def status(self) -> SessionStatus:
-        """What became of the last run."""
+        """The status, by the last run or as it was set."""
         return self.facts.head.status
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What the session is filed under."""
+        """The labels of the session."""
         return dict(self.facts.head.labels)
 
     @property
     def keys(self) -> Sequence[str]:
-        """Under which keys there is state."""
+        """The keys of user state."""
         return tuple(self.facts.values)
 
     @overload
@@ -240,8 +242,8 @@ class SessionState:
         before = self._read.get(key)
         if before is not None and before[0] == stored:
             return before[1]
-        place = Place(self._place.session, self._place.source, where=f"state {key!r}")
-        found = Raw(msgspec.json.encode(put_back(msgspec.json.decode(stored), place.read)))
+        blobs = BlobReader(self._blobs.session, self._blobs.source, where=f"state {key!r}")
+        found = Raw(msgspec.json.encode(put_back(msgspec.json.decode(stored), blobs.read)))
         self._read[key] = (stored, found)
         return found
 
@@ -252,22 +254,22 @@ class SessionState:
 
     @property
     def continuable(self) -> bool:
-        """Whether the model can be asked to go on from here."""
+        """Whether a provider would accept the transcript as it stands."""
         return not self.problems
 
     @property
     def version(self) -> int:
-        """The version the state was built on; 0 before the first checkpoint."""
+        """The version that the state was built on; 0 before the first checkpoint."""
         return self.facts.base
 
     @property
     def in_doubt(self) -> list[Effect]:
-        """Calls that were issued and whose outcome nobody knows."""
+        """Calls that were issued and whose outcome is not known."""
         return self.facts.effects.in_doubt
 
     @property
     def budget(self) -> BudgetState:
-        """The caps, and what was spent; what is held for delegates counts as spent."""
+        """The caps, and what was spent; what is reserved for delegates counts as spent."""
         settled = self.settled_budget
         held = [one for one in self.facts.delegates.values() if one.held is not None]
         return replace(
@@ -278,7 +280,7 @@ class SessionState:
 
     @property
     def settled_budget(self) -> BudgetState:
-        """The same as if no delegate were at work: as it was when the calls of the step were made."""
+        """The same without what is reserved for delegates: as it was when the calls of the step were made."""
         facts = self.facts
         return BudgetState(
             caps=facts.budget,
@@ -307,7 +309,7 @@ class SessionState:
         return found
 
     def path(self) -> list[Checkpoint]:
-        """The versions that led here, oldest first: those left behind by a rewind are not among them."""
+        """The versions that led to this state, oldest first, without those left behind by a rewind."""
         found: list[Checkpoint] = []
         version = self.facts.base
         while version in self.facts.checkpoints:
@@ -323,7 +325,7 @@ class SessionState:
         return found[::-1]
 
     def overview(self) -> Overview:
-        """The session at a glance."""
+        """A summary of the session."""
         facts = self.facts
         config = next((run.config for run in reversed(facts.runs.values()) if run.config is not None), None)
         return Overview(
@@ -343,7 +345,7 @@ class SessionState:
             if run.parent is None or run.parent.run not in facts.runs
         )
         last = next(outer, None)
-        # A fork has no run yet; an agent that was run alone after a thread counts steps.
+        # A fork has no run yet. An agent that ran alone after a thread counts steps.
         if THREAD in facts.values and (last is None or cast_of(last.config)):
             return self.get(THREAD, ThreadPlace).iteration
         return facts.head.step
@@ -351,7 +353,7 @@ class SessionState:
     # -- keyframes ----------------------------------------------------------------------------------
 
     def keyframe(self) -> bytes | None:
-        """This fold written down, or None if a line was skipped that a newer version would not."""
+        """The fold as bytes, or None if an entry was skipped that a newer version would fold."""
         if self.facts.skipped or not self.transcript_fold.complete:
             return None
         facts = msgspec.json.encode(self.facts)
@@ -368,8 +370,8 @@ class SessionState:
 
     @classmethod
     def from_keyframe(cls, frame: Keyframe, blobs: BlobSource | None = None) -> SessionState | None:
-        """The state without its transcript, which `load_transcript` must be given next; None if the keyframe
-        does not fit this code after all."""
+        """The state without its transcript (call `load_transcript` next); None if this code cannot use the
+        keyframe."""
         state = cls.__new__(cls)
         try:
             facts = state.facts = _decode_facts(frame.facts)
@@ -379,17 +381,17 @@ class SessionState:
         head = facts.head
         if (head.seq, head.sum) != (frame.seq, frame.sum) or not facts.is_sound():
             return None
-        state._begin(Place(state.facts.head.session, blobs))
+        state._begin(BlobReader(state.facts.head.session, blobs))
         state.keyframe_seq = frame.seq
         return state
 
     def load_transcript(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
-        """Fold what the lines of these spans say, and nothing else of them. They come in pages."""
+        """Fold the messages and results in the lines of these spans, which come in pages."""
         self.transcript_fold.load(spans, pages, where)
 
 
 def _check_spans(spans: Iterable[Span], last: int) -> None:
-    """Spans are in order, apart from each other, and of entries up to `last`."""
+    """Raise `ValueError` unless the spans are in order, disjoint, and end by `last`."""
     before = 0
     for span in spans:
         if not before < span.first <= span.last <= last:

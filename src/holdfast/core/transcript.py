@@ -1,8 +1,8 @@
-"""The transcript: a fold over the lines of the journal that speak."""
+"""The transcript: a fold over the entries that hold messages and results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..content.lazy import (
-    NOWHERE,
-    Place,
+    NO_BLOBS,
+    BlobReader,
     has_marks,
     lazy_result,
     read_content,
@@ -49,7 +49,6 @@ from .entries import (
     ToolSettled,
     TranscriptCompacted,
 )
-from .spans import Spans
 from .transcript_items import Item, Messages
 
 
@@ -61,8 +60,8 @@ class _Result(Struct, frozen=True, gc=False):
     at: datetime
 
 
-class _Taken(Struct, frozen=True, gc=False):
-    """Inbox item `number` was taken in."""
+class _InboxNumber(Struct, frozen=True, gc=False):
+    """Inbox item `number` was taken."""
 
     number: int
 
@@ -75,20 +74,55 @@ class _Compacted(Struct, frozen=True):
 
 
 _REQUEST, _STEP_END, _FORK = "request", "step end", "fork"
-_Event: TypeAlias = Item | _Result | _Taken | _Compacted | str
+_Event: TypeAlias = Item | _Result | _InboxNumber | _Compacted | str
+
+
+class Spans:
+    """A set of entries, as spans of the journal. It grows at its end."""
+
+    __slots__ = ("_closed", "_first", "_last")
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self._closed = list(spans)
+        self._first, self._last = self._closed.pop() if self._closed else (1, 0)
+
+    def extend_to(self, seq: int) -> None:
+        """Add an entry that comes after all others."""
+        if seq != self._last + 1:
+            self._closed = list(self)
+            self._first = seq
+        self._last = seq
+
+    def __iter__(self) -> Iterator[Span]:
+        yield from self._closed
+        if self._first <= self._last:
+            yield Span(self._first, self._last)
+
+    def covers(self, span: Span) -> bool:
+        """Whether all entries of the span are in the set."""
+        return any(seen.first <= span.first and span.last <= seen.last for seen in self)
+
+    def joined_with(self, other: Spans) -> Spans:
+        """The entries of both sets."""
+        joined: list[Span] = []
+        for span in sorted([*self, *other]):
+            if joined and span.first <= joined[-1].last + 1:
+                span = Span(joined[-1].first, max(joined.pop().last, span.last))
+            joined.append(span)
+        return Spans(joined)
 
 
 class Transcript:
-    """Folds speaking entries into messages, and knows which spans of the journal are alive."""
+    """Folds entries into messages, and tracks which spans of the journal the current history consists of."""
 
-    def __init__(self, place: Place = NOWHERE) -> None:
-        self._place = place
+    def __init__(self, blobs: BlobReader = NO_BLOBS) -> None:
+        self._blobs = blobs
         self._live, self._seen = Spans(), Spans()
-        """The entries of this line of history, and all that were ever folded here."""
+        """The entries of the current history, and all entries that were folded here."""
         self.complete = True
-        """False when an entry of the spans was never seen here: fold the whole journal instead."""
+        """False if an entry of the spans was not folded here: then the whole journal must be folded."""
         self._events: dict[int, _Event] = {}
-        """What each speaking entry said, also of the spans that were left behind."""
+        """The event of each entry, also of spans that a rewind left behind."""
         self._reset()
 
     def _reset(self) -> None:
@@ -106,7 +140,7 @@ class Transcript:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The parts of the journal that this line of history is made of."""
+        """The parts of the journal that the current history is made of."""
         return tuple(self._live)
 
     @property
@@ -115,11 +149,11 @@ class Transcript:
         return Messages(self.items)
 
     def apply(self, entry: Entry) -> Item | None:
-        """Fold the next entry; the item that it holds, if it is a message."""
+        """Fold the next entry; its item, if it is a message."""
         seq = entry.seq
         self._live.extend_to(seq)
         self._seen.extend_to(seq)
-        event = _event_of(entry, self._place)
+        event = _event_of(entry, self._blobs)
         if event is None:
             return None
         self._events[seq] = event
@@ -165,23 +199,23 @@ class Transcript:
         ]
 
     def load(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
-        """Begin with the lines of these spans; those that do not speak are not even decoded."""
+        """Start with the lines of these spans; entries without a message or result are not decoded."""
         self._live, self._seen = Spans(spans), Spans(spans)
-        place, events, play = self._place, self._events, self._play
+        blobs, events, play = self._blobs, self._events, self._play
         for page in pages:
             for line in _OPENER.open(page, where):
-                event = _event_of(line, place)
+                event = _event_of(line, blobs)
                 if event is not None:
                     events[line.seq] = event
                     play(event)
 
     def learn(self, other: Transcript) -> None:
-        """Remember what the other one has read, so that going back to it misses nothing."""
+        """Take over the events of another transcript, so that a rewind to it needs no reading."""
         self._events.update(other._events)
         self._seen = self._seen.joined_with(other._seen)
 
     def rewind(self, spans: Iterable[Span]) -> None:
-        """Become what these spans say."""
+        """Replay the events of these spans."""
         self._live = Spans(spans)
         self._reset()
         for span in self.spans:
@@ -206,7 +240,7 @@ class Transcript:
             self._add_result(event)
         elif event is _FORK:
             self._taken = 0  # A fork has an inbox of its own.
-        elif isinstance(event, _Taken):
+        elif isinstance(event, _InboxNumber):
             self._accept = event.number if event.number > self._taken else None
             self._taken = max(self._taken, event.number)
         elif isinstance(event, _Compacted):
@@ -217,7 +251,7 @@ class Transcript:
             self.queued.clear()
 
     def _is_amid_step(self) -> bool:
-        """Whether a message would come between a call and its result. Who checkpoints ends no call."""
+        """Whether a message would come between a call and its result. A checkpoint does not end a call."""
         last = next((item for item in reversed(self.items) if item.role != "tool"), None)
         found = self.find_last_reply()
         if self.in_step or found is None or found[0] is not last:
@@ -225,7 +259,7 @@ class Transcript:
         return bool(ReplyCalls(found[0].parts, answered=found[1]).list_unanswered())
 
     def _take_in(self, item: Item) -> None:
-        """A message from the inbox, unless it was taken in before."""
+        """Add a message from the inbox, unless it was taken before."""
         if item.inbox == self._accept:
             self._accept = None
             if self._is_amid_step():
@@ -243,7 +277,7 @@ class Transcript:
     def _add_result(self, event: _Result) -> None:
         call = event.call
         if call.reply not in self._replies:
-            return  # That reply was left behind, or compacted away.
+            return  # A rewind or a compaction removed that reply.
         item = self._results.get(call.reply)
         if item is None:
             item = Item(call.reply, event.at, "tool", (), None, results={})
@@ -259,7 +293,7 @@ class Transcript:
         if fresh and self.items[-1] is item:
             self.pairing.answer(call.id, len(self.items) - 1)
         elif fresh:
-            self._pair_again()  # It joins a message that others came after.
+            self._pair_again()  # It joins an earlier message.
 
     def _pair_again(self) -> None:
         self.pairing = Pairing()
@@ -272,7 +306,7 @@ class Transcript:
         if inside:
             gone = slice(inside[0], inside[-1] + 1)
             for item in self.items[gone]:
-                # A result that comes now has no call to join, or begins a message of its own.
+                # A later result then has no call, or starts a message of its own.
                 if item.results is None:
                     self._replies.discard(item.seq)
                 else:
@@ -281,89 +315,89 @@ class Transcript:
             self._pair_again()
 
 
-def _event_of(entry: Opened, place: Place) -> _Event | None:
-    """What the entry says, or None if it does not speak."""
+def _event_of(entry: Opened, blobs: BlobReader) -> _Event | None:
+    """The event of an entry, or None if the transcript does not need it."""
     body = entry.body
     reader = _find_reader(body.__class__)
-    return None if reader is None else reader(entry, body, place)
+    return None if reader is None else reader(entry, body, blobs)
 
 
 def _own(content: Raw | Message | None) -> Raw | Message | None:
-    """Apart from the lines that were read with it, which would stay in memory as long."""
+    """Copy it out of the buffer it was read with, which would otherwise stay in memory."""
     return content.copy() if isinstance(content, Raw) else content
 
 
-def _added(entry: Opened, body: MessageAdded, place: Place) -> Item:
+def _read_message_added(entry: Opened, body: MessageAdded, blobs: BlobReader) -> Item:
     content = _own(entry.content)
-    return Item(entry.seq, entry.at, body.role, body.parts, content, body.format, None, body.inbox, place)
+    return Item(entry.seq, entry.at, body.role, body.parts, content, body.format, None, body.inbox, blobs)
 
 
-def _replied(entry: Opened, body: ModelReplied, place: Place) -> Item:
+def _read_model_replied(entry: Opened, body: ModelReplied, blobs: BlobReader) -> Item:
     content = _own(entry.content)
-    return Item(entry.seq, entry.at, body.role, body.parts, content, body.format, None, None, place)
+    return Item(entry.seq, entry.at, body.role, body.parts, content, body.format, None, None, blobs)
 
 
-def _completed(entry: Opened, body: ToolCompleted, place: Place) -> _Result | None:
-    return _result(entry, body.call, False, place, body.replay_of)
+def _read_tool_completed(entry: Opened, body: ToolCompleted, blobs: BlobReader) -> _Result | None:
+    return _read_result(entry, body.call, False, blobs, body.replay_of)
 
 
-def _ran(entry: Opened, body: ToolRan, place: Place) -> _Result | None:
-    return _result(entry, body.call, False, place)
+def _read_tool_ran(entry: Opened, body: ToolRan, blobs: BlobReader) -> _Result | None:
+    return _read_result(entry, body.call, False, blobs)
 
 
-def _refused(entry: Opened, body: ToolRefused | ApprovalRefused, place: Place) -> _Result | None:
-    return _result(entry, body.call, True, place)
+def _read_refused(entry: Opened, body: ToolRefused | ApprovalRefused, blobs: BlobReader) -> _Result | None:
+    return _read_result(entry, body.call, True, blobs)
 
 
-def _failed(entry: Opened, body: ToolFailed, place: Place) -> _Result | None:
-    return _result(entry, body.call, True, place) if body.final else None
+def _read_tool_failed(entry: Opened, body: ToolFailed, blobs: BlobReader) -> _Result | None:
+    return _read_result(entry, body.call, True, blobs) if body.final else None
 
 
-def _doubted(entry: Opened, body: ToolInDoubt, place: Place) -> _Result | None:
-    return _result(entry, body.call, True, place) if body.told else None
+def _read_tool_in_doubt(entry: Opened, body: ToolInDoubt, blobs: BlobReader) -> _Result | None:
+    return _read_result(entry, body.call, True, blobs) if body.told else None
 
 
-def _settled(entry: Opened, body: ToolSettled, place: Place) -> _Result | None:
-    return _result(entry, body.call, body.verdict != "landed", place) if body.told else None
+def _read_tool_settled(entry: Opened, body: ToolSettled, blobs: BlobReader) -> _Result | None:
+    return _read_result(entry, body.call, body.verdict != "landed", blobs) if body.told else None
 
 
-def _compacted(entry: Opened, body: TranscriptCompacted, place: Place) -> _Compacted:
-    # In the place of the last message that it replaces: items stay in the order of their entries.
-    summary = Item(body.span.last, entry.at, "user", (), _own(entry.content), place=place)
+def _read_compacted(entry: Opened, body: TranscriptCompacted, blobs: BlobReader) -> _Compacted:
+    # At the position of the last message that it replaces, so that items stay in the order of entries.
+    summary = Item(body.span.last, entry.at, "user", (), _own(entry.content), blobs=blobs)
     return _Compacted(body.span, summary)
 
 
-_READERS: dict[type, Callable[[Opened, Any, Place], _Event | None]] = {
-    MessageAdded: _added,
-    ModelReplied: _replied,
-    ModelRequested: lambda entry, body, place: _REQUEST,
-    CheckpointTaken: lambda entry, body, place: _STEP_END,
-    SessionForked: lambda entry, body, place: _FORK,
-    ToolCompleted: _completed,
-    ToolRan: _ran,
-    ToolFailed: _failed,
-    ToolRefused: _refused,
-    ApprovalRefused: _refused,
-    ToolInDoubt: _doubted,
-    ToolSettled: _settled,
-    InboxTaken: lambda entry, body, place: _Taken(body.number),
-    TranscriptCompacted: _compacted,
+_READERS: dict[type, Callable[[Opened, Any, BlobReader], _Event | None]] = {
+    MessageAdded: _read_message_added,
+    ModelReplied: _read_model_replied,
+    ModelRequested: lambda entry, body, blobs: _REQUEST,
+    CheckpointTaken: lambda entry, body, blobs: _STEP_END,
+    SessionForked: lambda entry, body, blobs: _FORK,
+    ToolCompleted: _read_tool_completed,
+    ToolRan: _read_tool_ran,
+    ToolFailed: _read_tool_failed,
+    ToolRefused: _read_refused,
+    ApprovalRefused: _read_refused,
+    ToolInDoubt: _read_tool_in_doubt,
+    ToolSettled: _read_tool_settled,
+    InboxTaken: lambda entry, body, blobs: _InboxNumber(body.number),
+    TranscriptCompacted: _read_compacted,
 }
 _SPEAKING = {KIND_OF[body]: body for body in _READERS}
-"""Kinds that the transcript needs to see. The bodies of all others are not decoded when only it is wanted."""
+"""Kinds that the transcript needs. Bodies of other kinds are not decoded when only it is loaded."""
 
 
 def _in_our_format(body: type[Body]) -> Any:
-    """The same body, of nothing but a message of ours."""
+    """The same body, restricted to messages of our format."""
     return msgspec.defstruct(
         body.__name__, [("format", Literal["holdfast"], OWN)], bases=(body,), frozen=True
     )
 
 
-# To skip a message takes as long as to decode it. So those of ours are decoded together with their lines,
-# unless there are references in one: what they stand for is read when somebody looks at it.
+# Skipping a message takes as long as decoding it. So messages of our format are decoded together with their
+# lines, unless one has references: blobs are read on first access.
 _OURS = {KIND_OF[body]: _in_our_format(body) for body in (MessageAdded, ModelReplied)}
-_READERS.update({_OURS["message.added"]: _added, _OURS["model.replied"]: _replied})
+_READERS.update({_OURS["message.added"]: _read_message_added, _OURS["model.replied"]: _read_model_replied})
 _OPENER = Opener(
     _SPEAKING,
     msgspec.json.Decoder(line_type(_SPEAKING)),
@@ -373,15 +407,15 @@ _OPENER = Opener(
 _find_reader = _READERS.get
 
 
-def _result(
-    entry: Opened, call: CallRef, is_error: bool, place: Place, replay_of: str | None = None
+def _read_result(
+    entry: Opened, call: CallRef, is_error: bool, blobs: BlobReader, replay_of: str | None = None
 ) -> _Result | None:
     if call.reply is None:
-        return None  # A bare dispatch lives in the ledger alone.
+        return None  # A call without a reply is only in the ledger.
     content = _own(entry.content)
     assert not isinstance(content, Message)
     said = read_content(content)
-    here = place.at(entry.seq)
+    here = blobs.at(entry.seq)
     result = ToolResult(
         call_id=call.id,
         content=read_parts(said.parts, here) if said.parts else said.text,

@@ -1,4 +1,4 @@
-"""What stands in the transcript, place by place, and the messages that it holds."""
+"""The items of a transcript, and the messages in them, which are decoded on first access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import force_setattr, replace
 
-from ..content.lazy import NOWHERE, Place, has_marks, read_foreign, read_own
+from ..content.lazy import NO_BLOBS, BlobReader, has_marks, read_foreign, read_own
 from ..content.model_input import read_all, with_urls
 from ..errors import Corrupt
 from ..limits import READ_AHEAD
@@ -30,9 +30,9 @@ from ..messages import (
 
 
 class Item(Struct, gc=False):
-    """A place in the transcript: the entry that put it there, and what it says, decoded by when it is read.
+    """One message of the transcript: the entry that recorded it, and its content, decoded when it is read.
 
-    The results of a reply share one item: `results` by the position of their call.
+    The results of a reply share one item: `results`, by the position of their call.
     """
 
     seq: int
@@ -40,13 +40,13 @@ class Item(Struct, gc=False):
     role: Role
     parts: tuple[Part, ...]
     content: Raw | AnyMessage | None
-    """As it is stored, as it was decoded with its line, or as it was read: then it has an id and a time."""
+    """As it is stored, as it was decoded with its line, or as it was read: then with an id and a time."""
     format: str = OWN
     results: dict[int, ToolResult] | None = None
     inbox: int | None = None
-    place: Place = NOWHERE
+    blobs: BlobReader = NO_BLOBS
     stored: Raw | None = None
-    """What stands in the journal, if reading it made something else of it."""
+    """The bytes in the journal, if reading them replaced `content`."""
 
     def encode(self) -> bytes:
         """The message as it is stored."""
@@ -57,7 +57,7 @@ class Item(Struct, gc=False):
         return b"" if self.content is None else bytes(self.content)
 
     def read(self) -> AnyMessage:
-        """The message, with the journal's id and time where it has none of its own."""
+        """The message, with the id and time of its entry if it has none of its own."""
         content = self.content
         if isinstance(content, Message):
             return content if content.id and content.at else self._named(content)
@@ -71,7 +71,7 @@ class Item(Struct, gc=False):
         try:
             message = self._decode(content, id)
         except (msgspec.MsgspecError, LookupError, RecursionError, TypeError, ValueError) as error:
-            where = f"session {self.place.session!r}"
+            where = f"session {self.blobs.session!r}"
             raise Corrupt(where, f"its content is no message ({error})", seq=self.seq) from error
         self.content = message
         return message
@@ -84,7 +84,7 @@ class Item(Struct, gc=False):
         return self._read_foreign(content, id)
 
     def _named(self, message: Message) -> Message:
-        # It was made for this item and nobody else has it: filling it in beats copying it.
+        # It was made for this item and is not shared, so it can be changed in place.
         if message.id is None:
             force_setattr(message, "id", f"m{self.seq}")
         if message.at is None:
@@ -95,7 +95,7 @@ class Item(Struct, gc=False):
         if not has_marks(content):
             return decode_message(content)
         self.stored = content
-        return read_own(content, self.place.at(self.seq))
+        return read_own(content, self.blobs.at(self.seq))
 
     def _read_foreign(self, content: Raw, id: str) -> ForeignMessage:
         message = ForeignMessage(
@@ -104,7 +104,7 @@ class Item(Struct, gc=False):
         if not has_marks(content):
             return replace(message, data=msgspec.json.decode(content))
         self.stored = content
-        return read_foreign(content, message, self.place.at(self.seq))
+        return read_foreign(content, message, self.blobs.at(self.seq))
 
 
 _ERASED: dict[str, Json] = {"erased": True}
@@ -112,11 +112,11 @@ _decode_all = msgspec.json.Decoder(list[Message]).decode
 
 
 def _read_ahead(items: Sequence[Item]) -> None:
-    """Decode the messages of all of these at once, if they are plain ones of ours.
+    """Decode the messages of all these items at once, if they are of our format and have no blobs.
 
-    What cannot be decoded so is left to `Item.read`, which knows what to do about it.
+    Others are left to `Item.read`.
     """
-    # Each content is looked at once: another thread may be reading it.
+    # Each content is read once: another thread may replace it meanwhile.
     waiting = [
         (item, content) for item in items if isinstance(content := item.content, Raw) and item.format == OWN
     ]
@@ -161,13 +161,13 @@ class Messages(Sequence[AnyMessage]):
         return f"<{len(self)} messages>"
 
     async def read(self) -> Messages:
-        """Itself, once all media in it are in memory: so that nobody blocks who looks at them."""
+        """Read all media into memory, so that later access does not block; returns itself."""
         await read_all(self)
         return self
 
     async def with_urls(self) -> list[AnyMessage]:
-        """The messages with links in the place of bytes, for models that take them.
+        """The messages with links in place of bytes, for models that accept them.
 
-        Only bytes in blobs have links, and only where their home gives some; the rest stays as it is.
+        Only bytes in blobs have links, and only if the home of the blobs offers them; the rest is unchanged.
         """
         return await with_urls(self)

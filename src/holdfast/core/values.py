@@ -1,9 +1,8 @@
-"""User state as JSON: faithful where we know how, marked where we do not, never pickled.
+"""User state as JSON: known types exactly, others as a description, never pickled.
 
-JSON-like values are stored as they are. What JSON cannot say is an object with the single key `$holdfast`,
-holding a tag and the content: `{"$holdfast": ["bytes", "AAEC"]}`. Loading makes only values of the types
-listed here: it imports nothing, and calls nothing but the codecs that the application registered.
-"""
+JSON-like values are stored as they are. What JSON cannot express is an object with the single key
+`$holdfast`, holding a tag and the content: `{"$holdfast": ["bytes", "AAEC"]}`. Loading makes only values of
+the types listed here: it imports nothing, and calls only the codecs that the application registered."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ..checks import check_list
 from ..errors import BadInput
+from ..ids import check_list
 from ..limits import REPR_CHARS, STATE_DEPTH_MAX
 from ..messages import Json
 from ..reprs import describe_value, qualified_name_of
@@ -35,7 +34,7 @@ _MARK: Final = "$holdfast"
 
 
 class Opaque(Struct, frozen=True):
-    """Stands for a value that could not be encoded: what it was, and how it printed."""
+    """Stands for a value that could not be encoded: its type and its repr."""
 
     type: str
     repr: str
@@ -51,7 +50,7 @@ class Codec(Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """What the stored value is marked with: the name, or the type's own."""
+        """The tag of the stored value: `name`, or the name of the type."""
         return self.name or _type_name(self.type)
 
 
@@ -83,7 +82,7 @@ def _type_name(cls: type) -> str:
 
 
 class BadValue(ValueError):
-    """Stored bytes that are no value."""
+    """Stored bytes are not a value."""
 
 
 class _Unencodable(Exception):
@@ -121,7 +120,7 @@ class Values:
         return value if type is None else convert(value, type)
 
     def _pack(self, value: Any, around: tuple[int, ...]) -> Json:
-        """`around` names the values that this one is part of: one that is among them holds itself."""
+        """`around` has the ids of the values that contain this one, to detect cycles."""
         if value is None or value is True or value is False:
             return value
         try:
@@ -137,7 +136,7 @@ class Values:
             return self._pack_typed(value, cls, around)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # Whatever a foreign __repr__, encoder or metaclass raises, the save goes on.
+        except BaseException:  # An error of a foreign __repr__, encoder or metaclass must not fail the save.
             return _opaque(value)
 
     def _pack_typed(self, value: Any, cls: type, around: tuple[int, ...]) -> Json:
@@ -147,7 +146,7 @@ class Values:
             items = [self._pack(item, around) for item in value]
             if cls is list:
                 return items
-            # In one order, whatever the hashes are today.
+            # Sorted, because the order of a set depends on the hashes of this process.
             return {_MARK: [cls.__name__, items if cls is tuple else sorted(items, key=msgspec.json.encode)]}
         if cls in _PLAIN:
             tag, encode, _ = _PLAIN[cls]
@@ -156,7 +155,7 @@ class Values:
             return {_MARK: ["enum", _type_name(cls), value.name, self._pack(value.value, around)]}
         base = next((one for one in _BASES if isinstance(value, one)), None)
         if base is not None and not dataclasses.is_dataclass(value):
-            # A subclass keeps its content and loses its class: a Counter is a dict, a named tuple a tuple.
+            # A subclass keeps its content and loses its class: a Counter becomes a dict.
             return self._pack(base(value), around)
         fields = _fields_of(value)
         packed = self._pack_dict(fields, around) if isinstance(fields, dict) else self._pack(fields, around)
@@ -235,7 +234,7 @@ def _pack_scalar(value: str | float) -> Json:
 
 
 def _hashed(make: Callable[[Iterable[Any]], Any], items: list[Any]) -> Any:
-    """A set or dict, or its items where one cannot be hashed without its type: a record loads as a dict."""
+    """A set or dict, or the list of its items if one is not hashable: a record loads as a dict."""
     try:
         made = make(items)
     except TypeError:
@@ -273,7 +272,7 @@ def _fields_of(value: Any) -> dict[str, Any] | list[Any]:
 
 
 def _fields_of_struct(value: Struct) -> dict[str, Any] | list[Any]:
-    """In the form that `msgspec.convert` wants to see: renamed, tagged, perhaps without names."""
+    """The fields in the form that `msgspec.convert` expects: renamed, tagged, or as an array."""
     config = value.__struct_config__
     items = [getattr(value, name) for name in value.__struct_fields__]
     if config.array_like:
@@ -309,5 +308,5 @@ def _convert_any(value: Any, wanted: Any) -> Any:
     except pydantic.PydanticSchemaGenerationError:
         with _inspecting:
             return msgspec.convert(value, wanted)  # There are structs in it.
-    # We wrote the fields by their own names, not by their aliases.
+    # The fields were written by name, not by alias.
     return adapter.validate_python(value, by_name=True, by_alias=True)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..content.encode import Given, read_given
-from ..content.lazy import Place, as_plain
+from ..content.lazy import BlobReader, as_plain
 from ..core.effects import Effect, Effects
 from ..core.fold import Facts
 from ..core.head import Head
@@ -175,7 +175,7 @@ def read_result(engine: Engine, session: SessionId, row: Effect) -> Given:
         raise Corrupt(f"session {session!r}", "it is completed without an outcome", seq=row.issued)
     for entry in Journal(engine.driver, session).entries(row.outcome - 1, row.outcome):
         if entry.content is not None:
-            return read_given(entry.content, Place(session, engine.blobs, entry=entry.seq), whole=True)
+            return read_given(entry.content, BlobReader(session, engine.blobs, entry=entry.seq), whole=True)
     return Given(text="[erased]")
 
 

@@ -1,4 +1,4 @@
-"""Time, and which machine this is. No other module asks the operating system for either."""
+"""Clocks, and the identity of this boot. No other module reads them from the operating system."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-# Counts time asleep: a laptop whose lid was shut must find its lease run out.
-# (On macOS the monotonic clock of clock_gettime counts sleep already.)
+# Counts suspended time: after a suspend, a laptop must find its lease expired.
+# (On macOS the monotonic clock of clock_gettime counts it already.)
 _SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -22,20 +22,20 @@ def utc_now() -> datetime:
 
 
 def monotonic_s() -> float:
-    """Seconds on a clock that never goes back, for measuring waits inside this process."""
+    """Seconds on a monotonic clock, for waits inside this process."""
     return time.monotonic()
 
 
 def boot_s() -> float:
-    """Seconds since boot, time asleep included. Comparable only under one `boot_id`."""
+    """Seconds since boot, suspended time included. Comparable only under one `boot_id`."""
     return time.clock_gettime(_SLEEPLESS)
 
 
 @cache
 def boot_id() -> str | None:
-    """What names this boot of this kernel with this clock, or None where nothing does.
+    """Identifies this boot of this kernel and its clock; None if the system offers no such id.
 
-    A time namespace shifts `boot_s`, so it is part of the name.
+    A time namespace shifts `boot_s`, so it is part of the id.
     """
     if sys.platform != "linux":
         return None
@@ -48,9 +48,9 @@ def boot_id() -> str | None:
 
 
 class Instant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A moment, by clocks that no person sets: that of one boot, and the store's server's where it has one.
+    """A moment by clocks that are never set: that of one boot, and of the store's server if it has one.
 
-    `boot` names the clock of `boot_s`.
+    `boot` identifies the clock of `boot_s`.
     """
 
     boot: str
@@ -58,7 +58,7 @@ class Instant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     server_s: float | None = None
 
     def list_elapsed_s(self, since: Instant) -> list[float]:
-        """How long it is since another moment, by every clock that both know."""
+        """Seconds since another moment, by every clock that both have."""
         found = [self.boot_s - since.boot_s] if self.boot == since.boot else []
         if self.server_s is not None and since.server_s is not None:
             found.append(self.server_s - since.server_s)

@@ -1,8 +1,7 @@
-"""OpenTelemetry is told of runs, steps, requests to models and dispatches, if somebody listens.
+"""Report runs, steps, requests to models and dispatches to OpenTelemetry, if a provider is configured.
 
-Without a provider there is nothing but the question whether there is one, which is asked on every dispatch
-and must cost next to nothing. Who configures a provider has imported OpenTelemetry; so this never does it
-first.
+Without a provider, each dispatch only checks whether there is one, which must cost almost nothing. An
+application that configures a provider has imported OpenTelemetry, so this package never imports it first.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _look_again_s = 0.0
 
 
 def active() -> Telemetry | None:
-    """Where to report to, if somebody listens. One who began a moment ago may be missed."""
+    """The telemetry, if a provider is configured. One configured a moment ago may be missed."""
     if _found is not None:
         return _found
     if "opentelemetry" not in sys.modules or boot_s() < _look_again_s:
@@ -30,13 +29,13 @@ def active() -> Telemetry | None:
 
 
 def look() -> Telemetry | None:
-    """The same, and nobody is missed. A provider is configured once and for good: whoever is found stays."""
+    """The same, without a miss. A provider is configured once per process: a found one is kept."""
     global _found, _look_again_s
     if _found is None and "opentelemetry" in sys.modules:
         _look_again_s = boot_s() + TELEMETRY_LOOK_S
         try:
             from .spans import Telemetry, is_configured
-        except ImportError:  # Something else by that name, or a part of it alone.
+        except ImportError:  # Another package of that name, or only a part of it.
             return None
         if is_configured():
             _found = Telemetry()
@@ -44,21 +43,21 @@ def look() -> Telemetry | None:
 
 
 def end_step(session: str, version: int) -> None:
-    """The step under way in a session has ended with this version."""
+    """End the current step of a session, with this version."""
     telemetry = active()
     if telemetry is not None:
         telemetry.end_step(session, version)
 
 
 def note_refusal(gate: str) -> None:
-    """The call that is being dispatched was refused by a gate."""
+    """Report that a gate refused the current call."""
     telemetry = active()
     if telemetry is not None:
         telemetry.note_refusal(gate)
 
 
 def note_failure(error: BaseException | None, stopped: str) -> None:
-    """The body of the call that is being dispatched gave no value: it raised, or was stopped."""
+    """Report that the body of the current call raised or was stopped."""
     telemetry = active()
     if telemetry is not None:
         telemetry.note_failure(error, stopped)

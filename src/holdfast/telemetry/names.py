@@ -1,6 +1,6 @@
-"""The names of what is reported: those of the GenAI conventions of OpenTelemetry, and our own.
+"""Names of spans, attributes and metrics: those of OpenTelemetry's GenAI conventions, and our own.
 
-Written out here, because the package that has them as constants keeps these among what may change any day.
+They are literals, because the package that has them as constants marks these as unstable.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RUN_DURATION: Final = "gen_ai.invoke_agent.duration"
 CALL_DURATION: Final = "gen_ai.execute_tool.duration"
 REFUSALS: Final = "holdfast.tool.refusals"
 
-# The buckets that the conventions ask for.
+# The buckets that the conventions prescribe.
 TOKEN_BUCKETS: Final = [4**power for power in range(14)]
 SECONDS_BUCKETS: Final = [0.01 * 2**power for power in range(14)]
 RUN_BUCKETS: Final = [0.1 * 2**power for power in range(13)]
@@ -73,14 +73,14 @@ _PROVIDERS: Final = {
     "openai-responses": "openai",
     "xai": "x_ai",
 }
-"""Providers that the conventions call by another name than the one in front of a model's name."""
+"""Providers whose name in the conventions differs from the prefix of a model's name."""
 
 _PREFIXED: Final = re.compile(r"([A-Za-z][A-Za-z_-]*):(.+)", re.DOTALL)
 
 
 def split_model(name: str) -> tuple[str, str]:
-    """The provider, as the conventions call it, and the model of `provider:model`."""
-    # What is no text is for the journal to refuse, not for us.
+    """The provider (as the conventions name it) and the model of `provider:model`."""
+    # The journal refuses a name that is no text; telemetry must not raise.
     text = str(name)
     found = _PREFIXED.fullmatch(text)
     if found is None:
@@ -90,7 +90,7 @@ def split_model(name: str) -> tuple[str, str]:
 
 
 def kind_of(error: BaseException) -> str:
-    """The class of an exception. What it says may be somebody's data, and is not told."""
+    """The class of an exception. Its text may hold user data, and is not reported."""
     kind = type(error)
     if name_of(kind) in ("CancelledError", "Cancelled"):
         return "cancelled"  # On every event loop.

@@ -1,8 +1,8 @@
 """Spans and metrics. The only module that imports OpenTelemetry, and only `holdfast.telemetry` imports it.
 
-A context is left by going back to the one around it, never by resetting a variable: code without an event
-loop enters in one thread and leaves in another, and a generator may be closed by somebody else than who began
-it.
+A context is left by attaching the outer one, never by resetting a context variable: code without an event
+loop enters in one thread and leaves in another, and a generator may be closed by another task than its first
+user.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ def _find_release() -> str | None:
 
 
 _RELEASE: Final = _find_release()
-"""Found once: it is read from a file."""
+"""Read once: it comes from a file."""
 
 
 def is_configured() -> bool:
-    """Whether a provider does more than the ones that come with the API, which do nothing."""
+    """Whether a provider is configured. The defaults of the API do nothing."""
     providers = (trace.get_tracer_provider(), metrics.get_meter_provider())
     idle = ("opentelemetry.trace", "opentelemetry.metrics")
     return any(not type(one).__module__.startswith(idle) for one in providers)
 
 
 class Telemetry:
-    """Reports to whatever providers there are."""
+    """Reports to the configured providers."""
 
     def __init__(self) -> None:
         self._tracer = trace.get_tracer_provider().get_tracer("holdfast", _RELEASE)
@@ -78,7 +78,7 @@ class Telemetry:
             names.REFUSALS, unit="{call}", description="Calls that a gate refused."
         )
 
-    # -- beginnings ----------------------------------------------------------------------------------
+    # -- starting spans ----------------------------------------------------------------------------------
 
     def start_run(
         self,
@@ -89,7 +89,7 @@ class Telemetry:
         model: str | None,
         continues: tuple[str, str | None] | None,
     ) -> RunSpan:
-        """A run. `continues` is the run before it that it goes on with, and where that was reported."""
+        """Start the span of a run. `continues` is the earlier run that it continues, with its traceparent."""
         own: Attributes = {names.OPERATION: names.INVOKE_AGENT, names.CONVERSATION: session, names.RUN: run}
         shared: Attributes = {}
         if agent is not None:
@@ -107,13 +107,13 @@ class Telemetry:
         )
         return RunSpan(self, span, around, shared, session=session)
 
-    def start_step(self, run: RunSpan, number: int) -> Spanned:
-        """A step of a run."""
+    def start_step(self, run: RunSpan, number: int) -> OpenSpan:
+        """Start the span of a step."""
         span = self._tracer.start_span("step", run.inside, attributes={names.STEP: number})
-        return Spanned(self, span, run.inside, {})
+        return OpenSpan(self, span, run.inside, {})
 
     def start_chat(self, *, session: str, step: int, model: str | None) -> ChatSpan:
-        """A request to a model."""
+        """Start the span of a request to a model."""
         around = contexts.get_current()
         shared: Attributes = {names.OPERATION: names.CHAT}
         shared[names.PROVIDER], asked = names.split_model(model or "")
@@ -128,8 +128,8 @@ class Telemetry:
         return ChatSpan(self, span, around, shared)
 
     def start_call(self, *, tool: str, known: bool, call: str, session: str | None, step: int) -> CallSpan:
-        """A call of a tool. The name of one that does not exist is anybody's invention: it names no span, and
-        is no attribute of a metric."""
+        """Start the span of a tool call. The name of an unknown tool is arbitrary text of a model, so it
+        names no span, and is no attribute of a metric."""
         around = contexts.get_current()
         shared: Attributes = {**({names.TOOL: tool} if known else {}), **_agent_in(around)}
         own: Attributes = {
@@ -147,7 +147,7 @@ class Telemetry:
         )
         return CallSpan(self, span, around, shared)
 
-    # -- what is found out on the way ----------------------------------------------------------------
+    # -- reports about current spans ----------------------------------------------------------------
 
     def end_step(self, session: str, version: int) -> None:
         """End the step of the innermost run of this session."""
@@ -158,14 +158,14 @@ class Telemetry:
             run.end_step({names.VERSION: version})
 
     def note_refusal(self, gate: str) -> None:
-        """The call around us was refused."""
+        """Report that a gate refused the current call."""
         call = _call_in(contexts.get_current())
         if call is not None:
             call.span.set_attribute(names.GATE, gate)
             self.refusals.add(1, {**call.shared, names.GATE: gate})
 
     def note_failure(self, error: BaseException | None, stopped: str) -> None:
-        """An attempt at the call around us came to nothing."""
+        """Report that an attempt at the current call failed."""
         call = _call_in(contexts.get_current())
         if call is not None:
             call.failure = stopped.replace(" ", "_") if error is None else names.kind_of(error)
@@ -184,8 +184,8 @@ class Tokens(Protocol):
     def cache_write_tokens(self) -> int: ...
 
 
-class Spanned:
-    """A span under way: current for whoever has entered it, and ended once. `shared` goes to metrics, too."""
+class OpenSpan:
+    """An open span: current for the code that entered it, and ended once. `shared` goes to metrics, too."""
 
     def __init__(self, telemetry: Telemetry, span: trace.Span, around: Context, shared: Attributes) -> None:
         self.telemetry, self.span, self.shared = telemetry, span, shared
@@ -195,17 +195,17 @@ class Spanned:
         self.ended = False
 
     def enter(self) -> None:
-        """What is done from now on is done under this span."""
+        """Make this span the current one."""
         contexts.attach(self.inside)
 
     def leave(self) -> None:
-        """The span around this one is current again."""
+        """Make the outer span the current one again."""
         contexts.attach(self.around)
 
     def close(
         self, found: Attributes, error: str | None, *, duration: metrics.Histogram | None = None
     ) -> None:
-        """End it, with what was found out; a second end is ignored."""
+        """End the span with these attributes; a second end is ignored."""
         if self.ended:
             return
         self.ended = True
@@ -219,8 +219,8 @@ class Spanned:
         self.span.end()
 
 
-class RunSpan(Spanned):
-    """A run under way. Its step begins with the first request or dispatch, and ends with a checkpoint."""
+class RunSpan(OpenSpan):
+    """The span of a run. Its step begins with the first request or dispatch, and ends with a checkpoint."""
 
     def __init__(
         self, telemetry: Telemetry, span: trace.Span, around: Context, shared: Attributes, *, session: str
@@ -228,34 +228,34 @@ class RunSpan(Spanned):
         super().__init__(telemetry, span, around, shared)
         self.session, self.outer = session, _run_in(around)
         self.inside = contexts.set_value(_RUN, self, self.inside)
-        self._step: Spanned | None = None
+        self._step: OpenSpan | None = None
 
     @property
     def traceparent(self) -> str | None:
-        """The span, as the W3C writes it; None if there is none."""
+        """The W3C traceparent of the span; None if it is not valid."""
         found = self.span.get_span_context()
         if not found.is_valid:
             return None
         return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
 
-    def step(self, number: int) -> Spanned:
-        """The step under way."""
+    def step(self, number: int) -> OpenSpan:
+        """The current step, started if there is none."""
         if self._step is None:
             self._step = self.telemetry.start_step(self, number)
         return self._step
 
     def end_step(self, found: Attributes, error: str | None = None) -> None:
-        """End the step under way, if there is one."""
+        """End the current step, if there is one."""
         if self._step is not None:
             self._step.close(found, error)
             self._step = None
 
     def fail_step(self, error: BaseException) -> None:
-        """The step under way did not come to its end."""
+        """End the current step with an error."""
         self.end_step({}, names.kind_of(error))
 
     def end(self, status: str, reason: str, error: BaseException | None) -> None:
-        """It has ended. `reason` is why it failed, unless it was an exception."""
+        """End the run. `reason` is why it failed, unless it was an exception."""
         failure: str | None = None
         if status == "cancelled":
             failure = "cancelled"
@@ -265,11 +265,11 @@ class RunSpan(Spanned):
         self.close({names.RUN_STATUS: status}, failure, duration=self.telemetry.run_s)
 
 
-class ChatSpan(Spanned):
-    """A request under way."""
+class ChatSpan(OpenSpan):
+    """The span of a request to a model."""
 
     def answer(self, usage: Tokens, *, model: str | None, cost_usd: float) -> None:
-        """The reply is there. Without any tokens, nobody has counted them."""
+        """End the request with its reply. If all token counts are 0, they are unknown."""
         found: Attributes = {}
         if model is not None:
             found[names.RESPONSE_MODEL] = self.shared[names.RESPONSE_MODEL] = model
@@ -287,22 +287,22 @@ class ChatSpan(Spanned):
         self.close(found, None, duration=self.telemetry.chat_s)
 
     def end(self, error: BaseException | None) -> None:
-        """Nothing more will come. Without a reply, that is a failure."""
+        """End the request. Without a reply, it failed."""
         failure = "no_reply" if error is None else names.kind_of(error)
         self.close({}, failure, duration=self.telemetry.chat_s)
 
 
-class CallSpan(Spanned):
-    """A call that is being dispatched."""
+class CallSpan(OpenSpan):
+    """The span of a tool call."""
 
     def __init__(self, telemetry: Telemetry, span: trace.Span, around: Context, shared: Attributes) -> None:
         super().__init__(telemetry, span, around, shared)
         self.inside = contexts.set_value(_CALL, self, self.inside)
         self.failure: str | None = None
-        """How the last attempt at it failed."""
+        """How the last attempt failed."""
 
     def end(self, status: str, *, replay_of: str | None, attempt: int) -> None:
-        """It has a result."""
+        """End the call with its result."""
         found: Attributes = {names.CALL_STATUS: status}
         if replay_of is not None:
             found[names.REPLAY_OF] = replay_of
@@ -316,15 +316,15 @@ class CallSpan(Spanned):
         self.close(found, error, duration=self.telemetry.call_s)
 
     def fail(self, error: BaseException | None) -> None:
-        """It has none: its caller was cancelled, or something broke."""
+        """End the call without a result: its caller was cancelled, or an error occurred."""
         self.close({}, "no_result" if error is None else names.kind_of(error), duration=self.telemetry.call_s)
 
 
-# -- where we are -------------------------------------------------------------------------------------
+# -- the current context -------------------------------------------------------------------------------------
 
 
 def _parent(around: Context, step: int) -> Context:
-    """What a request or a dispatch belongs to: the step, if nothing else is between it and the run."""
+    """The parent of a request or dispatch: the step, if no other span is between it and the run."""
     run = _run_in(around)
     if run is not None and trace.get_current_span(around) is run.span:
         return run.step(step).inside

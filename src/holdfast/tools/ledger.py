@@ -23,7 +23,7 @@ from ..content.encode import (
     pack_result,
     read_given,
 )
-from ..content.lazy import Place, read_content
+from ..content.lazy import BlobReader, read_content
 from ..content.references import escape
 from ..core.effects import Effect, call_name
 from ..core.entries import (
@@ -563,7 +563,7 @@ def _read_outcome(session: Session, seq: int) -> tuple[Given, ResultContent]:
         if entry.content is None:
             return Given(text=stored.text), stored
         try:
-            return read_given(entry.content, Place(session.id, engine.blobs, entry=seq)), stored
+            return read_given(entry.content, BlobReader(session.id, engine.blobs, entry=seq)), stored
         except LostBlob as error:
             # The effect is known all the same, and is not done again.
             log.warning("%s", error)

@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from ..checks import check_list
 from ..core.effects import Effect, Repeats, Undone
 from ..core.entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
-from ..ids import fresh_call_id
+from ..ids import check_list, fresh_call_id
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
 from ..messages import Json, Text, ToolCall, ToolResult, calls_of
 from ..session.session import Session

@@ -12,11 +12,10 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from ..agents.agent import Agent
-from ..checks import check_list
 from ..core.head import Head
 from ..engine.heartbeat import Duty
 from ..errors import BadInput, Fenced, HoldfastError, LeaseHeld, NotFound, StoreFailed
-from ..ids import SessionId, check_labels
+from ..ids import SessionId, check_labels, check_list
 from ..limits import (
     WORK_AVOID_S,
     WORK_CONCURRENCY,

@@ -26,9 +26,9 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ... import blocking
-from ...checks import check_list
 from ...content.lazy import Shared
 from ...errors import BadInput, NotFound
+from ...ids import check_list
 from ...store.store import Store, open_store
 from ...system import randomness
 from ..leaseless_journal import NewEntry

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ...content.lazy import Place as BlobPlace
-from ...content.lazy import Shared
+from ...content.lazy import BlobReader, Shared
 from ...core.codec import erase, open_line, parse
 from ...core.entries import AdapterBody, Entry, SessionOpened
 from ...drivers.contract import Done, HeadFilter
@@ -98,7 +97,7 @@ class ThreadJournals(LeaselessJournals[ThreadNamespace, ThreadJournal]):
 
     async def fetch(self, namespace: ThreadNamespace, digests: Iterable[str]) -> dict[str, Shared]:
         """The bytes of these blobs; `LostBlob` if one of them cannot be read."""
-        source = BlobPlace(namespace.session, self.engine.blobs, where=str(namespace))
+        source = BlobReader(namespace.session, self.engine.blobs, where=str(namespace))
         return await self.engine.call_home(lambda: {digest: source.share(digest) for digest in digests})
 
     async def list_namespaces(self, thread: str | None = None) -> list[ThreadNamespace]:

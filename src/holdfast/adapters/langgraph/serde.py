@@ -23,8 +23,8 @@ from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_METHODS, SAFE_MSGPA
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from ...checks import check_list
 from ...errors import BadInput
+from ...ids import check_list
 from ...reprs import describe_error
 
 log = logging.getLogger("holdfast")

@@ -19,8 +19,8 @@ from langgraph.errors import GraphBubbleUp
 from pydantic import BaseModel, PrivateAttr, TypeAdapter
 
 from ... import blocking
-from ...checks import check_list
 from ...errors import BadInput
+from ...ids import check_list
 from ...limits import TOOL_GRACE_S
 from ...store.store import Store
 from ...tools.context import AnyContext

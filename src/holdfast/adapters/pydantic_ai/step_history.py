@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
 from ...content.extract import Piece, Swap, put_back
-from ...content.lazy import Place, Shared
+from ...content.lazy import BlobReader, Shared
 from ...content.references import MARK
 from .step_fold import Snapshot, Steps
 
@@ -194,7 +194,7 @@ def pack(message: bytes, swap: Swap) -> bytes:
 class Unpacking:
     """Messages as they were, each blob read once."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BlobReader) -> None:
         self._place = place
         self._read: dict[str, Shared] = {}
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from ...content.lazy import Place
+from ...content.lazy import BlobReader
 from ...content.references import MARK
 from ...core.entries import AdapterBody, Body, Parent, RunCompleted, RunFailed, RunStarted
 from ...drivers.contract import ClaimChange
@@ -178,7 +178,9 @@ class HoldfastStepStore:
             messages = one.list_messages()
             if any(MARK in message for message in messages):
                 if unpacking is None:
-                    place = Place(await self._find_session(run_id), engine.blobs, where=f"run {run_id!r}")
+                    place = BlobReader(
+                        await self._find_session(run_id), engine.blobs, where=f"run {run_id!r}"
+                    )
                     unpacking = Unpacking(place)
                 messages = await engine.call_home(unpacking.unpack, messages)
             found.append(_restore(one, messages))
