@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import NewType
 
 from .errors import BadId, BadInput
 from .limits import LABEL_BYTES_MAX, NAME_CHARS
-from .system import randomness
+from .system import processes, randomness
 
 SessionId = NewType("SessionId", str)
 RunId = NewType("RunId", str)
@@ -56,7 +55,7 @@ class RandomPool:
         self._size = size
         self._pool: list[bytes] = []
         # Parent and child must never draw the same ones.
-        os.register_at_fork(after_in_child=self._pool.clear)
+        processes.register_at_fork(after_in_child=self._pool.clear)
 
     def take(self) -> bytes:
         """As many as the pool was made for, and never the same again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
@@ -23,7 +22,7 @@ from ..errors import Closed, HoldfastError
 from ..ids import SessionId
 from ..limits import BLOB_THREADS, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS, STORE_THREADS
 from ..messages import AnyMessage
-from ..system import threads
+from ..system import processes, threads
 from ..system.aio import unbroken
 from ..system.clock import Instant, boot_id, boot_s, utc_now
 from .blob_cache import Blobs
@@ -70,7 +69,7 @@ class Engine:
         self.left: dict[SessionId, Channel] = {}
         """Of sessions that were left while their last lines could not be written: they are tried again."""
         self.registering = threads.Lock()
-        """Held by who puts one there."""
+        """Held while one is put there."""
         self.holds: dict[str, HeldHere] = {}
         """Resources that are held here, or about to be."""
         self.presence = Presence(
@@ -280,4 +279,4 @@ def _forget_in_child() -> None:
         engine.forget_in_child()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+processes.register_at_fork(after_in_child=_forget_in_child)
