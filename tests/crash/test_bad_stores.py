@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from holdfast import HoldfastError, open_store
-from holdfast.drivers.sqlite.connections import migrations
+from holdfast.drivers.sqlite.schema import migrations
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, StoreFailed
 from tests.stores import on_files
 

@@ -22,7 +22,8 @@ import pytest
 
 from holdfast import Registry, Session, open_store, tool
 from holdfast.drivers.sqlite import SqliteDriver
-from holdfast.drivers.sqlite.connections import Connections
+from holdfast.drivers.sqlite.connections import SqliteConnections
+from holdfast.drivers.sqlite.file_guard import FileGuard
 from holdfast.testing.conformance.author import Author, read_all, say
 
 from .warm import Child, Line, Warm
@@ -34,7 +35,7 @@ guarded_or_not = pytest.mark.parametrize("guarded", [True, False], ids=["guarded
 
 def _unguard() -> None:
     """As on a system without locks that belong to an open file."""
-    setattr(Connections, "_guard", lambda self: None)  # noqa: B010
+    setattr(FileGuard, "lock", lambda self, db, shared: None)  # noqa: B010
 
 
 # -- outsiders ----------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def driver(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqliteDriver]:
     """One whose locks can be dropped."""
-    monkeypatch.setattr(Connections, "_guard", lambda self: None)
+    monkeypatch.setattr(FileGuard, "lock", lambda self, db, shared: None)
     driver = SqliteDriver(path)
     yield driver
     driver.close()
@@ -189,21 +190,21 @@ class _Trap:
                 look(str(path))
                 assert not Path(f"{path}-wal").exists()
 
-        prepare, check = Connections._prepare_to_write, Connections._check_after
+        prepare, check = SqliteConnections._prepare_to_write, SqliteConnections._check_after
 
-        def prepare_and_spring(db: Connections, wait: bool) -> apsw.Connection:
+        def prepare_and_spring(db: SqliteConnections, wait: bool) -> apsw.Connection:
             writer = prepare(db, wait)
             if moment == "before":
                 spring()
             return writer
 
-        def spring_and_check(db: Connections, *args: Any) -> None:
+        def spring_and_check(db: SqliteConnections, *args: Any) -> None:
             if moment == "after" and db._writer_lock.locked():
                 spring()
             check(db, *args)
 
-        monkeypatch.setattr(Connections, "_prepare_to_write", prepare_and_spring)
-        monkeypatch.setattr(Connections, "_check_after", spring_and_check)
+        monkeypatch.setattr(SqliteConnections, "_prepare_to_write", prepare_and_spring)
+        monkeypatch.setattr(SqliteConnections, "_check_after", spring_and_check)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -211,7 +212,7 @@ async def test_a_commit_whose_log_is_deleted_in_the_middle_lands_once(
     path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it went into the deleted log, or was folded into the file by the outsider: it is made again."""
-    monkeypatch.setattr(Connections, "_guard", lambda self: None)
+    monkeypatch.setattr(FileGuard, "lock", lambda self, db, shared: None)
     async with open_store(path) as store, store.session("s") as session:
         await session.add("one")
         await session.flush()

@@ -23,7 +23,7 @@ from psycopg_pool import ConnectionPool
 from holdfast import open_store
 from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import Done
-from holdfast.drivers.postgres import PostgresDriver, connections, deletion, notify
+from holdfast.drivers.postgres import PostgresDriver, connections, statements, work_queue
 from holdfast.drivers.postgres.address import parse
 from holdfast.errors import StoreBusy, StoreUnreachable
 from holdfast.ids import HolderId, SessionId
@@ -56,7 +56,7 @@ def soon() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "ANSWER_S", 0.2)
         patch.setattr(connections, "RECONNECT_S", 0.4)
-        patch.setattr(notify, "ANSWER_S", 0.2)
+        patch.setattr(work_queue, "ANSWER_S", 0.2)
         yield
 
 
@@ -68,7 +68,7 @@ def busy_soon(busy_s: float = 0.5, cancel_s: float = 60.0) -> Iterator[None]:
         patch.setattr(connections, "BUSY_S", busy_s)
         patch.setattr(connections, "BUSY_AGAIN_S", 0.3)
         patch.setattr(connections, "CANCEL_S", cancel_s)
-        patch.setattr(deletion, "BUSY_S", busy_s)
+        patch.setattr(statements, "BUSY_S", busy_s)
         yield
 
 
@@ -267,9 +267,9 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
 ) -> None:
     """The first to wait in vain has waited for all: the limit of the others is the short one."""
     limits: list[float] = []
-    limit_s = connections.Connections._limit_s
+    limit_s = connections.PostgresConnections._limit_s
 
-    def note(self: connections.Connections, patient: bool) -> float:
+    def note(self: connections.PostgresConnections, patient: bool) -> float:
         limits.append(limit_s(self, patient))
         return limits[-1]
 
@@ -277,7 +277,7 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
     authors = [Author(f"s{number}") for number in range(4)]
     for author in authors:
         author.begin(driver)
-    monkeypatch.setattr(connections.Connections, "_limit_s", note)
+    monkeypatch.setattr(connections.PostgresConnections, "_limit_s", note)
     async with open_store(driver) as store:
         with connect() as locker, locker.transaction():
             locker.execute(f"LOCK TABLE {schema}.entries".encode())
@@ -295,15 +295,15 @@ def test_a_statement_that_takes_its_time_is_waited_for(schema: str) -> None:
     author = Author("a")
     author.begin(driver)
     asked = threading.Event()
-    is_there = connections._is_there
+    server_answers = connections._server_answers
 
     def ask(*given: Any) -> bool:
         asked.set()
-        return is_there(*given)
+        return server_answers(*given)
 
     try:
         with pytest.MonkeyPatch.context() as patch, connect() as locker, ThreadPoolExecutor(1) as threads:
-            patch.setattr(connections, "_is_there", ask)
+            patch.setattr(connections, "_server_answers", ask)
             patch.setattr(connections, "ANSWER_S", 0.2)
             with locker.transaction():
                 locker.execute(f"LOCK TABLE {schema}.sessions".encode())
@@ -318,4 +318,4 @@ def test_a_probe_that_is_refused_is_an_answer(server: PostgresServer) -> None:
     """A server without room for another connection is there."""
     with psycopg.connect(server.url) as first:
         source = connections.OwnConnections(parse(f"{server.url}&dbname=none"))
-        assert connections._is_there(source, first)
+        assert connections._server_answers(source, first)

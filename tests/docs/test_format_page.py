@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast.core import codec, entries
 from holdfast.drivers.directory.layout import FORMAT
-from holdfast.drivers.sqlite.connections import APPLICATION_ID, migrations
+from holdfast.drivers.sqlite.schema import APPLICATION_ID, migrations
 from holdfast.session.effect_claims import Claim, Said
 from tests.docs.blocks import ROOT, run_page
 

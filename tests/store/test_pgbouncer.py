@@ -126,7 +126,7 @@ def test_nobody_listens_through_a_pooler(bouncer: str, tmp_path: Path) -> None:
             before = connection.execute(query.encode()).fetchone()
             driver.wait_for_work(0.01)
             assert connection.execute(query.encode()).fetchone() == before
-        assert driver._hints._connection is None
+        assert driver._listener._connection is None
         driver.post(author.session, b"{}")
     finally:
         driver.close()

@@ -193,7 +193,7 @@ def test_a_schema_is_for_postgresql_only(tmp_path: Path) -> None:
     """Anywhere else it would be ignored, and somebody would rely on it."""
     with pytest.raises(BadUrl, match="is for PostgreSQL"):
         holdfast.open_store(f"sqlite:{tmp_path}/a.db", schema="agents")
-    with pytest.raises(BadUrl, match="which one"):
+    with pytest.raises(BadUrl, match="two schemas"):
         PostgresDriver("postgresql://localhost/a?schema=b", schema="c")
 
 

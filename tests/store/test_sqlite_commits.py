@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from holdfast.drivers.contract import Conflict, Done
-from holdfast.drivers.sqlite import SqliteDriver, commit, connections
+from holdfast.drivers.sqlite import SqliteDriver, commit, schema
 from holdfast.errors import NewerFormat, StoreFailed
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
 
@@ -107,6 +107,6 @@ def test_a_file_of_another_schema_where_nothing_can_be_written_is_refused_with_t
         raise apsw.ReadOnlyError("attempt to write a readonly database")
 
     # Root may write everywhere, so the file is only said to be read-only.
-    monkeypatch.setattr(connections.Connections, "_switch_to_wal", refuse)
+    monkeypatch.setattr(schema, "_switch_to_wal", refuse)
     with pytest.raises(error, match=what):
         SqliteDriver(path)

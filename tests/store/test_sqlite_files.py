@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -19,7 +20,8 @@ from holdfast import open_store
 from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import ClaimChange, Conflict, Done
 from holdfast.drivers.sqlite import SqliteDriver
-from holdfast.drivers.sqlite.connections import Connections
+from holdfast.drivers.sqlite.connections import SqliteConnections
+from holdfast.drivers.sqlite.file_guard import FileGuard
 from holdfast.errors import StoreFailed
 from holdfast.ids import HolderId
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
@@ -121,7 +123,7 @@ Act = Callable[[SqliteDriver, Author], None]
 @pytest.fixture
 def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a system without locks that belong to an open file."""
-    monkeypatch.setattr(Connections, "_guard", lambda self: None)
+    monkeypatch.setattr(FileGuard, "lock", lambda self, db, shared: None)
 
 
 @pytest.mark.parametrize("act", ALL)
@@ -148,7 +150,7 @@ def test_a_write_whose_log_is_deleted_in_the_middle_is_done_again_or_an_error(
 ) -> None:
     """Never acknowledged into a log that nobody reads."""
     driver.beat(ME, b"{}", [])
-    prepare, check = Connections._prepare_to_write, Connections._check_after
+    prepare, check = SqliteConnections._prepare_to_write, SqliteConnections._check_after
     sprung: list[bool] = []
 
     def spring() -> None:
@@ -156,19 +158,19 @@ def test_a_write_whose_log_is_deleted_in_the_middle_is_done_again_or_an_error(
             sprung.append(True)
             _delete_log(path)
 
-    def prepare_and_spring(db: Connections, wait: bool) -> apsw.Connection:
+    def prepare_and_spring(db: SqliteConnections, wait: bool) -> apsw.Connection:
         writer = prepare(db, wait)
         if moment == "before the commit":
             spring()
         return writer
 
-    def spring_and_check(db: Connections, *args: Any) -> None:
+    def spring_and_check(db: SqliteConnections, *args: Any) -> None:
         if moment == "after the commit" and db._writer_lock.locked():
             spring()
         check(db, *args)
 
-    monkeypatch.setattr(Connections, "_prepare_to_write", prepare_and_spring)
-    monkeypatch.setattr(Connections, "_check_after", spring_and_check)
+    monkeypatch.setattr(SqliteConnections, "_prepare_to_write", prepare_and_spring)
+    monkeypatch.setattr(SqliteConnections, "_check_after", spring_and_check)
     if act in SETTLED:
         act(driver, author)
     else:
@@ -272,6 +274,35 @@ def test_another_library_of_the_process_cannot_change_the_mode_nor_delete_the_lo
     assert not Path(f"{path}-wal").exists(), "the last one out folds the log"
 
 
+WITHOUT_FCNTL = """
+import sys
+from pathlib import Path
+
+sys.modules["fcntl"] = None  # Importing it raises, as on a system that has none.
+
+from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.testing.conformance.author import Author, read_all, say
+
+author = Author("a")
+driver = SqliteDriver(Path(sys.argv[1]))
+author.begin(driver, say("one"))
+author.commit(driver, say("two"))
+assert read_all(driver, "a") == author.lines
+driver.close()
+driver = SqliteDriver(Path(sys.argv[1]), create=False)
+assert read_all(driver, "a") == author.lines
+driver.close()
+print(len(author.lines))
+"""
+
+
+def test_a_store_is_written_and_read_where_there_is_no_fcntl(path: Path) -> None:
+    """It guards the files only; leases and commits do not need it."""
+    command = [sys.executable, "-c", WITHOUT_FCNTL, str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("3\n", "")
+
+
 def test_syncs_reach_the_disk_on_every_system(driver: SqliteDriver) -> None:
     """macOS does that only if it is asked to; elsewhere the pragmas change nothing."""
     with driver._db.reading() as reader:
@@ -347,16 +378,16 @@ def test_a_commit_during_which_the_file_is_renamed_is_not_acknowledged(
 ) -> None:
     """It may have landed; said again when the file is back, it is there once."""
     elsewhere = path.with_name("elsewhere.db")
-    prepare = Connections._prepare_to_write
+    prepare = SqliteConnections._prepare_to_write
 
-    def prepare_and_rename(db: Connections, wait: bool) -> apsw.Connection:
+    def prepare_and_rename(db: SqliteConnections, wait: bool) -> apsw.Connection:
         writer = prepare(db, wait)
         path.rename(elsewhere)
         return writer
 
     item = author.write(say("two"))
     with monkeypatch.context() as patched:
-        patched.setattr(Connections, "_prepare_to_write", prepare_and_rename)
+        patched.setattr(SqliteConnections, "_prepare_to_write", prepare_and_rename)
         with pytest.raises(StoreFailed, match="may or may not be there"):
             driver.commit([item])
     elsewhere.rename(path)

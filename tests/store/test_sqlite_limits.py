@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.drivers.sqlite import SqliteDriver
-from holdfast.drivers.sqlite.connections import Connections
+from holdfast.drivers.sqlite.connections import SqliteConnections
 from holdfast.errors import StoreFailed
 from holdfast.ids import SessionId
 from holdfast.testing.conformance.author import Author, read_all, say
@@ -17,14 +17,14 @@ from holdfast.testing.conformance.author import Author, read_all, say
 def narrow(monkeypatch: pytest.MonkeyPatch) -> int:
     """How much connections take from now on."""
     taken = 30_000
-    open_wide = Connections._open
+    open_wide = SqliteConnections._open
 
-    def open_narrow(self: Connections, *, create: bool = False) -> apsw.Connection:
+    def open_narrow(self: SqliteConnections, *, create: bool = False) -> apsw.Connection:
         db = open_wide(self, create=create)
         db.limit(apsw.SQLITE_LIMIT_LENGTH, taken)
         return db
 
-    monkeypatch.setattr(Connections, "_open", open_narrow)
+    monkeypatch.setattr(SqliteConnections, "_open", open_narrow)
     return taken
 
 

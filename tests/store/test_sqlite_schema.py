@@ -6,8 +6,8 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast.drivers.sqlite import SqliteDriver, connections
-from holdfast.drivers.sqlite.statements import RUNS
+from holdfast.drivers.sqlite import SqliteDriver, schema
+from holdfast.drivers.sqlite.driver import RUNS
 from holdfast.testing.conformance.author import Author, at_second, say
 
 PAGE = {"at": "", "after": "", "seq": 0, "limit": 10}
@@ -99,5 +99,5 @@ def _make_old(path: Path) -> None:
         db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     db.execute("UPDATE sessions SET head = json_remove(head, '$.due')")
     db.pragma("user_version", 1)
-    assert len(connections.migrations()) > 1
+    assert len(schema.migrations()) > 1
     db.close()

@@ -293,7 +293,6 @@ NOT_THROUGH_SYSTEM = (
     "cli",  # Prints, and reads what a person names; stores are not its files.
     "demo",  # Starts and kills processes before the reader's eyes.
     "drivers/sqlite/file_guard.py",  # Locks ranges of the files that SQLite has open, under their numbers.
-    "drivers/sqlite/connections.py",  # Compares the files at its paths with those that SQLite has open.
 )
 
 

@@ -1,4 +1,4 @@
-"""Which server, which database, which schema; and how they are called without their password."""
+"""The address of a store: server, database and schema; and how to show it without its password."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...errors import BadUrl
 from ...limits import CONNECTIONS_MAX, RECONNECT_S
 
 SCHEMA: Final = "holdfast"
-"""Where the tables are, unless said otherwise: a schema of their own disturbs nobody."""
+"""The default schema: apart from the tables of applications."""
 
 _IDENTIFIER_BYTES_MAX: Final = 63
 
@@ -25,7 +25,7 @@ _DEFAULTS: Final = {
     "application_name": "holdfast",
     "client_encoding": "utf8",
     "connect_timeout": "10",
-    # A server whose machine is gone says nothing: notice it before a lease has run out.
+    # A server whose machine is down sends nothing: notice it before a lease ends.
     "keepalives_idle": "5",
     "keepalives_interval": "5",
     "keepalives_count": "3",
@@ -34,7 +34,7 @@ _DEFAULTS: Final = {
 
 
 _MAY_HOLD_MORE: Final = ("password", "sslpassword", "options")
-"""Parameters in whose value a `=` is no sign of a mistyped separator, with a password behind it."""
+"""Parameters whose value may hold a `=`. In others it is a mistyped separator, perhaps before a password."""
 
 
 class Address(Struct, frozen=True):
@@ -52,10 +52,10 @@ class Address(Struct, frozen=True):
 
 
 def parse(url: str, *, schema: str | None = None) -> Address:
-    """The address that a URL names. `?schema=` and `?connections=` are ours, the rest is libpq's.
+    """The address in a URL. `?schema=` and `?connections=` are holdfast's, the other parameters libpq's.
 
-    libpq makes something of almost everything: of a password with an `@` in it a part becomes the host, which
-    errors name. So what may have been meant otherwise is refused here, and not shown.
+    libpq accepts almost everything: a part of a password with an `@` in it becomes the host, which errors
+    name. So ambiguous URLs are refused here, and not shown.
     """
     base, _, rest = url.partition("?")
     authority, _, path = base.partition("://")[2].partition("/")
@@ -67,7 +67,7 @@ def parse(url: str, *, schema: str | None = None) -> Address:
         raise _no_url(": parameters are separated by '&'.")
     chosen = query.pop("schema", schema)
     if schema not in (None, chosen):
-        raise BadUrl(f"two schemas, {chosen!r} in the URL and {schema!r} beside it: which one?")
+        raise BadUrl(f"two schemas, {chosen!r} in the URL and {schema!r} beside it: name one")
     connections = query.pop("connections", str(CONNECTIONS_MAX))
     if not re.fullmatch("[0-9]{1,6}", connections) or not int(connections):
         raise BadUrl("connections=… says how many to open at most: a number from 1")
@@ -79,7 +79,7 @@ def parse(url: str, *, schema: str | None = None) -> Address:
         raise _no_url(": parameters come after a '?'.")
     hosts = str(given.get("host", "")).count(",") + 1
     if hosts > 1:
-        # Of several servers, the one that can be written to.
+        # Of several servers, use the one that can be written.
         given.setdefault("target_session_attrs", "read-write")
     for key, value in _DEFAULTS.items():
         given.setdefault(key, value)
@@ -94,11 +94,11 @@ def parse(url: str, *, schema: str | None = None) -> Address:
 
 
 def _ask_libpq(base: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """What libpq makes of a URL."""
+    """The parameters that libpq reads in a URL."""
     try:
         return conninfo_to_dict(f"{base}?{urlencode(query, quote_via=quote)}")
     except (psycopg.Error, UnicodeDecodeError):
-        # libpq quotes what it does not understand, and that may be the password.
+        # libpq's message quotes the part that it does not understand, which may be the password.
         pass
     known = [option.keyword.decode() for option in Conninfo.get_defaults()]
     close = [get_close_matches(key, known, n=1) for key in query if key not in known]
@@ -114,7 +114,8 @@ def _no_url(hint: str = "") -> BadUrl:
 
 
 def show(given: Mapping[str, object]) -> str:
-    """`postgresql://user@host:port/database`. Odd characters are not shown: there may be more to them."""
+    """`postgresql://user@host:port/database`. A part with odd characters is hidden: it may hold a
+    password."""
     parts = {key: str(given[key]) for key in ("user", "host", "port", "dbname") if given.get(key)}
     for key, part in parts.items():
         parts[key] = part if re.fullmatch(r"@?[\w.,:/~+-]*", part) else "…"
@@ -124,7 +125,7 @@ def show(given: Mapping[str, object]) -> str:
 
 
 def check_schema(name: str) -> str:
-    """A name that PostgreSQL keeps as it is."""
+    """Refuse a name that PostgreSQL would change or reserves."""
     if not 0 < len(name.encode()) <= _IDENTIFIER_BYTES_MAX or "\0" in name or name.startswith("pg_"):
         raise BadUrl(
             f"schema {name!r}: a name of 1 to {_IDENTIFIER_BYTES_MAX} bytes that does not begin with 'pg_'"

@@ -1,7 +1,7 @@
-"""Columns of many rows as one parameter each: arrays in the server's binary format.
+"""Arrays in the server's binary format: many rows in one parameter for each column.
 
-psycopg writes a list as text, element by element and quoted; a batch of a thousand lines would spend more
-time on that than on the network.
+psycopg writes a list as text, element by element and quoted. For a batch of a thousand lines, that would take
+longer than the network.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _NULL = _length(-1)
 Text: TypeAlias = bytes | str | None
 
 
-class Texts:
-    """Texts, given in UTF-8 or as strings; None is NULL."""
+class TextArray:
+    """An array of texts, given in UTF-8 or as strings; None is NULL."""
 
     __slots__ = ("data",)
 
@@ -37,8 +37,8 @@ class Texts:
         self.data = _array(_TEXT, len(items), _write(items))
 
 
-class Table:
-    """Texts in columns of one length: an array of two dimensions, with a row for each column."""
+class TextTable:
+    """Columns of texts, all of one length: an array of two dimensions, with a row for each column."""
 
     __slots__ = ("data",)
 
@@ -51,8 +51,8 @@ class Table:
         self.data = b"".join((header, *_write(chain.from_iterable(table))))
 
 
-class Numbers:
-    """Whole numbers."""
+class IntArray:
+    """An array of integers."""
 
     __slots__ = ("data",)
 
@@ -79,19 +79,19 @@ def _array(element: int, count: int, parts: list[bytes]) -> bytes:
     return b"".join((_header(1, 1, element, count, 1), *parts))
 
 
-class _TextsDumper(Dumper):
+class _TextArrayDumper(Dumper):
     format = Format.BINARY
     oid = _TEXTS
 
-    def dump(self, obj: Texts) -> Buffer:
+    def dump(self, obj: TextArray) -> Buffer:
         return obj.data
 
 
-class _NumbersDumper(_TextsDumper):
+class _IntArrayDumper(_TextArrayDumper):
     oid = _INT8S
 
 
-def teach(connection: Connection[tuple[object, ...]]) -> None:
-    """Make a connection take them as parameters. Nobody else has values of these types."""
-    connection.adapters.register_dumper(Texts, _TextsDumper)
-    connection.adapters.register_dumper(Numbers, _NumbersDumper)
+def register_dumpers(connection: Connection[tuple[object, ...]]) -> None:
+    """Make a connection accept these arrays as parameters. Applications have no values of these types."""
+    connection.adapters.register_dumper(TextArray, _TextArrayDumper)
+    connection.adapters.register_dumper(IntArray, _IntArrayDumper)

@@ -12,9 +12,8 @@ from typing import Any, Final
 from ...blobs.home import ListedBlob, upload_swept
 from ...blobs.metadata import decode_context
 from ...blobs.uploads import UploadedBlobs, UploadRow
-from .connections import Connection, Connections
-from .deletion import transaction
-from .statements import Statements
+from .connections import Connection, PostgresConnections
+from .statements import Statements, transaction
 
 _BEGIN: Final = """
     INSERT INTO $schema.uploads (upload, begun_at) VALUES (%s, clock_timestamp())
@@ -47,7 +46,7 @@ _REMOVE: Final = """
 class PostgresBlobs(UploadedBlobs):
     """The blobs of one store."""
 
-    def __init__(self, db: Connections, sql: Statements, store_id: str) -> None:
+    def __init__(self, db: PostgresConnections, sql: Statements, store_id: str) -> None:
         super().__init__(store_id)
         self._db, self._sql = db, sql
 

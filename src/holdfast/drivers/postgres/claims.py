@@ -1,4 +1,7 @@
-"""Claims: found by the digest of their key, which may be of any length, and kept as readable text."""
+"""Claims: records in the store that are changed by compare-and-swap.
+
+A claim is found by the digest of its key, which may be of any length, and stored as readable text.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ _FREE: Final = (
 
 
 def digest_of(key: str) -> str:
-    """What a claim is found by."""
+    """The key of a row."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def escape(text: str) -> str:
-    """As it is stored: a text of PostgreSQL's can hold anything but a NUL."""
+    """The stored form of a text: PostgreSQL's texts cannot hold a NUL."""
     return text.replace(_MARK, _MARK + _MARK).replace("\0", _MARK + "0")
 
 
 def unescape(stored: str) -> str:
-    """As it was given."""
+    """The text of a stored form."""
     return re.sub(f"{_MARK}(.)", lambda found: "\0" if found[1] == "0" else _MARK, stored)
 
 
@@ -46,7 +49,7 @@ def find_claim(sql: Statements, connection: Connection, key: str) -> str | None:
 
 
 def change_claim(sql: Statements, connection: Connection, change: ClaimChange) -> Outcome:
-    """Look and change in one statement; look again only if that did nothing."""
+    """Compare and change in one statement; read the record only if that changed nothing."""
     values = {
         "digest": digest_of(change.key),
         "key": escape(change.key),

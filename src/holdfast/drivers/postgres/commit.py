@@ -1,8 +1,8 @@
-"""A commit: one call of `append`, a function in the database. It moves the heads that are where they should
-be, and writes what belongs to them.
+"""Appending to journals: one call of `append`, a function in the database. It moves the heads that have the
+expected sums, and writes their lines.
 
-An item that has not landed wrote nothing, and is looked at afterwards to say why. A call that was lost on the
-way may be sent again: it names the sums that it follows, so it lands once or finds itself there.
+An item that did not land wrote nothing; a query afterwards tells why. A call whose connection was lost may be
+sent again: it names the sums that it follows, so it lands once, or finds that it has landed.
 """
 
 from __future__ import annotations
@@ -15,56 +15,55 @@ import msgspec
 from ...core.head import Head
 from ...ids import SessionId
 from ..contract import Append, ClaimChange, Claimed, Conflict, Done, OriginGone, Outcome
-from .binary_arrays import Table, Text, Texts
+from .binary_arrays import Text, TextArray, TextTable
 from .claims import digest_of, escape, find_claim
 from .connections import Connection
-from .error_translation import Collided
-from .prepared_statement import Call
-from .statements import Statements
+from .error_translation import RetryableConflict
+from .statements import PreparedStatement, Statements
 
 encode = msgspec.json.Encoder().encode
 
 APPEND: Final = "SELECT $schema.append($1::text, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])"
 
-_END = "\x1f"
-"""Between texts in one: no name has it, and in JSON it is escaped."""
+_SEPARATOR = "\x1f"
+"""Separates texts in one: no name holds it, and JSON escapes it."""
 
 
 class Commit:
-    """Items that are to be committed, and what became of them so far."""
+    """A batch of items to commit, and the outcomes that are known so far."""
 
-    def __init__(self, sql: Statements, append: Call, batch: Sequence[Append]) -> None:
+    def __init__(self, sql: Statements, append: PreparedStatement, batch: Sequence[Append]) -> None:
         self._sql, self._append, self._batch = sql, append, batch
         self._outcomes: dict[int, Outcome] = {}
-        """By the place in the batch."""
+        """By the position in the batch."""
         self._tries = 0
 
     def run(self, connection: Connection) -> Sequence[Outcome]:
-        """Commit what is not decided yet. After a lost connection, call it again with another one."""
+        """Commit the items without an outcome. After a lost connection, call it again with another one."""
         self._tries += 1
-        for part in _apart(self._batch):
+        for part in _split(self._batch):
             waiting = {self._batch[place].session: place for place in part if place not in self._outcomes}
             if not waiting:
                 continue
             items = [self._batch[place] for place in waiting.values()]
             tables = [table.data for table in _tables(items)]
             given = self._append.run(connection, [self._sql.path.encode(), *tables])
-            landed = given.split(_END) if given else []
+            landed = given.split(_SEPARATOR) if given else []
             half = len(landed) // 2
             for session, posted in zip(landed[:half], landed[half:], strict=True):
                 self._outcomes[waiting.pop(SessionId(session))] = Done(int(posted))
             if waiting:
                 self._explain(connection, waiting.values())
         if len(self._outcomes) < len(self._batch):
-            raise Collided("what stood in the way is gone")
+            raise RetryableConflict("an item did not land, and would land now")
         return [self._outcomes[place] for place in range(len(self._batch))]
 
     def _explain(self, connection: Connection, places: Collection[int]) -> None:
-        """Why items did not land; nothing, if one would land now."""
+        """Find out why items did not land. An item that would land now gets no outcome."""
         items = [self._batch[place] for place in places]
         find_tips = "SELECT session, sum, posted, uid FROM $schema.sessions WHERE session = ANY (%s)"
         names = {item.session for item in items} | {item.pin.origin for item in items if item.pin}
-        tips = {row[0]: row[1:] for row in self._sql.rows(connection, find_tips, [Texts(names)])}
+        tips = {row[0]: row[1:] for row in self._sql.rows(connection, find_tips, [TextArray(names)])}
         keys = {change.key for item in items for change in item.claims}
         claims = {key: find_claim(self._sql, connection, key) for key in keys}
         for place, item in zip(places, items, strict=True):
@@ -77,7 +76,7 @@ class Commit:
     ) -> Outcome | None:
         sum, posted, _ = tips.get(item.session, (None, 0, None))
         if sum == item.head.sum and self._tries > 1:
-            return Done(posted)  # An earlier try had landed, and its answer was lost.
+            return Done(posted)  # An earlier attempt landed, and its answer was lost.
         if sum != item.after:
             return Conflict(sum)
         for change in item.claims:
@@ -91,7 +90,7 @@ class Commit:
 
 
 def head_row(head: Head) -> tuple[Text, ...]:
-    """What is kept of a head, its session first."""
+    """The columns of a head, its session first."""
     return (
         head.session,
         str(head.seq),
@@ -100,7 +99,7 @@ def head_row(head: Head) -> tuple[Text, ...]:
         head.parent,
         head.open_run,
         str(head.in_doubt),
-        _END.join(encode_labels(head.labels)) if head.labels else "",
+        _SEPARATOR.join(encode_labels(head.labels)) if head.labels else "",
         head.lease.holder if head.lease else None,
         head.due.isoformat() if head.due else None,
         None if head.agent is None else escape(head.agent),
@@ -109,13 +108,13 @@ def head_row(head: Head) -> tuple[Text, ...]:
 
 
 def encode_labels(labels: Mapping[str, str]) -> list[str]:
-    """As they are stored, to be found by an index."""
+    """The stored form of labels, which an index finds."""
     return [encode(label).decode() for label in labels.items()]
 
 
-def _apart(batch: Sequence[Append]) -> Iterable[Sequence[int]]:
-    """A statement does not see what it writes itself: items that want the same claim, or come from two who
-    believe that a session is theirs, follow each other."""
+def _split(batch: Sequence[Append]) -> Iterable[Sequence[int]]:
+    """Split a batch: a statement does not see its own writes, so items of one session, from two processes
+    that both believe to hold it, or with the same claim go into statements of their own."""
     part: list[int] = []
     taken: set[str] = set()
     for place, item in enumerate(batch):
@@ -128,8 +127,8 @@ def _apart(batch: Sequence[Append]) -> Iterable[Sequence[int]]:
     yield part
 
 
-def _tables(items: Sequence[Append]) -> tuple[Table | Texts, ...]:
-    """What `append` in migrations/ is given: heads, places of lines, lines, keyframes, claims."""
+def _tables(items: Sequence[Append]) -> tuple[TextTable | TextArray, ...]:
+    """The arguments of `append` in migrations/: heads, places of lines, lines, keyframes, claims."""
     some_are_new = any(item.after is None for item in items)
     heads: list[tuple[Text, ...]] = []
     places: list[tuple[Text, ...]] = []
@@ -141,20 +140,20 @@ def _tables(items: Sequence[Append]) -> tuple[Table | Texts, ...]:
             places.append((item.session, str(seq), kind))
             lines.append(line)
     return (
-        _turn(heads),
-        _turn(places),
-        Texts(lines),
-        _turn([(item.session, item.keyframe) for item in items if item.keyframe is not None]),
-        _turn([_claim_row(item.session, change) for item in items for change in item.claims]),
+        _transpose(heads),
+        _transpose(places),
+        TextArray(lines),
+        _transpose([(item.session, item.keyframe) for item in items if item.keyframe is not None]),
+        _transpose([_claim_row(item.session, change) for item in items for change in item.claims]),
     )
 
 
-def _turn(rows: Iterable[Sequence[Text]]) -> Table:
-    return Table(zip(*rows, strict=True))
+def _transpose(rows: Iterable[Sequence[Text]]) -> TextTable:
+    return TextTable(zip(*rows, strict=True))
 
 
 def _taken(item: Append) -> str | None:
-    """Up to which number inbox items are taken in with it."""
+    """The last inbox item that the commit takes in, if any."""
     return str(item.head.taken) if "inbox.taken" in item.kinds else None
 
 

@@ -1,13 +1,13 @@
-"""Connections to one server: how they are opened, shared between threads, given up and made anew.
+"""Connections to one server: how they are opened, shared between threads, given up and reopened.
 
-Each piece of work borrows one for as long as it takes, and counts on nothing that an earlier one left in its
-session on the server: whatever stands between may hand every transaction to another one.
+Each piece of work borrows a connection for as long as it runs. It relies on nothing that earlier work left in
+the server's session: a pooler may hand every transaction to another server process.
 
-No wait is without an end. A statement that the server does not answer for a while is no proof of anything: it
-may work, or wait for a lock. So the server is asked over another connection whether it is there. If it does
-not answer that either, it is unreachable. If it does, a lock is waited for up to `BUSY_S`; then the statement
-is cancelled. Timeouts of the server's own are no use where the server is stopped, and settings of a
-connection do not outlive a transaction behind a pooler.
+Every wait has a limit. If a statement is not answered for a while, the server may be working, or waiting for
+a lock. So the driver asks over another connection whether the server is there. If that is not answered
+either, the server is unreachable. If it is, the statement may wait for a lock up to `BUSY_S`; then it is
+cancelled. Timeouts on the server do not help if the server is stopped, and behind a pooler, settings of a
+connection do not outlive a transaction.
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ from ...limits import ANSWER_S, BUSY_AGAIN_S, BUSY_S, CANCEL_S, RECONNECT_S
 from ...system import randomness, threads
 from ...system.clock import monotonic_s
 from .address import Address, show
-from .binary_arrays import teach
-from .error_translation import Collided, NoAnswer, StillAway, refused, translate
+from .binary_arrays import register_dumpers
+from .error_translation import (
+    NoAnswer,
+    RetryableConflict,
+    StillUnreachable,
+    translate,
+    translate_connect_error,
+)
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -41,45 +47,45 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
 
 _LOSSES_MAX = 3
-"""How often one piece of work may lose its connection before it fails."""
+"""Losses of the connection after which one piece of work fails."""
 
 
-class Source(Protocol):
+class ConnectionSource(Protocol):
     """Where connections come from."""
 
     shown: str
     conninfo: str
-    several: bool
-    """Whether there are other servers to turn to, if the one that is reached can only be read."""
+    several_hosts: bool
+    """True if there are other servers to try, if the one that answers is read-only."""
 
     def borrow(self) -> AbstractContextManager[Connection]:
-        """A connection for this thread alone, for as long as the block lasts."""
+        """Lend a connection to this thread for the length of a block."""
 
     def note_silence(self, since_s: float) -> None:
-        """The server has not answered since then, whatever it was asked."""
+        """Note that the server has answered nothing since then."""
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all idle connections, and lend no more."""
 
 
-class Connections:
+class PostgresConnections:
     """Runs work on borrowed connections."""
 
-    def __init__(self, source: Source, schema: str) -> None:
+    def __init__(self, source: ConnectionSource, schema: str) -> None:
         self._source, self.schema = source, schema
         self._known: WeakSet[Connection] = WeakSet()
         self._busy_s = -math.inf
-        """When a lock was last waited for in vain."""
-        self.welcome: Callable[[Connection], None] | None = None
-        """Done with each new one before it is used."""
+        """When a wait for a lock last reached its limit."""
+        self.on_connect: Callable[[Connection], None] | None = None
+        """Called with each new connection before its first use."""
 
     @property
     def shown(self) -> str:
-        """What to call the server."""
+        """The server's name in errors."""
         return self._source.shown
 
     def once(self, work: Callable[[Connection], T], *, patient: bool = False) -> T:
-        """Do it. If the connection is lost on the way, nobody knows whether it was done.
+        """Run `work`. If the connection is lost meanwhile, the work may or may not have been done.
 
         `patient`: it may take any time, as long as the server is there. Its transaction limits how long it
         waits for locks.
@@ -87,25 +93,25 @@ class Connections:
         deadline_s = monotonic_s() + BUSY_S
         while True:
             try:
-                return self._do(work, patient)
-            except Collided:
+                return self._run(work, patient)
+            except RetryableConflict:
                 if monotonic_s() > deadline_s:
                     raise StoreBusy(
-                        f"{self.shown}: others were quicker for {BUSY_S:.0f} s, again and again"
+                        f"{self.shown}: other transactions conflicted for {BUSY_S:.0f} s; try again"
                     ) from None
             threads.sleep(randomness.uniform(0, 0.003))
 
-    def _do(self, work: Callable[[Connection], T], patient: bool) -> T:
+    def _run(self, work: Callable[[Connection], T], patient: bool) -> T:
         try:
             with self._source.borrow() as connection:
-                watch(connection, _Patience(self._source, connection, self._limit_s(patient)))
+                watch(connection, _AnswerTimeout(self._source, connection, self._limit_s(patient)))
                 try:
-                    self._look_at(connection)
+                    self._set_up(connection)
                     return work(connection)
                 finally:
                     unwatch(connection)
         except psycopg.Error as error:
-            why = translate(error, self.shown, self.schema, several=self._source.several)
+            why = translate(error, self.shown, self.schema, several_hosts=self._source.several_hosts)
             if isinstance(why, StoreBusy):
                 self._busy_s = monotonic_s()
             raise why from error
@@ -116,38 +122,39 @@ class Connections:
         return BUSY_AGAIN_S if monotonic_s() - self._busy_s < BUSY_S else BUSY_S
 
     def again(self, work: Callable[[Connection], T], *, patient: bool = False) -> T:
-        """Do it, and again if the connection is lost: for what does no harm when it is done twice."""
+        """Run `work`, and again if the connection is lost; for work that may be done twice."""
         losses, deadline_s = 0, monotonic_s() + RECONNECT_S
         while True:
             try:
                 return self.once(work, patient=patient)
-            except StillAway:
-                raise  # It was waited for already.
+            except StillUnreachable:
+                raise  # It has waited for the server already.
             except StoreUnreachable:
                 losses += 1
                 if losses > _LOSSES_MAX or monotonic_s() > deadline_s:
                     raise
 
-    def _look_at(self, connection: Connection) -> None:
+    def _set_up(self, connection: Connection) -> None:
         if connection in self._known:
             return
         if connection.info.encoding != "utf-8":
             raise BadInput(f"{self.shown}: connections must have client_encoding=utf8")
-        teach(connection)
-        if self.welcome is not None:
-            self.welcome(connection)
+        register_dumpers(connection)
+        if self.on_connect is not None:
+            self.on_connect(connection)
         self._known.add(connection)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the idle connections, and lend no more."""
         self._source.close()
 
 
 def watch(connection: Connection, on_silence: Callable[[float], None]) -> None:
-    """Call this again and again while the server says nothing, with the time since when. It may raise.
+    """Call `on_silence` every tenth of a second while the server sends nothing, with the time of its last
+    byte. It may raise.
 
-    All statements go through the connection's `wait`, and psycopg looks up every tenth of a second there. The
-    method is hidden by an attribute, and not replaced in a class: the connection may be an application's.
+    All statements go through the connection's `wait`, where psycopg wakes up that often. An attribute hides
+    the method; the class stays unchanged, because the connection may be an application's.
     """
 
     def watched(gen: PQGen[T]) -> Generator[Any, Any, T]:
@@ -170,14 +177,14 @@ def watch(connection: Connection, on_silence: Callable[[float], None]) -> None:
 
 
 def unwatch(connection: Connection) -> None:
-    """Leave the connection as it was."""
+    """Undo `watch`."""
     del vars(connection)["wait"]
 
 
-class _Patience:
-    """How long the answers to one piece of work are waited for."""
+class _AnswerTimeout:
+    """Limits the waits for the answers to one piece of work: checks the server, cancels, gives up."""
 
-    def __init__(self, source: Source, connection: Connection, limit_s: float) -> None:
+    def __init__(self, source: ConnectionSource, connection: Connection, limit_s: float) -> None:
         self._source, self._connection, self._limit_s = source, connection, limit_s
         self._asked_s = -math.inf
         self._cancelled = False
@@ -186,8 +193,8 @@ class _Patience:
         pause_s = CANCEL_S if self._cancelled else min(ANSWER_S, self._limit_s)
         if monotonic_s() - max(since_s, self._asked_s) < pause_s:
             return
-        if self._cancelled or not _is_there(self._source, self._connection):
-            # Without another word: nobody would answer it. What was asked may be done all the same.
+        if self._cancelled or not _server_answers(self._source, self._connection):
+            # Without a message to the server, which does not answer. The statement may run all the same.
             self._connection.close()
             self._source.note_silence(since_s)
             raise NoAnswer(f"it has not answered for {monotonic_s() - since_s:.0f} s")
@@ -198,9 +205,9 @@ class _Patience:
         self._asked_s = monotonic_s()
 
 
-def _is_there(source: Source, silent: Connection) -> bool:
-    """Whether the server of this connection answers another one. A pooler answers for itself at first, so the
-    question is one that only the server can answer."""
+def _server_answers(source: ConnectionSource, silent: Connection) -> bool:
+    """True if the server of this connection answers another one. A pooler accepts connections by itself, so
+    the server is asked a query."""
     left_s = RECONNECT_S - ANSWER_S
     where = {"host": silent.info.host, "hostaddr": silent.info.hostaddr or None, "port": silent.info.port}
     try:
@@ -208,16 +215,16 @@ def _is_there(source: Source, silent: Connection) -> bool:
         with closing(connect(conninfo, left_s)) as other:
             other.execute("SELECT 1", prepare=False)
     except psycopg.Error as error:
-        return "FATAL" in str(error)  # It refuses this connection, so it is there.
+        return "FATAL" in str(error)  # It refused the connection, so it is there.
     return True
 
 
 def connect(conninfo: str, limit_s: float | None = None) -> Connection:
-    """A new connection, with as much time for the server to take it, and to answer each statement; by default
-    with the time that its address gives it, and statements are not watched."""
+    """Open a connection. `limit_s` limits connecting, and the answer to each statement; by default, the
+    address limits connecting, and statements have no limit."""
     if limit_s is None:
         return psycopg.connect(conninfo, autocommit=True)
-    # libpq knows whole seconds, and nothing below two.
+    # libpq takes whole seconds, at least two.
     connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=max(2, int(limit_s)))
 
     def give_up(since_s: float) -> None:
@@ -230,11 +237,11 @@ def connect(conninfo: str, limit_s: float | None = None) -> Connection:
 
 
 class OwnConnections:
-    """Opened when they are needed, up to a number, and kept for the next who needs one."""
+    """Connections that the driver opens when they are needed, up to a number, and reuses."""
 
     def __init__(self, address: Address) -> None:
         self._address, self.shown, self.conninfo = address, address.shown, address.conninfo
-        self.several = address.hosts > 1
+        self.several_hosts = address.hosts > 1
         self._lock = threads.Lock()
         self._idle: list[Connection] = []
         self._room = threads.BoundedSemaphore(address.connections)
@@ -243,10 +250,10 @@ class OwnConnections:
         self._reached = False
 
     def borrow(self) -> AbstractContextManager[Connection]:
-        return _Loan(self)
+        return _BorrowedConnection(self)
 
     def take(self) -> Connection:
-        """Wait for one that nobody else has."""
+        """Wait for a free connection."""
         if not self._room.acquire(timeout=BUSY_S):
             raise StoreBusy(
                 f"{self.shown}: all {self._address.connections} connections were in use for {BUSY_S:.0f} s"
@@ -264,14 +271,14 @@ class OwnConnections:
                     raise StoreFailed(f"{self.shown} was closed")
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                return self._reach()
+                return self._connect()
             if _is_open(connection):
                 return connection
             connection.close()
 
-    def _reach(self) -> Connection:
-        """Open a new one. A server that was there before is waited for a while: it may be restarting, or
-        another one may be taking its place. Who waited in vain once does not wait again until it is back."""
+    def _connect(self) -> Connection:
+        """Open a new connection. Wait for a server that was there before: it may be restarting, or failing
+        over. After a wait without success, later calls do not wait until the server is back."""
         while True:
             began_s = monotonic_s()
             try:
@@ -279,10 +286,10 @@ class OwnConnections:
                     self.conninfo, autocommit=True, connect_timeout=self._connect_timeout_s()
                 )
             except psycopg.Error as error:
-                why = refused(error, self.shown)
+                why = translate_connect_error(error, self.shown)
                 if not self._may_come_back(why, began_s):
                     if isinstance(why, StoreUnreachable):
-                        raise StillAway(*why.args) from error
+                        raise StillUnreachable(*why.args) from error
                     raise why from error
                 threads.sleep(randomness.uniform(0.05, 0.2))
                 continue
@@ -291,7 +298,7 @@ class OwnConnections:
             return connection
 
     def _connect_timeout_s(self) -> int:
-        """What is left of the time, for each server that may be tried. libpq knows nothing below two."""
+        """The remaining time, divided by the servers that may be tried. libpq takes at least two seconds."""
         with self._lock:
             if not self._reached:
                 return self._address.connect_timeout_s
@@ -316,10 +323,10 @@ class OwnConnections:
             connection.close()
 
     def give_back(self, connection: Connection, error: BaseException | None) -> None:
-        """Keep it for the next, if nothing is left open on it, and it was good for what was done."""
+        """Keep a connection for reuse, if no transaction is open on it, and its server could be written."""
         try:
             whole = connection.pgconn.transaction_status == TransactionStatus.IDLE
-            # The next one may find the server that has taken this one's place.
+            # A new connection may reach the server that took over.
             whole = whole and not isinstance(error, ReadOnlySqlTransaction)
             with self._lock:
                 keep = whole and not self._closed
@@ -338,8 +345,8 @@ class OwnConnections:
             connection.close()
 
 
-class _Loan(AbstractContextManager[Connection]):
-    """A class of its own, not a generator: there is one for every commit."""
+class _BorrowedConnection(AbstractContextManager[Connection]):
+    """Lends a connection for a block. A class, since a generator costs more, and every commit has one."""
 
     def __init__(self, source: OwnConnections) -> None:
         self._source = source
@@ -353,16 +360,16 @@ class _Loan(AbstractContextManager[Connection]):
 
 
 class PoolConnections:
-    """Borrowed from the application's pool, which stays the application's to close."""
+    """Connections of an application's pool. The application closes the pool."""
 
     def __init__(self, pool: ConnectionPool[Any]) -> None:
         if inspect.iscoroutinefunction(pool.getconn):
             raise BadInput(
-                "a store works in threads of its own: give it a psycopg_pool.ConnectionPool, not an async one"
+                "a store works in threads of its own: pass a psycopg_pool.ConnectionPool, not an async one"
             )
         self._pool = pool
         self._closed = False
-        self.several = False
+        self.several_hosts = False
         self.shown = f"the pool {pool.name!r}"
         try:
             with self.borrow() as connection:
@@ -373,24 +380,24 @@ class PoolConnections:
             raise translate(error, self.shown, "") from error
 
     def note_silence(self, since_s: float) -> None:
-        """The pool notices by itself."""
+        """The pool checks its connections by itself."""
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:
         if self._closed:
             raise StoreFailed(f"{self.shown} was closed")
-        from psycopg_pool import PoolTimeout  # It is there: the application has one.
+        from psycopg_pool import PoolTimeout  # Installed, since the application has a pool.
 
         with ExitStack() as stack:
             try:
-                # Not longer than the application allows.
+                # At most as long as the application allows.
                 lent = self._pool.connection(timeout=min(self._pool.timeout, RECONNECT_S))
                 connection = stack.enter_context(lent)
             except PoolTimeout as error:
-                raise StillAway(f"{self.shown}: the pool gave no connection: {error}") from error
+                raise StillUnreachable(f"{self.shown}: the pool gave no connection: {error}") from error
             before = connection.autocommit
             if not before:
-                # Or else every statement is preceded by a BEGIN and followed by a COMMIT of its own.
+                # Otherwise psycopg sends a BEGIN before every statement, and a COMMIT after it.
                 connection.autocommit = True
             try:
                 yield connection
@@ -403,7 +410,7 @@ class PoolConnections:
 
 
 def _is_open(connection: Connection) -> bool:
-    """Whether the server has not hung up meanwhile: nothing else makes an idle connection readable."""
+    """True if the server has not closed the connection: only that makes an idle connection readable."""
     try:
         waiting = select.poll()
         waiting.register(connection.fileno(), select.POLLIN)

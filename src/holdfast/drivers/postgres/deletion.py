@@ -1,23 +1,21 @@
-"""Erasing lines and deleting sessions: a transaction of a few statements, first the lock, then the look.
+"""Erasing lines and deleting sessions, each in a transaction: lock the session's row, then read it.
 
-A fork takes a share in its origin's row when it pins it, and this takes the whole row. So nobody pins what
-is being removed, and whoever waited sees what became of it.
+A fork takes a shared lock on its origin's row when it pins it; this takes an exclusive one. So no fork pins a
+session while it is removed, and a fork that waited sees the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from ...core.head import Head
 from ...ids import SessionId
-from ...limits import BUSY_S
 from ..contract import Conflict, Done, Outcome, hidden_name
-from .binary_arrays import Numbers, Texts
+from .binary_arrays import IntArray, TextArray
 from .commit import head_row
 from .connections import Connection
-from .statements import Statements
+from .statements import Statements, transaction
 
 _REPLACE_HEAD = """
     UPDATE $schema.sessions
@@ -32,20 +30,6 @@ _REPLACE_LINES = """
 """
 
 
-@contextmanager
-def transaction(sql: Statements, connection: Connection) -> Iterator[None]:
-    """Durable when the block ends, or never was. Who is stopped in the middle does not hold others up, and
-    whoever is held up by others is told after a while."""
-    with connection.transaction():
-        sql.rows(
-            connection,
-            "SELECT set_config('idle_in_transaction_session_timeout', '30s', true), "
-            "set_config('lock_timeout', %s, true), $durable",
-            [f"{BUSY_S * 1000:.0f}ms"],
-        )
-        yield
-
-
 def erase(
     sql: Statements,
     connection: Connection,
@@ -54,6 +38,7 @@ def erase(
     lines: Mapping[int, bytes],
     head: Head,
 ) -> Outcome:
+    """Replace lines and the head, except lines that a fork needs."""
     with transaction(sql, connection):
         sum, posted, uid = _lock(sql, connection, session)
         if sum != after:
@@ -65,13 +50,14 @@ def erase(
         sql.do(
             connection,
             _REPLACE_LINES,
-            {"session": session, "seq": Numbers(chosen), "line": Texts(chosen.values())},
+            {"session": session, "seq": IntArray(chosen), "line": TextArray(chosen.values())},
         )
         sql.do(connection, "DELETE FROM $schema.keyframes WHERE session = %s", [session])
     return Done(posted)
 
 
 def delete(sql: Statements, connection: Connection, session: SessionId, after: str) -> Outcome:
+    """Remove a session; the lines that forks need stay, under a hidden name."""
     with transaction(sql, connection):
         sum, posted, uid = _lock(sql, connection, session)
         if sum != after:
@@ -101,20 +87,21 @@ def _lock(sql: Statements, connection: Connection, session: SessionId) -> tuple[
 
 
 def _last_pinned(sql: Statements, connection: Connection, uid: str) -> int | None:
-    """Up to where forks need this journal."""
+    """The last entry of this journal that a fork needs."""
     found = sql.row(connection, "SELECT max(seq) FROM $schema.pins WHERE origin_uid = %s", [uid])
     return found[0] if found else None
 
 
 def _remove(sql: Statements, connection: Connection, session: str, uid: str) -> None:
-    """Remove a journal that is locked, and every hidden origin that only it still needed."""
+    """Remove a locked journal, and every hidden origin that only it still needed."""
     while True:
         sql.do(connection, "DELETE FROM $schema.entries WHERE session = %s", [session])
         gone = "DELETE FROM $schema.sessions WHERE session = %s RETURNING origin_uid"
         (origin_uid,) = sql.row(connection, gone, [session]) or (None,)
         if origin_uid is None:
             return
-        # Locked first, whatever it is called by now: another fork, or the origin itself, may be going too.
+        # Lock it first, under whatever name: another fork, or the origin itself, may be removed at this
+        # moment.
         find = "SELECT session FROM $schema.sessions WHERE uid = %s FOR UPDATE"
         origin = sql.row(connection, find, [origin_uid])
         unpin = "DELETE FROM $schema.pins WHERE origin_uid = %s AND fork_uid = %s"

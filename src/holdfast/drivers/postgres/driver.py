@@ -25,15 +25,13 @@ from ..contract import (
     read_tip,
 )
 from . import address, claims, deletion
-from .binary_arrays import Texts
+from .binary_arrays import TextArray
 from .blobs import PostgresBlobs
 from .commit import APPEND, Commit, encode_labels
-from .connections import Connections, OwnConnections, PoolConnections
-from .notify import Hints, channel_of
-from .prepared_statement import Call
+from .connections import OwnConnections, PoolConnections, PostgresConnections
 from .schema import prepare
-from .statements import Statements
-from .work_queue import AGE, TIP, find_due, find_holders
+from .statements import PreparedStatement, Statements
+from .work_queue import AGE, TIP, PostgresListener, channel_of, find_due, find_holders
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -80,19 +78,19 @@ _BEAT: Final = """
 
 
 class _ServerClock:
-    """The server's clock, as last seen: how far it is ahead of this boot's."""
+    """The server's clock: how far it was ahead of this boot's clock when last read."""
 
     def __init__(self) -> None:
         self._ahead_s: float | None = None
 
     def learn(self, server_s: float, began_s: float) -> None:
-        """What the server said to a question that was put at `began_s`, and is answered now."""
+        """Take the server's answer, which arrives now, to a query sent at `began_s`."""
         took_s = boot_s() - began_s
         if took_s <= SERVER_CLOCK_S:
             self._ahead_s = server_s - (began_s + took_s / 2)
 
     def now_s(self) -> float | None:
-        """What it says now; None if no answer has come quickly enough yet."""
+        """The server's time; None until an answer has come quickly enough."""
         return None if self._ahead_s is None else boot_s() + self._ahead_s
 
 
@@ -105,22 +103,22 @@ class PostgresDriver:
         if isinstance(where, str):
             found = address.parse(where, schema=schema)
             conninfo = found.conninfo
-            self._db = Connections(OwnConnections(found), found.schema)
+            self._db = PostgresConnections(OwnConnections(found), found.schema)
         else:
             source = PoolConnections(where)
             conninfo = source.conninfo
-            self._db = Connections(source, address.check_schema(schema or address.SCHEMA))
+            self._db = PostgresConnections(source, address.check_schema(schema or address.SCHEMA))
         self._where = f"schema {self._db.schema!r}"
         self._sql = Statements(self._db.schema)
-        self._append = Call(APPEND.replace("$schema", self._sql.schema))
-        self._hints = Hints(conninfo, self._db.schema)
+        self._append = PreparedStatement(APPEND.replace("$schema", self._sql.schema))
+        self._listener = PostgresListener(conninfo, self._db.schema)
         self._clock = _ServerClock()
         try:
             self._id = prepare(self._db, create=create)
             self.blobs = PostgresBlobs(self._db, self._sql, self._id)
-            if isinstance(where, str):  # An application's own connections are left as they are.
+            if isinstance(where, str):  # Not on the connections of an application.
                 self._db.again(self._append.prepare)
-                self._db.welcome = self._append.prepare
+                self._db.on_connect = self._append.prepare
         except BaseException:
             self._db.close()
             raise
@@ -139,7 +137,7 @@ class PostgresDriver:
         return self._db.again(Commit(self._sql, self._append, batch).run) if batch else []
 
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-        # As bytes: a text would be decoded here, to be encoded again.
+        # As bytes: psycopg would decode a text, which must be bytes again.
         query = """
             SELECT convert_to(line, 'UTF8') FROM $schema.entries
             WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s
@@ -164,9 +162,9 @@ class PostgresDriver:
         if wanted.in_doubt is not None:
             where.append("in_doubt > 0 AND unfinished" if wanted.in_doubt else "in_doubt = 0")
         if wanted.labels:
-            # With the index's own condition: or else it is not used.
+            # With the index's own condition, or PostgreSQL would not use it.
             where.append("labels @> %(labels)s AND labels <> '{}'")
-            values["labels"] = Texts(encode_labels(wanted.labels))
+            values["labels"] = TextArray(encode_labels(wanted.labels))
         query = f"{TIP} WHERE {' AND '.join(where)} ORDER BY session LIMIT %(limit)s"
         return [read_listed_tip(row, self._where) for row in self._look(query, values)]
 
@@ -222,7 +220,7 @@ class PostgresDriver:
     def beat(
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
     ) -> Mapping[SessionId, int]:
-        values = {"holder": holder, "record": record.decode(), "sessions": Texts(sessions)}
+        values = {"holder": holder, "record": record.decode(), "sessions": TextArray(sessions)}
         began_s = boot_s()
         rows = self._look(_BEAT, values)
         if rows:
@@ -240,7 +238,7 @@ class PostgresDriver:
         self._look("DELETE FROM $schema.holders WHERE holder = %s RETURNING $durable", [holder])
 
     def wait_for_work(self, timeout_s: float) -> None:
-        self._hints.wait(timeout_s)
+        self._listener.wait(timeout_s)
 
     def claim(self, change: ClaimChange) -> Outcome:
         return self._db.once(lambda connection: claims.change_claim(self._sql, connection, change))
@@ -249,9 +247,9 @@ class PostgresDriver:
         return self._db.again(lambda connection: claims.find_claim(self._sql, connection, key))
 
     def close(self) -> None:
-        self._hints.close()
+        self._listener.close()
         self._db.close()
 
     def _look(self, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """One statement that may be repeated without harm."""
+        """Run one statement that may be done twice."""
         return self._db.again(lambda connection: self._sql.rows(connection, statement, values))

@@ -1,4 +1,4 @@
-"""The tables: made, or brought up to date, once, by whoever comes first."""
+"""Create the tables of a schema, or bring them up to date: once, by the first process that opens it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psycopg import sql
 from ...errors import BadUrl, NewerFormat, NotFound
 from ...ids import fresh_uid
 from ...limits import BUSY_S
-from .connections import Connection, Connections
+from .connections import Connection, PostgresConnections
 
 
 def migrations() -> list[str]:
@@ -19,10 +19,10 @@ def migrations() -> list[str]:
     return [file.read_text("utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name)]
 
 
-def prepare(db: Connections, *, create: bool) -> str:
-    """Make sure that the tables are there, and current; the store's id.
+def prepare(db: PostgresConnections, *, create: bool) -> str:
+    """Make sure that the tables exist and are current; the store's id.
 
-    Who finds them current needs no right but to read and write rows.
+    If they are current, the role needs no rights but to read and write rows.
     """
     found = db.again(lambda connection: _find_store(connection, db.schema))
     if found is None and not create:
@@ -51,15 +51,15 @@ def _find_store(connection: Connection, schema: str) -> tuple[str, int] | None:
     return (str(row[0]), int(row[1])) if row else None
 
 
-def _migrate(connection: Connection, db: Connections) -> tuple[str, int]:
+def _migrate(connection: Connection, db: PostgresConnections) -> tuple[str, int]:
     scripts = migrations()
     with connection.transaction():
         _check_encoding(connection, db)
-        # The scripts mean every backslash as it stands.
+        # The scripts use plain backslashes.
         connection.execute("SET LOCAL standard_conforming_strings TO on", prepare=False)
         wait = "SELECT set_config('lock_timeout', %s, true)"
         connection.execute(wait, (f"{BUSY_S * 1000:.0f}ms",), prepare=False)
-        # Held until the transaction ends, whichever connection of a pooler that is.
+        # Held until the transaction ends, so it works behind a pooler.
         lock = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast:' || %s, 0))"
         connection.execute(lock, (db.schema,), prepare=False)
         there = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
@@ -76,7 +76,7 @@ def _migrate(connection: Connection, db: Connections) -> tuple[str, int]:
                 connection.execute(script.encode(), prepare=False)
         except (psycopg.errors.DuplicateTable, psycopg.errors.DuplicateFunction) as error:
             raise BadUrl(
-                f"schema {db.schema!r} of {db.shown} is not ours alone: {error.diag.message_primary}; "
+                f"schema {db.schema!r} of {db.shown} holds other tables: {error.diag.message_primary}; "
                 "choose another one with ?schema=…"
             ) from error
         connection.execute("DELETE FROM store", prepare=False)
@@ -85,7 +85,7 @@ def _migrate(connection: Connection, db: Connections) -> tuple[str, int]:
 
 
 def _find_locked(connection: Connection, schema: str) -> tuple[str, int]:
-    """What is there now that nobody else can make it."""
+    """The store's id and version under the lock, with which no other process creates it."""
     named = _name("{}.store", schema).as_string(connection)
     there = "SELECT to_regclass(%s) IS NOT NULL"
     row = connection.execute(there, (named,), prepare=False).fetchone()
@@ -93,7 +93,7 @@ def _find_locked(connection: Connection, schema: str) -> tuple[str, int]:
     return found or (fresh_uid(), 0)
 
 
-def _check_encoding(connection: Connection, db: Connections) -> None:
+def _check_encoding(connection: Connection, db: PostgresConnections) -> None:
     row = connection.execute("SELECT current_setting('server_encoding')", prepare=False).fetchone()
     if row and row[0] != "UTF8":
         raise BadUrl(

@@ -11,7 +11,7 @@ from ...blobs.metadata import decode_context
 from ...blobs.uploads import UploadedBlobs, UploadRow
 from ...errors import Corrupt
 from ...system.clock import utc_now
-from .connections import Connections, repeated
+from .connections import SqliteConnections, repeated
 
 _REMOVED_AT_ONCE: Final = 16
 """Parts that one transaction removes: like those that bring them, it must be short."""
@@ -26,7 +26,7 @@ _FINISH: Final = """
 class SqliteBlobs(UploadedBlobs):
     """The blobs of one store. Transactions are short, so that other writers get their turn."""
 
-    def __init__(self, db: Connections, store_id: str) -> None:
+    def __init__(self, db: SqliteConnections, store_id: str) -> None:
         super().__init__(store_id)
         self._db = db
 

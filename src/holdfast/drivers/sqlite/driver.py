@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import apsw
 import msgspec
@@ -27,27 +27,47 @@ from ..contract import (
     RunCursor,
     RunLines,
     Tip,
-    hidden_name,
     read_listed_tip,
     read_tip,
 )
+from . import deletion
 from .blobs import SqliteBlobs
-from .commit import change_claim, commit, find_claim, find_refused, find_tip, move
-from .connections import Connections, LogLost, repeated
-from .notify import Hints
-from .statements import RUNS
-from .work_queue import HEAD, find_due, find_holders, stamp
+from .claims import change_claim, find_claim, find_refused
+from .commit import commit
+from .connections import SqliteConnections, repeated
+from .error_translation import LogLost
+from .work_queue import HEAD, SqliteListener, find_due, find_holders, stamp
 
 _encode = msgspec.json.Encoder().encode
 _LINES = "FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
+RUNS: Final = """
+    SELECT
+        started.line ->> '$.at', started.session, started.seq, CAST(started.line AS BLOB),
+        (
+            SELECT CAST(ended.line AS BLOB) FROM entries AS ended
+            WHERE ended.session = started.session
+                AND ended.line ->> '$.run' = started.line ->> '$.run'
+                AND (
+                    ended.kind = 'run.completed' OR ended.kind = 'run.failed'
+                    OR ended.kind = 'run.cancelled' OR ended.kind = 'run.paused'
+                )
+            ORDER BY ended.seq DESC LIMIT 1
+        )
+    FROM entries AS started
+    WHERE started.kind = 'run.started' AND started.session NOT LIKE '~%'
+        AND {session}
+        AND (started.line ->> '$.at', started.session, started.seq) > (:at, :after, :seq)
+    ORDER BY started.line ->> '$.at', started.session, started.seq
+    LIMIT :limit
+"""
 
 
 class SqliteDriver:
     """A store in one SQLite file."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
-        self._db = Connections(path, create=create)
-        self._hints = Hints(self._db)
+        self._db = SqliteConnections(path, create=create)
+        self._listener = SqliteListener(self._db)
         self._id = self._find_id()
         self.blobs = SqliteBlobs(self._db, self._id)
 
@@ -74,11 +94,11 @@ class SqliteDriver:
         with self._db.reading() as db:
             try:
                 joined, count = db.execute(query, (session, after, limit)).get
-            except apsw.TooBigError:  # All together they are more than SQLite takes as one value.
+            except apsw.TooBigError:  # Together they exceed what SQLite takes as one value.
                 rows = db.execute(f"SELECT CAST(line AS BLOB) {_LINES}", (session, after, limit))
                 return [line for (line,) in rows]
         if not isinstance(joined, bytes) and count:
-            raise Corrupt(f"{self._db.path}, session {session!r}", f"what follows entry {after} is no text")
+            raise Corrupt(f"{self._db.path}, session {session!r}", f"a line after entry {after} is no text")
         return Lines(joined, count) if count else []
 
     @repeated
@@ -100,7 +120,7 @@ class SqliteDriver:
             where.append("parent = ?")
             bindings.append(wanted.parent)
         if wanted.open_run or wanted.in_doubt:
-            where.append("unfinished")  # As its index has it.
+            where.append("unfinished")  # The condition of its index.
         if wanted.open_run is not None:
             where.append("open_run IS NOT NULL" if wanted.open_run else "open_run IS NULL")
         if wanted.in_doubt is not None:
@@ -140,47 +160,18 @@ class SqliteDriver:
     @repeated
     def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
         with self._db.writing() as db:
-            sum, posted = find_tip(db, session) or (None, 0)
-            if sum != after:
-                return Conflict(sum)
-            # Erased means erased: not left to be read in unused parts of a page.
-            db.pragma("secure_delete", True)
-            move(db, after, head)
-            pinned = _last_pinned(db, head.uid) or 0
-            db.executemany(
-                "UPDATE entries SET line = ? WHERE session = ? AND seq = ?",
-                [(line.decode(), session, seq) for seq, line in lines.items() if seq > pinned],
-            )
-            db.execute("DELETE FROM keyframes WHERE session = ?", (session,))
-            return Done(posted)
+            return deletion.erase(db, session, after, lines, head)
 
     def delete(self, session: SessionId, after: str) -> Outcome:
         try:
             return self._delete(session, after)
         except LogLost:
             outcome = self._delete(session, after)
-            return Done(0) if outcome == Conflict(None) else outcome  # It had landed.
+            return Done(0) if outcome == Conflict(None) else outcome  # The first attempt had landed.
 
     def _delete(self, session: SessionId, after: str) -> Outcome:
         with self._db.writing() as db:
-            sum, posted = find_tip(db, session) or (None, 0)
-            if sum != after:
-                return Conflict(sum)
-            uid = str(db.execute("SELECT uid FROM sessions WHERE session = ?", (session,)).get)
-            db.execute("DELETE FROM inbox WHERE session = ?", (session,))
-            db.execute("DELETE FROM keyframes WHERE session = ?", (session,))
-            needed = _last_pinned(db, uid)
-            if needed is None:
-                _remove(db, session, uid)
-            else:
-                hidden = hidden_name(uid)
-                db.execute("DELETE FROM entries WHERE session = ? AND seq > ?", (session, needed))
-                db.execute("UPDATE entries SET session = ? WHERE session = ?", (hidden, session))
-                db.execute(
-                    "UPDATE sessions SET session = ?, due = NULL, posted_at = NULL WHERE session = ?",
-                    (hidden, session),
-                )
-            return Done(posted)
+            return deletion.delete(db, session, after)
 
     # -- inbox, holders, claims ---------------------------------------------------------------------
 
@@ -236,7 +227,7 @@ class SqliteDriver:
         ]
 
     def wait_for_work(self, timeout_s: float) -> None:
-        self._hints.wait(timeout_s)
+        self._listener.wait(timeout_s)
 
     @repeated
     def retire(self, holder: HolderId) -> None:
@@ -260,26 +251,3 @@ class SqliteDriver:
 
     def close(self) -> None:
         self._db.close()
-
-
-def _last_pinned(db: apsw.Connection, uid: str) -> int | None:
-    """Up to where forks need this journal."""
-    found: int | None = db.execute("SELECT max(seq) FROM pins WHERE origin_uid = ?", (uid,)).get
-    return found
-
-
-def _remove(db: apsw.Connection, session: str, uid: str) -> None:
-    """Remove a journal, and every hidden origin that only it still needed."""
-    while True:
-        origin_uid = db.execute("SELECT origin_uid FROM sessions WHERE session = ?", (session,)).get
-        db.execute("DELETE FROM entries WHERE session = ?", (session,))
-        db.execute("DELETE FROM sessions WHERE session = ?", (session,))
-        if origin_uid is None:
-            return
-        db.execute("DELETE FROM pins WHERE origin_uid = ? AND fork_uid = ?", (origin_uid, uid))
-        session, uid = hidden_name(origin_uid), origin_uid
-        if (
-            _last_pinned(db, uid) is not None
-            or not db.execute("SELECT 1 FROM sessions WHERE session = ?", (session,)).get
-        ):
-            return

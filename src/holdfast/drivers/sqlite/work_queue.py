@@ -1,4 +1,4 @@
-"""What workers ask for: sessions with something to do, and who has the lease of one."""
+"""The queries of workers: sessions that are due, the holders of leases, and waiting for new posts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Any, Final
 
 import apsw
 
+from ...system import threads
+from ...system.clock import monotonic_s
 from ..contract import DueFilter
+from .connections import SqliteConnections, repeated
+
+_POLL_S: Final = 0.004
+"""Interval at which the counter of the database's changes is read, which takes microseconds."""
 
 HEAD: Final = "iif(json_valid(head), head, '{}')"
-"""Of a damaged head nothing can be asked; SQLite would refuse the whole query."""
+"""Without this, SQLite would refuse the whole query because of one damaged head."""
 
 _SINCE: Final = "min(coalesce(due, posted_at), coalesce(posted_at, due))"
-"""Word for word as in the index `sessions_due`, or it would not be used."""
+"""Word for word as in the index `sessions_due`, or SQLite would not use it."""
 
 _WANTED: Final = f"""
     (due IS NOT NULL OR posted_at IS NOT NULL) AND holder IS :holder
@@ -21,7 +27,7 @@ _WANTED: Final = f"""
 """
 _HOLDERS: Final = """
     WITH RECURSIVE
-        -- From one to the next, however many sessions each of them has.
+        -- Steps from one holder to the next, however many sessions each of them has.
         lessees (holder) AS (
             SELECT min(holder) FROM sessions WHERE due IS NOT NULL OR posted_at IS NOT NULL
             UNION ALL
@@ -39,12 +45,12 @@ _HOLDERS: Final = """
 
 
 def stamp(at: datetime) -> str:
-    """A time as text that sorts as time does."""
+    """Format a time as text that sorts as times do."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def find_due(db: apsw.Connection, wanted: DueFilter, limit: int) -> list[Any]:
-    """The rows of the sessions, the longest due first."""
+    """The rows of the sessions that are due, the longest due first."""
     where = [_WANTED]
     bindings: dict[str, Any] = {"holder": wanted.holder, "until": stamp(wanted.until), "limit": limit}
     if wanted.agents is not None:
@@ -65,5 +71,37 @@ def find_due(db: apsw.Connection, wanted: DueFilter, limit: int) -> list[Any]:
 
 
 def find_holders(db: apsw.Connection) -> list[Any]:
-    """Whoever has a heartbeat, which is the second column, or the lease of a session with something to do."""
+    """Every holder with a heartbeat, or with the lease of a session that is due; and its heartbeat."""
     return db.execute(_HOLDERS).fetchall()
+
+
+class SqliteListener:
+    """Waits for posts of any process: SQLite counts the changes of the file, and the file counts its
+    posts."""
+
+    def __init__(self, db: SqliteConnections) -> None:
+        self._db = db
+        self._lock = threads.Lock()
+        self._posts = -1
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until an item was posted since the last call, at most `timeout_s`."""
+        with self._lock:
+            self._wait(monotonic_s() + timeout_s)
+
+    @repeated
+    def _wait(self, deadline_s: float) -> None:
+        seen = -1
+        with self._db.reading() as db:
+            while not self._db.is_lost():
+                version = int(db.pragma("data_version"))
+                if version != seen:
+                    seen = version
+                    posts = int(db.execute("SELECT posts FROM store").get)
+                    if posts != self._posts:
+                        self._posts = posts
+                        return
+                left_s = deadline_s - monotonic_s()
+                if left_s <= 0:
+                    return
+                threads.sleep(min(_POLL_S, left_s))
