@@ -36,7 +36,7 @@ class Duty(Struct, frozen=True, kw_only=True, omit_defaults=True):
     draining: bool = False
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HeartbeatRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A heartbeat. `boot` names the clock of `beat_s`; `lock` is the path of the kernel lock."""
 
     holder: HolderId
@@ -48,10 +48,10 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     duty: Duty | None = None
 
 
-_decode = msgspec.json.Decoder(Record).decode
+_decode = msgspec.json.Decoder(HeartbeatRecord).decode
 
 
-def read_record(holder: HolderId, beat: Beat) -> Record:
+def read_heartbeat(holder: HolderId, beat: Beat) -> HeartbeatRecord:
     """What a heartbeat says, or `Corrupt`."""
     where = f"heartbeat of holder {holder!r}"
     try:
@@ -75,7 +75,7 @@ class Life(Struct, frozen=True):
     ended: bool = False
 
 
-class Presence:
+class Heartbeat:
     """This process as a holder, and its view of the others."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Presence:
 
     def _beat(self) -> None:
         now = boot_s()
-        record = Record(
+        record = HeartbeatRecord(
             holder=self.holder,
             name=self.name,
             boot=boot_id(),
@@ -190,7 +190,7 @@ class Presence:
         if beat is None:
             # A holder beats before it takes a lease, and is forgotten only when it has ended.
             return Life(False, ended=True)
-        record = read_record(holder, beat)
+        record = read_heartbeat(holder, beat)
         here = record.boot is not None and record.boot == boot_id()
         if here and record.lock is not None and _KernelLock.is_free(record.lock, holder):
             with suppress(HoldfastError):  # Who cannot write can look all the same.
@@ -206,7 +206,7 @@ class Presence:
             return self._watch(record, beat.record)
         return Life(left_s > 0, left_s, record.name)
 
-    def _watch(self, record: Record, data: bytes) -> Life:
+    def _watch(self, record: HeartbeatRecord, data: bytes) -> Life:
         """No clock in common: it is gone once we have seen it silent for a whole term ourselves."""
         seen, since = self._watched.get(record.holder, (b"", 0.0))
         now = boot_s()

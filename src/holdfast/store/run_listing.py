@@ -56,7 +56,7 @@ def _read_run(engine: Engine, row: RunLines) -> RunInfo:
     else:
         facts = Journal(engine.driver, session).fold().facts
         lease = facts.head.lease
-        live = lease is not None and engine.presence.judge(lease.holder).alive
+        live = lease is not None and engine.heartbeat.judge(lease.holder).alive
         open_here = run.run in facts.runs and facts.runs[run.run].status == "running"
         run.status = "running" if live and open_here else "interrupted"
     return run

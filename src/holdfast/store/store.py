@@ -214,7 +214,7 @@ class Store(Shelf):
         return await self._engine.call(self._is_held, head)
 
     def _is_held(self, head: Head) -> bool:
-        return head.lease is not None and self._engine.presence.judge(head.lease.holder).alive
+        return head.lease is not None and self._engine.heartbeat.judge(head.lease.holder).alive
 
     async def overview(self, session: str) -> Overview:
         """A session at a glance, without reading its whole transcript."""

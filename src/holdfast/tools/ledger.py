@@ -191,10 +191,10 @@ class Ledger:
         return row.issued < self._session.state.facts.forked_at
 
     async def _is_over(self, body: Behind, since_s: float) -> float:
-        presence = self._session.engine.presence
-        if body.holder == presence.holder:
+        heartbeat = self._session.engine.heartbeat
+        if body.holder == heartbeat.holder:
             return 0.0
-        life = await self._session.engine.call(presence.judge, HolderId(body.holder))
+        life = await self._session.engine.call(heartbeat.judge, HolderId(body.holder))
         if life.ended:
             return 0.0
         if body.left_behind:
@@ -237,7 +237,7 @@ class Ledger:
         )
         row = facts.effects.rows[facts.head.seq]
         if tool.changes_the_world:
-            self._sure_until_s[row.issued] = boot_s() + session.engine.presence.left_s
+            self._sure_until_s[row.issued] = boot_s() + session.engine.heartbeat.left_s
         self._at_it.setdefault(row.key, None)
         return row
 
@@ -433,12 +433,12 @@ class Ledger:
 
         Who wakes up after a long sleep may beat before it comes here, so the last beat says nothing.
         """
-        presence = self._session.engine.presence
+        heartbeat = self._session.engine.heartbeat
         sure = boot_s() < self._sure_until_s.pop(row.issued)
-        if sure and presence.left_s > 0 and not self._session.is_lost:
+        if sure and heartbeat.left_s > 0 and not self._session.is_lost:
             return
-        if presence.left_s <= 0:
-            await self._session.engine.call(presence.renew)
+        if heartbeat.left_s <= 0:
+            await self._session.engine.call(heartbeat.renew)
         self._session.record(LeaseRenewed())
         await self._session.flush()
 
@@ -475,7 +475,7 @@ class Ledger:
         item = InboxVerdict(
             issued=row.issued,
             verdict="landed" if ran.done else "not_landed",
-            by=f"{engine.presence.name}, which was out",
+            by=f"{engine.heartbeat.name}, which was out",
             content=as_text(value) if ran.done else None,
             value=value,
         )

@@ -270,7 +270,7 @@ class Desks:
             raise Overtaken(str(desk.place), stranger.name, stranger.by)
         lease = facts.head.lease
         if lease is not None:
-            life = self.engine.presence.judge(lease.holder)
+            life = self.engine.heartbeat.judge(lease.holder)
             if life.alive:
                 desk.ended = True  # It may be given back by the next time: then that is read first.
                 raise LeaseHeld(desk.place.session, lease.name, left_s=life.left_s)
@@ -328,7 +328,7 @@ class Desks:
         return await self.engine.call_home(lambda: {digest: source.share(digest) for digest in digests})
 
     def _seal(self, desk: Desk, draft: Draft) -> Sealed:
-        said = {"by": self.me, "at": self.engine.presence.name, **draft.body}
+        said = {"by": self.me, "at": self.engine.heartbeat.name, **draft.body}
         sealed = append_to(
             desk.state, AdapterBody(data=said), self.engine, content=draft.content or None, kind=draft.kind
         )

@@ -134,7 +134,7 @@ class Desk:
             raise ReadOnly(self.session, *facts.unknown)
         lease = facts.head.lease
         if lease is not None:
-            life = self._engine.presence.judge(lease.holder)
+            life = self._engine.heartbeat.judge(lease.holder)
             if life.alive:
                 raise LeaseHeld(self.session, life.name, left_s=life.left_s)
         self._note_durable()

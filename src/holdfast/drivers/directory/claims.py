@@ -43,7 +43,7 @@ _decode_claim = msgspec.json.Decoder(_Claim).decode
 _decode_pending = msgspec.json.Decoder(_Pending).decode
 
 
-class Claims:
+class ClaimFiles:
     """The claims of one store."""
 
     def __init__(self, path: Path, scratch: Path) -> None:

@@ -43,7 +43,7 @@ from ..contract import (
     RunLines,
     Tip,
 )
-from .claims import Claims, Proof
+from .claims import ClaimFiles, Proof
 from .folder import Identity, SessionFolder
 from .forks import Forks
 from .journal import Extent
@@ -94,7 +94,7 @@ class DirectoryDriver:
         with translated(root):
             self._layout, self._id = open_root(root, create=create)
             self._root_seen = _sign(self._layout.store_file)
-        self._claims = Claims(self._layout.claims, self._layout.scratch)
+        self._claims = ClaimFiles(self._layout.claims, self._layout.scratch)
         self.blobs = DirectoryBlobs(self._layout, self._id, self._check_root)
         self._forks = Forks(self._layout, self._lives)
         self._folders: OrderedDict[SessionId, SessionFolder] = OrderedDict()

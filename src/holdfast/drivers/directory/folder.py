@@ -18,7 +18,7 @@ from ...system.file_locks import FileLock
 from ...system.files import discard, find_bytes, list_names, put, sync_directory, touch, write_all
 from ..contract import Pin, Tip
 from .inbox import Inbox
-from .journal import Journal, Least
+from .journal import JournalFile, Least
 
 _log = logging.getLogger("holdfast")
 
@@ -49,7 +49,7 @@ class SessionFolder:
         self.path, self._scratch = path, scratch
         self.lock = path / "lock"
         find_least = self._find_least if whole else None
-        self.journal = Journal(path / "journal.jsonl", self.lock, self._find_first_seq, find_least)
+        self.journal = JournalFile(path / "journal.jsonl", self.lock, self._find_first_seq, find_least)
         self.inbox = Inbox(path / "inbox")
         self._identity = path / "session.json"
         self._head = path / "head.json"

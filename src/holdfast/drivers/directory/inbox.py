@@ -20,7 +20,7 @@ from ..contract import InboxRow
 _NAME = re.compile(r"([0-9]+)\.(json|taken)")
 
 
-class _Item(NamedTuple):
+class _InboxFile(NamedTuple):
     number: int
     taken: bool
     name: str
@@ -80,6 +80,6 @@ class Inbox:
             newest = self.path / items[-1].name
             files.rename(newest, newest.with_suffix(".taken"))
 
-    def _items(self) -> list[_Item]:
+    def _items(self) -> list[_InboxFile]:
         matches = (_NAME.fullmatch(name) for name in list_names(self.path))
-        return [_Item(int(match[1]), match[2] == "taken", match[0]) for match in matches if match]
+        return [_InboxFile(int(match[1]), match[2] == "taken", match[0]) for match in matches if match]

@@ -87,7 +87,7 @@ class View(NamedTuple):
     known: _Known
 
 
-class Journal:
+class JournalFile:
     """The journal of one session. Used by several threads at once."""
 
     def __init__(
@@ -378,10 +378,10 @@ class Journal:
 class _Opening(msgspec.Struct):
     """The line that a journal begins with."""
 
-    class Body(msgspec.Struct):
+    class OpeningBody(msgspec.Struct):
         uid: str
 
-    body: Body
+    body: OpeningBody
 
 
 _decode_opening = msgspec.json.Decoder(_Opening).decode
