@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -12,7 +11,7 @@ from typing import NewType, TypeVar
 
 from .errors import BadId, BadInput, NotAList
 from .limits import LABEL_BYTES_MAX, NAME_CHARS
-from .system import randomness
+from .system import processes, randomness
 
 SessionId = NewType("SessionId", str)
 RunId = NewType("RunId", str)
@@ -57,7 +56,7 @@ class RandomPool:
         self._size = size
         self._pool: list[bytes] = []
         # A child process must not use the same bytes as its parent.
-        os.register_at_fork(after_in_child=self._pool.clear)
+        processes.register_at_fork(after_in_child=self._pool.clear)
 
     def take(self) -> bytes:
         """`size` random bytes that no other call gets."""

@@ -398,7 +398,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, function: str, act: Callable[[], 
 
     def called(*args: Any, **options: Any) -> Any:
         answer = real(*args, **options)
-        if "dir_fd" in options:
+        if options.get("dir_fd") is not None:
             monkeypatch.setattr(os, function, real)
             act()
         return answer

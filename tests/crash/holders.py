@@ -72,7 +72,7 @@ class Holder:
 
     async def obey(self, store: Store, session: Session) -> None:
         self._acks.lines(session)
-        self._line.say({"fence": session.fence, "name": store._engine.presence.name})
+        self._line.say({"fence": session.fence, "name": store._engine.heartbeat.name})
         while (order := await anyio.to_thread.run_sync(self._line.hear)) != "leave":
             try:
                 await self._do(order, store, session)
@@ -218,7 +218,7 @@ async def _find_life(url: str) -> dict[str, Any]:
         lease = (await store.load(SESSION)).facts.head.lease
         if lease is None:
             return {"alive": False}
-        life = await anyio.to_thread.run_sync(store._engine.presence.judge, lease.holder)
+        life = await anyio.to_thread.run_sync(store._engine.heartbeat.judge, lease.holder)
         return {"alive": life.alive, "left_s": life.left_s, "fence": lease.fence, "holder": lease.holder}
 
 

@@ -150,7 +150,7 @@ async def test_a_lease_that_ran_out_goes_on_in_memory() -> None:
         holder = lease.holder
         driver.frozen.add(holder)
         async with open_store(driver) as other:
-            judge = other._engine.presence.judge
+            judge = other._engine.heartbeat.judge
             await anyio.to_thread.run_sync(lambda: poll(lambda: not judge(holder).alive, "the term's end"))
             await session.add("late, but not too late")
             await session.checkpoint()

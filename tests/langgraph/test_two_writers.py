@@ -34,7 +34,7 @@ async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store
     for _ in range(2):  # Trying again changes nothing.
         with pytest.raises(holdfast.errors.Overtaken, match="thread 't'") as refused:
             await first.put(value=3)
-        assert refused.value.name == store._engine.presence.name
+        assert refused.value.name == store._engine.heartbeat.name
         assert refused.value.writer == other._journals.writer
     with pytest.raises(holdfast.errors.Overtaken):
         await one.aput_writes(first.config, [("value", 1)], "task")

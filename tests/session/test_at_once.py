@@ -69,7 +69,7 @@ def fail(*_: Any, **__: Any) -> Any:
 def is_let_go(store: Store) -> bool:
     """Whether none of its threads is left."""
     engine = store._engine
-    threads = (engine.committer._thread, engine.presence._thread)
+    threads = (engine.committer._thread, engine.heartbeat._thread)
     return not any(thread is not None and thread.is_alive() for thread in threads)
 
 
@@ -137,7 +137,7 @@ async def test_a_store_whose_opening_is_cancelled_is_closed(
 async def test_nobody_comes_alive_after_the_end(store_url: StoreUrl) -> None:
     """As a session that is being opened while its store closes would."""
     async with open_store(store_url) as store:
-        presence = store._engine.presence
+        presence = store._engine.heartbeat
     for begin in (presence.begin, presence.renew):
         with pytest.raises(Closed):
             begin()
@@ -213,7 +213,7 @@ async def test_who_is_out_can_open_the_session_again_at_once(store_url: StoreUrl
     """As the error says, also before it has left the old one."""
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         async with one.session("s") as session:
-            one._engine.presence._stop.set()  # It no longer beats.
+            one._engine.heartbeat._stop.set()  # It no longer beats.
             async with two.session("s", wait_s=60) as taken:
                 await step(taken, "theirs")
             with pytest.raises(Fenced):
@@ -301,7 +301,7 @@ async def test_what_was_refused_is_not_tried_for_ever(store_url: StoreUrl) -> No
     """Lines that came behind those that were refused wake nobody up."""
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         session = await one.session("s").__aenter__()
-        one._engine.presence._stop.set()
+        one._engine.heartbeat._stop.set()
         async with two.session("s", wait_s=60):
             committer, channel = one._engine.committer, session._writer.channel
             await session.add("refused")

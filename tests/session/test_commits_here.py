@@ -22,7 +22,7 @@ from holdfast.drivers.directory import DirectoryDriver
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.engine import committer, waiters
 from holdfast.errors import StoreBusy
-from holdfast.system.file_locks import Held
+from holdfast.system.file_locks import FileLock
 from tests.session.scenes import step, texts
 
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
@@ -294,7 +294,7 @@ async def test_a_directory_is_not_waited_for_on_the_event_loop(tmp_path: Path) -
         await step(session, "one")
         seq = session.state.seq
         lock = driver._folder(session.id).lock
-        with Held(lock):
+        with FileLock(lock):
             item = _next(session)
             began_s = time.monotonic()
             with pytest.raises(StoreBusy):

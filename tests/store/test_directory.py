@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -686,8 +687,8 @@ def test_who_waited_for_a_session_that_was_deleted_does_not_write_into_the_trash
     lock = root / "sessions" / "a" / "lock"
     other = DirectoryDriver(root)
 
-    def delete_meanwhile(path: Path, flags: int, *args: int) -> int:
-        fd = opened(path, flags, *args)
+    def delete_meanwhile(path: Path, flags: int, *args: Any, **options: Any) -> int:
+        fd = opened(path, flags, *args, **options)
         if path == lock and not flags & os.O_CREAT:
             monkeypatch.undo()
             assert other.delete(A, author.sum) == Done(0)

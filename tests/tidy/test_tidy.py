@@ -231,6 +231,108 @@ def test_only_one_module_knows_which_event_loop_runs() -> None:
     expect_none(line for path, line in source_lines(importing) if path != PACKAGE / "system" / "aio.py")
 
 
+# What only the modules of `system` import: `uuid.UUID`, a type, is free.
+SYSTEM_MODULES = {
+    "fcntl",
+    "random",
+    "secrets",
+    "shutil",
+    "signal",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "uuid",
+}
+SYSTEM_CALLS = {
+    "time": {"sleep", "monotonic", "monotonic_ns"},
+    "os.path": {"exists", "isdir", "isfile", "islink", "lexists", "realpath", "samefile", "samestat"},
+    "os": {
+        *(
+            "close",
+            "dup",
+            "fchmod",
+            "fdatasync",
+            "fsync",
+            "fstat",
+            "ftruncate",
+            "link",
+            "listdir",
+            "lseek",
+            "lstat",
+        ),
+        *(
+            "makedirs",
+            "mkdir",
+            "open",
+            "pread",
+            "pwrite",
+            "read",
+            "readlink",
+            "remove",
+            "rename",
+            "replace",
+            "rmdir",
+        ),
+        *("scandir", "stat", "symlink", "truncate", "unlink", "utime", "walk", "write"),
+        *(
+            "execv",
+            "execve",
+            "fork",
+            "getpid",
+            "getppid",
+            "getuid",
+            "kill",
+            "register_at_fork",
+            "uname",
+            "urandom",
+        ),
+    },
+}
+# Methods of `pathlib.Path`. Not `read_text` and `iterdir`: those read the package's own resources.
+PATH_METHODS = {
+    *("exists", "is_dir", "is_file", "is_symlink", "lstat", "mkdir", "read_bytes", "rmdir", "samefile"),
+    *("symlink_to", "touch", "unlink", "write_bytes", "write_text"),
+}
+NOT_THROUGH_SYSTEM = (
+    "system",
+    "testing",  # Suites act as the applications that use holdfast.
+    "cli",  # Prints, and reads what a person names; stores are not its files.
+    "demo",  # Starts and kills processes before the reader's eyes.
+    "drivers/sqlite/file_guard.py",  # Locks ranges of the files that SQLite has open, under their numbers.
+)
+
+
+def system_uses(path: Path) -> Iterator[str]:
+    """What a module does with the operating system past `holdfast.system`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        found: list[str] = []
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names if alias.name in SYSTEM_MODULES]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [alias.name for alias in node.names if alias.name != "UUID"]
+            calls = SYSTEM_CALLS.get(node.module or "", set())
+            found = names if node.module in SYSTEM_MODULES else [name for name in names if name in calls]
+        elif isinstance(node, ast.Attribute):
+            found = [node.attr] if node.attr in SYSTEM_CALLS.get(ast.unparse(node.value), ()) else []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            on_path = node.func.attr in PATH_METHODS and ast.unparse(node.func.value) != "files"
+            found += [f".{node.func.attr}()"] if on_path else []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            found = ["open()"]
+        yield from (f"{shown(path)}:{getattr(node, 'lineno', 0)}: {name}" for name in found)
+
+
+def test_time_randomness_threads_files_and_processes_pass_one_module_each() -> None:
+    """A simulator can take their place, and platforms differ there only."""
+    exempt = tuple(PACKAGE / name for name in NOT_THROUGH_SYSTEM)
+    expect_none(
+        use
+        for path in source_files()
+        if not any(path.is_relative_to(free) for free in exempt)
+        for use in system_uses(path)
+    )
+
+
 def test_types_are_inspected_at_import() -> None:
     """Two threads that make msgspec inspect a type for the first time at once can crash the interpreter. So
     decoders are made once, at the top of a module; for types of users, `values.py` has a lock."""

@@ -64,12 +64,12 @@ def die(store: Store, *, proof: bool = True) -> None:
     for channel in engine.channels.values():
         channel.lost = Closed("the process died")
     engine.call = _dead  # type: ignore[method-assign,assignment]
-    engine.presence._stop.set()
-    lock = engine.presence._kernel_lock
+    engine.heartbeat._stop.set()
+    lock = engine.heartbeat._kernel_lock
     if proof and lock is not None:
         os.close(lock._handle)
         lock._held.discard(lock)
-        engine.presence._kernel_lock = None
+        engine.heartbeat._kernel_lock = None
 
 
 async def _dead(*args: Any) -> Any:

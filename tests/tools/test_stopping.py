@@ -433,10 +433,10 @@ async def test_a_store_that_closes_over_a_running_body_does_not_say_that_it_ende
     """Another process must not believe that nothing can land any more."""
     async with opened(store_url) as (store, session):
         await stuck.leave(session)
-        holder = store._engine.presence.holder
+        holder = store._engine.heartbeat.holder
         assert store._engine.is_busy()
     async with holdfast.open_store(store_url) as store:
-        assert not store._engine.presence.judge(holder).ended
+        assert not store._engine.heartbeat.judge(holder).ended
         await stuck.let_go(lambda: not executor._running)
 
 

@@ -391,7 +391,7 @@ class LeaselessJournals(Generic[K, J]):
     def _refuse_leased(self, journal: J) -> None:
         """Raise `LeaseHeld` if a living process holds the session's lease. Blocks."""
         lease = journal.state.facts.head.lease
-        life = None if lease is None else self.engine.presence.judge(lease.holder)
+        life = None if lease is None else self.engine.heartbeat.judge(lease.holder)
         if life is not None and life.alive:
             journal.is_spoiled = True  # By the next use, it may have been released.
             raise LeaseHeld(journal.session, life.name, left_s=life.left_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from copy import copy
@@ -49,6 +48,7 @@ from ..messages import (
 )
 from ..session.session import Session
 from ..store.store import Store
+from ..system import files
 from .thread_view import ThreadRole, find_final, mark_of
 
 Record: TypeAlias = dict[str, Json]
@@ -354,9 +354,10 @@ class LogFile:
 
     def _append(self, journal: Journal, head: Head) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # Other processes may write about other sessions.
+            files.make_tree(self._path.parent)
+            with files.open_binary(self._path, "a+b") as file:
+                if files.has_locks():  # Other processes may write about other sessions.
+                    files.lock(file.fileno())
                 _repair(file)
                 reader, after = self._open.pop(head.uid, (LogReader(head.session), 0))
                 written = after or _find_written(file, journal, head)
@@ -439,4 +440,4 @@ def _write(file: BinaryIO, records: Iterable[Record]) -> None:
     if lines:
         file.write(lines)
         file.flush()
-        os.fsync(file.fileno())
+        files.sync(file.fileno())

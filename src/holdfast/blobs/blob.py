@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
@@ -19,6 +18,7 @@ from ..errors import BadInput, NotFound
 from ..ids import SessionId
 from ..limits import BLOB_PART_BYTES, PAGE_ROWS
 from ..messages import Media
+from ..system import files
 from .home import BlobContext, ListedBlob
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def put_blob(engine: Engine, data: BlobData, context: BlobContext) -> Blob
         return await engine.call_home(_put, engine, digest_of(given), len(given), lambda: (given,), context)
     if isinstance(data, Path):
         return await engine.call_home(_put_file, engine, data, context)
-    with tempfile.TemporaryFile() as spool:
+    with files.temporary_file() as spool:
         if isinstance(data, AsyncIterable):
             async for part in data:
                 await engine.call_home(spool.write, part)
@@ -136,7 +136,7 @@ async def put_blob(engine: Engine, data: BlobData, context: BlobContext) -> Blob
 
 def _put_file(engine: Engine, path: Path, context: BlobContext) -> Blob:
     try:
-        with path.open("rb") as file:
+        with files.open_binary(path) as file:
             return _put_spooled(engine, file, context)
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {path}") from error

@@ -16,11 +16,10 @@ root/
 from __future__ import annotations
 
 import hashlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +27,9 @@ import msgspec
 
 from ..errors import BadInput, BadUrl, Corrupt, NewerFormat
 from ..limits import BLOB_PART_BYTES
+from ..system import files
 from ..system.clock import utc_now
-from ..system.file_locks import Held
+from ..system.file_locks import FileLock
 from ..system.files import (
     child_path,
     clear_leftovers,
@@ -51,7 +51,6 @@ from .metadata import check_context, check_digest
 FORMAT = 1
 
 _INFO = ".info"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BlobPath(NamedTuple):
@@ -64,8 +63,8 @@ class BlobPath(NamedTuple):
 
     def clear(self) -> None:
         """Remove the bytes. The mark goes last: until then `sweep` finds by it what is left."""
-        self.path.unlink(missing_ok=True)
-        self.mark.unlink(missing_ok=True)
+        files.remove(self.path, missing_ok=True)
+        files.remove(self.mark, missing_ok=True)
 
 
 class DigestPaths:
@@ -122,11 +121,11 @@ class BlobFiles(ABC):
             self._check_root()
             self._record_owner(owner)
         path = self._info_path(digest)
-        with translated(path), Held(self._lock):
+        with translated(path), FileLock(self._lock):
             if self._put_again(digest, path):
                 return
         # The lock is not held while the bytes arrive, which may take long.
-        with written(self._scratch, arriving) as temporary, translated(path), Held(self._lock):
+        with written(self._scratch, arriving) as temporary, translated(path), FileLock(self._lock):
             if not self._put_again(digest, path):
                 # The first context stays, if only the bytes are gone.
                 info = find_bytes(path) or info
@@ -135,7 +134,7 @@ class BlobFiles(ABC):
                 move(temporary, place.path)
                 make_directory(path.parent)
                 put(path, [info], self._scratch)
-                _set_put_at(path)
+                files.set_changed_at(path, utc_now())
 
     def _put_again(self, digest: str, info_path: Path) -> bool:
         """Whether the blob is there; then it counts as put now.
@@ -144,9 +143,9 @@ class BlobFiles(ABC):
         that, the writer does not live to write the entry.
         """
         info = find_bytes(info_path)
-        if info is None or not self._paths.find(digest, info).path.exists():
+        if info is None or not files.exists(self._paths.find(digest, info).path):
             return False
-        _set_put_at(info_path)
+        files.set_changed_at(info_path, utc_now())
         return True
 
     def find(self, digest: str) -> StoredBlob | None:
@@ -185,7 +184,7 @@ class BlobFiles(ABC):
         with suppress(FileNotFoundError):
             if info is not None:
                 size = _size(self._paths.find(digest, info).path)
-                return [ListedBlob(digest, size, _changed_at(path), self._decode_info(info, digest))]
+                return [ListedBlob(digest, size, files.changed_at(path), self._decode_info(info, digest))]
         return []
 
     def remove(self, digest: str, *, put_before: datetime) -> bool:
@@ -193,11 +192,11 @@ class BlobFiles(ABC):
         path = self._info_path(check_digest(digest))
         with translated(self._root):
             self._check_root()
-            with Held(self._lock):
+            with FileLock(self._lock):
                 info = find_bytes(path)
-                if info is None or _changed_at(path) >= put_before:
+                if info is None or files.changed_at(path) >= put_before:
                     return False
-                path.unlink()
+                files.remove(path)
                 sync_directory(path.parent)
                 self._paths.find(digest, info).clear()
                 return True
@@ -212,8 +211,8 @@ class BlobFiles(ABC):
     def _sweep(self, place: BlobPath, begun_before: datetime) -> bool:
         if self._is_blob(place):
             return False
-        with Held(self._lock), suppress(FileNotFoundError):
-            if not self._is_blob(place) and _changed_at(place.mark) < begun_before:
+        with FileLock(self._lock), suppress(FileNotFoundError):
+            if not self._is_blob(place) and files.changed_at(place.mark) < begun_before:
                 place.clear()
                 return True
         return False
@@ -226,24 +225,14 @@ class BlobFiles(ABC):
         return child_path(self._infos / digest[:2], digest, _INFO)
 
 
-def _set_put_at(info_path: Path) -> None:
-    """By our clock: the file system's may be some milliseconds behind it."""
-    now_ns = (utc_now() - _EPOCH) // timedelta(microseconds=1) * 1000
-    os.utime(info_path, ns=(now_ns, now_ns))
-
-
-def _changed_at(path: Path) -> datetime:
-    return _EPOCH + timedelta(microseconds=path.stat().st_mtime_ns // 1000)
-
-
 def _size(path: Path) -> int:
     with suppress(FileNotFoundError):
-        return path.stat().st_size
+        return files.stat(path).st_size
     return 0
 
 
 def _read_parts(path: Path) -> Iterator[bytes]:
-    with translated(path), open(path, "rb", buffering=0) as file:
+    with translated(path), files.open_binary(path, buffering=0) as file:
         while part := file.read(BLOB_PART_BYTES):
             yield part
 
@@ -276,6 +265,7 @@ class DirectoryHome(BlobFiles):
     """A directory of blobs, apart from any store."""
 
     def __init__(self, root: Path, *, key: KeyFunction | None = None, create: bool = True) -> None:
+        files.require_locks("a dir: home of blobs")
         self.name = f"dir:{root}"
         self._key_function = key
         own = root / OWN
@@ -283,14 +273,14 @@ class DirectoryHome(BlobFiles):
         paths = _KeyPaths(root, own / "tmp", self.name)
         super().__init__(root, own / "blobs", own / "tmp", own / "lock", paths)
         with translated(root):
-            if not self._lock.exists():
+            if not files.exists(self._lock):
                 self._make(create)
             self._check_format()
             make_directory(self._scratch)
             clear_leftovers(self._scratch)
 
     def _make(self, create: bool) -> None:
-        if self._root.exists() and not self._root.is_dir():
+        if files.exists(self._root) and not files.is_dir(self._root):
             raise BadUrl(f"{self._root} is a file; a dir: home needs a directory")
         if set(list_names(self._root)) - {OWN}:
             raise BadUrl(
@@ -318,7 +308,7 @@ class DirectoryHome(BlobFiles):
 
     def _record_owner(self, owner: str) -> None:
         if self._check_format() is None:
-            with Held(self._lock):
+            with FileLock(self._lock):
                 if self._check_format() is None:
                     put(self._file, [_encode(_HomeFile(FORMAT, owner)) + b"\n"], self._scratch)
 
@@ -383,12 +373,12 @@ class _KeyPaths(DigestPaths):
 
     def _find_obstacle(self, place: BlobPath) -> str | None:
         """Why no blob can lie at the path."""
-        if not place.path.parent.resolve().is_relative_to(self._root.resolve()):
+        if not Path(files.real_path(place.path.parent)).is_relative_to(files.real_path(self._root)):
             return "a link leads from there out of the directory"
         above = (path for path in place.path.parents if path.is_relative_to(self._root))
-        if place.path.is_dir() or any(path.exists() and not path.is_dir() for path in above):
+        if files.is_dir(place.path) or any(files.exists(path) and not files.is_dir(path) for path in above):
             return "no key may lie below another"
-        if os.path.lexists(place.path) and not place.mark.exists():
+        if files.lexists(place.path) and not files.exists(place.mark):
             return "something is there already that is no blob"
         return None
 

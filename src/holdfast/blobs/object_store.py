@@ -46,7 +46,7 @@ _BLOBS = f"{OWN}/blobs"
 _KEYS = f"{OWN}/keys"
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True):
+class _BlobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`uid` is another one in each version: equal bytes would count as the same version."""
 
     state: Literal["uploading", "whole", "removed"]
@@ -68,7 +68,7 @@ class _Key(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_record = msgspec.json.Decoder(_Record).decode
+_decode_record = msgspec.json.Decoder(_BlobRecord).decode
 _decode_home = msgspec.json.Decoder(_Home).decode
 _decode_key = msgspec.json.Decoder(_Key).decode
 
@@ -95,9 +95,9 @@ class ObjectHome:
             size = self._bucket.upload(record.key, arriving, record.context)
             self._finish(digest, record, version, size)
 
-    def _begin(self, digest: str, key: str, context: BlobContext) -> tuple[_Record, Version]:
+    def _begin(self, digest: str, key: str, context: BlobContext) -> tuple[_BlobRecord, Version]:
         """The record, `whole` with a new time, or `uploading` and ours to finish."""
-        new = _Record(state="uploading", key=key, put_at=utc_now(), uid=fresh_uid(), context=context)
+        new = _BlobRecord(state="uploading", key=key, put_at=utc_now(), uid=fresh_uid(), context=context)
         version = self._write(digest, new, None)
         if version is not None:
             return new, version
@@ -122,7 +122,7 @@ class ObjectHome:
                 return record, written
         raise self._busy(digest)
 
-    def _finish(self, digest: str, record: _Record, version: Version, size: int) -> None:
+    def _finish(self, digest: str, record: _BlobRecord, version: Version, size: int) -> None:
         """The bytes are there: say so, unless somebody has said it meanwhile."""
         for _ in range(OBJECT_TRIES_MAX):
             if self._write(digest, _touched(record, state="whole", size=size), version) is not None:
@@ -206,7 +206,7 @@ class ObjectHome:
                 self._clear_leftover(digest, record, version)
         return swept
 
-    def _clear_leftover(self, digest: str, record: _Record, version: Version) -> None:
+    def _clear_leftover(self, digest: str, record: _BlobRecord, version: Version) -> None:
         for key in record.leftover:
             self._bucket.delete(key)
         # If somebody else has replaced the record, the next sweep finds these keys in it once more.
@@ -214,11 +214,11 @@ class ObjectHome:
 
     # -- records ------------------------------------------------------------------------------------
 
-    def _find_whole(self, digest: str) -> _Record | None:
+    def _find_whole(self, digest: str) -> _BlobRecord | None:
         found = self._find_record(digest)
         return found[0] if found and found[0].state == "whole" else None
 
-    def _find_record(self, digest: str) -> tuple[_Record, Version] | None:
+    def _find_record(self, digest: str) -> tuple[_BlobRecord, Version] | None:
         found = self._bucket.read(f"{_BLOBS}/{digest}")
         if found is None:
             return None
@@ -227,12 +227,12 @@ class ObjectHome:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(f"blob {digest} in {self.name}", f"its record cannot be read ({error})") from error
 
-    def _write(self, digest: str, record: _Record, version: Version | None) -> Version | None:
+    def _write(self, digest: str, record: _BlobRecord, version: Version | None) -> Version | None:
         return self._bucket.replace(f"{_BLOBS}/{digest}", _encode(record), version)
 
     def _iter_records(
         self, after: str | None, *, at_once: int
-    ) -> Iterator[tuple[str, tuple[_Record, Version]]]:
+    ) -> Iterator[tuple[str, tuple[_BlobRecord, Version]]]:
         """In the order of their digests. Several are read at once, a request each."""
         names = self._bucket.list_names(_BLOBS, after)
         with threads.ThreadPoolExecutor(OBJECT_READS_AT_ONCE) as pool:
@@ -283,6 +283,6 @@ class ObjectHome:
         pass  # Connections are closed when nobody refers to them.
 
 
-def _touched(record: _Record, **changes: object) -> _Record:
+def _touched(record: _BlobRecord, **changes: object) -> _BlobRecord:
     """The next version of a record."""
     return msgspec.structs.replace(record, **{"put_at": utc_now(), "uid": fresh_uid(), **changes})

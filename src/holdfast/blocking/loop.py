@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Generic, TypeVar
@@ -11,7 +10,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from ..errors import Closed
-from ..system import threads
+from ..system import processes, threads
 from ..tools.executor import asks_to_exit
 
 T = TypeVar("T")
@@ -21,12 +20,12 @@ class Loop:
     """The event loop in its thread. Whatever it is given runs in a copy of the caller's context."""
 
     def __init__(self, portal: BlockingPortal) -> None:
-        self._portal, self._pid = portal, os.getpid()
+        self._portal, self._pid = portal, processes.pid()
 
     @property
     def is_here(self) -> bool:
         """Whether the thread is one of this process: a fork takes none of them along."""
-        return self._pid == os.getpid()
+        return self._pid == processes.pid()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Have it done, and wait for it."""

@@ -15,7 +15,6 @@ nothing about what was there. Binary values are base64url without padding. `docs
 
 from __future__ import annotations
 
-import os
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +27,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import BadInput, Corrupt, NewerFormat
 from ..limits import LINE_BYTES_MAX
-from ..system import randomness
+from ..system import processes, randomness
 from .entries import KIND_OF, KINDS, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
 
 VERSION: Final = 1
@@ -102,7 +101,7 @@ class _Salts:
     def __init__(self) -> None:
         self._ready: list[tuple[bytes, bytes, bytes]] = []
         # A child process must not use the same salts as its parent.
-        os.register_at_fork(after_in_child=self._ready.clear)
+        processes.register_at_fork(after_in_child=self._ready.clear)
 
     def take(self) -> tuple[bytes, bytes, bytes]:
         try:

@@ -58,14 +58,14 @@ class _Journal:
         return wanted.since(self.head, self.arrived[self.inbox[0].number] if self.inbox else None)
 
 
-class _RunFields(msgspec.Struct):
+class _RunEnvelope(msgspec.Struct):
     at: str
     kind: str
     seq: int
     run: str | None = None
 
 
-_decode_run = msgspec.json.Decoder(_RunFields).decode
+_decode_run = msgspec.json.Decoder(_RunEnvelope).decode
 
 
 class MemoryDriver:

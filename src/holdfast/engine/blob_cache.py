@@ -28,7 +28,7 @@ log = logging.getLogger("holdfast")
 T = TypeVar("T", Packed, PackedResult)
 
 
-class Blobs:
+class BlobCache:
     """The blobs of an open store. Blocking, and called from several threads at once."""
 
     def __init__(self, home: BlobHome, urls: PublicUrls, store_id: Callable[[], str], sizes: Sizes) -> None:

@@ -14,7 +14,6 @@ name the `sum` they follow, so they land once or find themselves there, and no r
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections.abc import Sequence
 
@@ -24,7 +23,7 @@ from ..drivers.contract import Append, Claimed, Conflict, Done, Driver, OriginGo
 from ..errors import Closed, Fenced, HoldfastError, NotFound, StoreFailed, StoreUnreachable
 from ..ids import SessionId
 from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
-from ..system import aio, threads
+from ..system import aio, processes, threads
 from ..system.clock import monotonic_s
 from .waiters import HomeLoop, Waiter, wake_up
 
@@ -393,4 +392,4 @@ def _end_in_child() -> None:
         committer._closing, committer._thread, committer._writer = True, None, None
 
 
-os.register_at_fork(after_in_child=_end_in_child)
+processes.register_at_fork(after_in_child=_end_in_child)

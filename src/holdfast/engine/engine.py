@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
@@ -23,12 +22,12 @@ from ..errors import Closed, HoldfastError
 from ..ids import SessionId
 from ..limits import BLOB_THREADS, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS, STORE_THREADS
 from ..messages import AnyMessage
-from ..system import threads
+from ..system import processes, threads
 from ..system.aio import run_to_end
 from ..system.clock import Instant, boot_id, boot_s, utc_now
-from .blob_cache import Blobs
+from .blob_cache import BlobCache
 from .committer import Channel, Committer
-from .heartbeat import Presence
+from .heartbeat import Heartbeat
 from .waiters import HomeLoop
 
 log = logging.getLogger("holdfast")
@@ -63,17 +62,17 @@ class Engine:
         self.home: BlobHome = home or driver.blobs
         if blob_urls is not None:
             check_home(blob_urls, self.home)
-        self.blobs = Blobs(self.home, blob_urls or PresignedUrls(), driver.store_id, sizes)
+        self.blobs = BlobCache(self.home, blob_urls or PresignedUrls(), driver.store_id, sizes)
         self.committer = Committer(driver, linger_s=linger_s)
         self.channels: dict[SessionId, Channel] = {}
         """Of the sessions that are open here."""
         self.left: dict[SessionId, Channel] = {}
         """Of sessions that were left while their last lines could not be written: they are tried again."""
         self.registering = threads.Lock()
-        """Held by who puts one there."""
+        """Held while one is put there."""
         self.holds: dict[str, HeldHere] = {}
         """Resources that are held here, or about to be."""
-        self.presence = Presence(
+        self.heartbeat = Heartbeat(
             driver, term_s=lease_s, on_posted=self._note_posted, sessions=lambda: list(self.channels)
         )
         self.values = Values(codecs)
@@ -95,7 +94,7 @@ class Engine:
 
     def instant(self) -> Instant:
         """Now, by clocks that no person sets. Where nothing names the boot, they are this process's alone."""
-        boot = boot_id() or self.presence.holder
+        boot = boot_id() or self.heartbeat.holder
         return Instant(boot=boot, boot_s=boot_s(), server_s=self.driver.server_s())
 
     async def call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
@@ -212,7 +211,7 @@ class Engine:
         self._ended.set()
 
     def _let_go(self) -> None:
-        self.presence.end(busy=self.is_busy())
+        self.heartbeat.end(busy=self.is_busy())
         with self._calling:
             self._left = True
             self._calling.wait_for(lambda: not self._calls)
@@ -280,4 +279,4 @@ def _forget_in_child() -> None:
         engine.forget_in_child()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+processes.register_at_fork(after_in_child=_forget_in_child)

@@ -6,11 +6,7 @@ proves death: it is released by the kernel when the process ends, however it end
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
-import socket
-import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,7 +20,7 @@ from ..drivers.contract import Beat, Driver
 from ..errors import Closed, Corrupt, HoldfastError
 from ..ids import HolderId, SessionId, fresh_uid
 from ..limits import BEATS_PER_TERM, LEASE_TERM_S
-from ..system import threads
+from ..system import files, processes, threads
 from ..system.clock import boot_id, boot_s
 
 log = logging.getLogger("holdfast")
@@ -40,7 +36,7 @@ class Duty(Struct, frozen=True, kw_only=True, omit_defaults=True):
     draining: bool = False
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HeartbeatRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A heartbeat. `boot` names the clock of `beat_s`; `lock` is the path of the kernel lock."""
 
     holder: HolderId
@@ -52,10 +48,10 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     duty: Duty | None = None
 
 
-_decode = msgspec.json.Decoder(Record).decode
+_decode = msgspec.json.Decoder(HeartbeatRecord).decode
 
 
-def read_record(holder: HolderId, beat: Beat) -> Record:
+def read_heartbeat(holder: HolderId, beat: Beat) -> HeartbeatRecord:
     """What a heartbeat says, or `Corrupt`."""
     where = f"heartbeat of holder {holder!r}"
     try:
@@ -79,7 +75,7 @@ class Life(Struct, frozen=True):
     ended: bool = False
 
 
-class Presence:
+class Heartbeat:
     """This process as a holder, and its view of the others."""
 
     def __init__(
@@ -93,7 +89,7 @@ class Presence:
         self._driver, self._term_s = driver, term_s
         self._on_posted, self._sessions = on_posted, sessions
         self.holder = HolderId(fresh_uid())
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self.name = f"{processes.host_name()}:{processes.pid()}"
         self._started = threads.Lock()
         self._thread: threads.Thread | None = None
         self._stop = threads.Event()
@@ -129,7 +125,7 @@ class Presence:
 
     def _beat(self) -> None:
         now = boot_s()
-        record = Record(
+        record = HeartbeatRecord(
             holder=self.holder,
             name=self.name,
             boot=boot_id(),
@@ -194,7 +190,7 @@ class Presence:
         if beat is None:
             # A holder beats before it takes a lease, and is forgotten only when it has ended.
             return Life(False, ended=True)
-        record = read_record(holder, beat)
+        record = read_heartbeat(holder, beat)
         here = record.boot is not None and record.boot == boot_id()
         if here and record.lock is not None and _KernelLock.is_free(record.lock, holder):
             with suppress(HoldfastError):  # Who cannot write can look all the same.
@@ -210,7 +206,7 @@ class Presence:
             return self._watch(record, beat.record)
         return Life(left_s > 0, left_s, record.name)
 
-    def _watch(self, record: Record, data: bytes) -> Life:
+    def _watch(self, record: HeartbeatRecord, data: bytes) -> Life:
         """No clock in common: it is gone once we have seen it silent for a whole term ourselves."""
         seen, since = self._watched.get(record.holder, (b"", 0.0))
         now = boot_s()
@@ -232,74 +228,63 @@ class _KernelLock:
     @classmethod
     def take(cls, holder: HolderId) -> _KernelLock | None:
         """None where no such lock can be had, or where it would prove nothing."""
-        boot = boot_id()
+        boot, user = boot_id(), processes.user_id()
+        if boot is None or user is None or not files.has_locks():
+            return None
         try:
-            directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
-            directory.mkdir(mode=0o700, exist_ok=True)
-            if boot is None or directory.stat().st_uid != os.getuid() or _is_remote(directory):
+            directory = files.temporary_directory() / f"holdfast-{user}"
+            with suppress(FileExistsError):
+                files.mkdir(directory, 0o700)
+            if files.stat(directory).st_uid != user or files.is_remote(directory):
                 return None
             path = directory / holder
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = files.open(path, files.O_RDWR | files.O_CREAT | files.O_EXCL, 0o600)
         except OSError as error:
             log.debug("no kernel lock: %s", error)
             return None
         # Locked first, then written, and only then named in a heartbeat.
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(handle, f"{boot}\n{holder}\n".encode())
+        files.lock(handle, wait=False)
+        files.write_all(handle, f"{boot}\n{holder}\n".encode())
         return cls(str(path), handle)
 
     @staticmethod
     def is_free(path: str, holder: HolderId) -> bool:
         """Proof of death. A file that is missing or says something else proves nothing."""
         try:
-            handle = os.open(path, os.O_RDONLY)
+            handle = files.open(path, files.O_RDONLY)
         except (OSError, ValueError):
             return False
         try:
             # Shared, so that several who look at the same moment do not take each other for the holder.
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return os.read(handle, 1000).decode() == f"{boot_id()}\n{holder}\n"
+            files.lock(handle, shared=True, wait=False)
+            return files.read(handle, 1000).decode() == f"{boot_id()}\n{holder}\n"
         except (OSError, UnicodeDecodeError):
             return False
         finally:
-            os.close(handle)
+            files.close(handle)
 
     @staticmethod
     def discard(path: str) -> None:
         """Nobody will ask for it again."""
         with suppress(OSError):
-            os.unlink(path)
+            files.remove(path)
 
     def release(self) -> None:
         with suppress(OSError):
-            os.unlink(self.path)
+            files.remove(self.path)
         self.let_go()
 
     def let_go(self) -> None:
         """Leave it to be found."""
-        os.close(self._handle)
+        files.close(self._handle)
         self._held.discard(self)
 
     @classmethod
     def forget_in_child(cls) -> None:
         """A forked child must not keep its parent's lock: it would outlive the parent in it."""
         for lock in list(cls._held):
-            os.close(lock._handle)
+            files.close(lock._handle)
         cls._held.clear()
 
 
-os.register_at_fork(after_in_child=_KernelLock.forget_in_child)
-
-_REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "gluster", "lustre", "fuse.", "virtiofs")
-
-
-def _is_remote(directory: Path) -> bool:
-    """Whether the directory is on a network file system, where a lock may be somebody else's idea."""
-    best, kind = "", ""
-    for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
-        fields = line.split(" ")
-        point = fields[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
-        inside = point == "/" or str(directory) == point or str(directory).startswith(point + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, fields[fields.index("-") + 1]
-    return kind.startswith(_REMOTE)
+processes.register_at_fork(after_in_child=_KernelLock.forget_in_child)

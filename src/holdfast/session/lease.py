@@ -96,7 +96,7 @@ async def take(
 def _try(
     engine: Engine, session: SessionId, labels: dict[str, str], parent: Parent | None, create: bool
 ) -> Taken | _Held | _Refused | None:
-    engine.presence.begin()
+    engine.heartbeat.begin()
     bodies: list[Body] = []
     try:
         state = Journal(engine.driver, session, engine.blobs).fold()
@@ -109,12 +109,12 @@ def _try(
     if facts.unknown is not None:
         raise ReadOnly(session, *facts.unknown)
     if facts.head.lease is not None:
-        life = engine.presence.judge(facts.head.lease.holder)
-        mine = facts.head.lease.holder == engine.presence.holder
+        life = engine.heartbeat.judge(facts.head.lease.holder)
+        mine = facts.head.lease.holder == engine.heartbeat.holder
         # Our own lease without an open session is a leftover of one that could not be released.
         if life.alive and not (mine and not engine.is_open(session)):
             return _Held(life, mine)
-    bodies.append(LeaseTaken(holder=engine.presence.holder, name=engine.presence.name))
+    bodies.append(LeaseTaken(holder=engine.heartbeat.holder, name=engine.heartbeat.name))
     return _commit(engine, state, bodies)
 
 
@@ -141,7 +141,7 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
             if there.home is None or there.closed is not None or there.is_abandoned:
                 return None
             # Another process took its lease and gave it back, and it has not noticed yet.
-            return _Held(Life(True, engine.presence.left_s, engine.presence.name), True)
+            return _Held(Life(True, engine.heartbeat.left_s, engine.heartbeat.name), True)
         engine.channels[head.session] = channel
     outcome = None
     try:

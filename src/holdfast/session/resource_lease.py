@@ -110,19 +110,19 @@ def _read(record: str, name: str) -> _Record:
 
 
 def _try(engine: Engine, session: SessionId, name: str, home: HomeLoop) -> Hold | Life:
-    engine.presence.begin()
+    engine.heartbeat.begin()
     current = engine.driver.find_claim(_key(name))
     fence = 1
     if current is not None:
         record = _read(current, name)
         fence = record.fence + 1
         if record.holder is not None:
-            life = engine.presence.judge(record.holder)
+            life = engine.heartbeat.judge(record.holder)
             # Our own that nobody here has is a leftover of one that could not be given back.
-            mine = record.holder == engine.presence.holder
+            mine = record.holder == engine.heartbeat.holder
             if life.alive and not (mine and not _is_held_here(engine, name)):
                 return Life(True, life.left_s, f"session {record.session} ({life.name})")
-    wanted = _Record(fence=fence, holder=engine.presence.holder, session=session)
+    wanted = _Record(fence=fence, holder=engine.heartbeat.holder, session=session)
     return _claim(engine, name, current, wanted, home)
 
 

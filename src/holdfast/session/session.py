@@ -35,6 +35,7 @@ from ..core.transcript_items import Item, Messages
 from ..errors import BadInput, Closed, HoldfastError, NotFound
 from ..ids import SessionId, check_labels, check_name
 from ..messages import AnyMessage, ForeignMessage, Json, Message, as_message, shape_of
+from ..system import files
 from ..system.clock import boot_s
 from .cadence import Cadence, Pace
 from .inbox import message_entry
@@ -416,7 +417,7 @@ def _make_directory(root: str | Path) -> Path:
     """Create the directory if it is missing; its absolute path."""
     path = Path(root).expanduser().absolute()
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        files.make_tree(path)
     except OSError as error:
         raise BadInput(f"the scratchpad {path} cannot be made: {error.strerror}") from error
     except ValueError as error:  # A NUL, or half a surrogate pair.

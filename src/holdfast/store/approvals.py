@@ -38,7 +38,7 @@ def open_doubts(engine: Engine, session: SessionId) -> list[Doubt]:
     """The calls in doubt of a session. One that runs counts if its holder is gone."""
     facts = Journal(engine.driver, session).fold().facts
     lease = facts.head.lease
-    held = lease is not None and engine.presence.judge(lease.holder).alive
+    held = lease is not None and engine.heartbeat.judge(lease.holder).alive
     rows = [facts.effects.rows[issued] for issued in facts.effects.open]
     return [
         Doubt(session, row)

@@ -206,7 +206,7 @@ class Store:
         return await self._engine.call(self._is_held, head)
 
     def _is_held(self, head: Head) -> bool:
-        return head.lease is not None and self._engine.presence.judge(head.lease.holder).alive
+        return head.lease is not None and self._engine.heartbeat.judge(head.lease.holder).alive
 
     async def overview(self, session: str) -> Overview:
         """A session at a glance, without reading its whole transcript."""
@@ -614,7 +614,7 @@ def _read_run(engine: Engine, row: RunLines) -> RunInfo:
     else:
         facts = Journal(engine.driver, session).fold().facts
         lease = facts.head.lease
-        live = lease is not None and engine.presence.judge(lease.holder).alive
+        live = lease is not None and engine.heartbeat.judge(lease.holder).alive
         open_here = run.run in facts.runs and facts.runs[run.run].status == "running"
         run.status = "running" if live and open_here else "interrupted"
     return run

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..core.head import Head
 from ..drivers.contract import DueFilter, Tip
 from ..engine.engine import Engine
-from ..engine.heartbeat import Duty, read_record
+from ..engine.heartbeat import Duty, read_heartbeat
 from ..engine.journal import Journal
 from ..errors import Corrupt, HoldfastError
 from ..ids import HolderId, SessionId
@@ -58,11 +58,11 @@ def find_due(
 
 
 def _list_gone(engine: Engine) -> list[HolderId]:
-    presence = engine.presence
+    heartbeat = engine.heartbeat
     gone: list[HolderId] = []
     for holder, beat in engine.driver.list_holders():
         try:
-            if holder == presence.holder or not presence.judge_by(holder, beat).alive:
+            if holder == heartbeat.holder or not heartbeat.judge_by(holder, beat).alive:
                 gone.append(holder)
         except Corrupt as error:
             log.warning("a holder is left out: %s", error)  # Its sessions name it, too, to whoever opens one.
@@ -130,7 +130,7 @@ def list_workers(engine: Engine) -> list[WorkerInfo]:
     found: list[WorkerInfo] = []
     for holder, beat in engine.driver.list_holders():
         try:
-            record = None if beat is None else read_record(holder, beat)
+            record = None if beat is None else read_heartbeat(holder, beat)
         except Corrupt as error:
             log.warning("a holder is left out: %s", error)
             continue
@@ -140,13 +140,13 @@ def list_workers(engine: Engine) -> list[WorkerInfo]:
         if age_s is None and record.boot is not None and record.boot == boot_id():
             age_s = max(0.0, boot_s() - record.beat_s)
         tips = engine.driver.list_due(DueFilter(until=_ALWAYS, holder=holder), PAGE_ROWS)
-        mine = holder == engine.presence.holder
+        mine = holder == engine.heartbeat.holder
         found.append(
             WorkerInfo(
                 name=record.name,
                 holder=holder,
                 duty=record.duty,
-                alive=mine or engine.presence.judge_by(holder, beat).alive,
+                alive=mine or engine.heartbeat.judge_by(holder, beat).alive,
                 beat_age_s=age_s,
                 sessions=tuple(tip.session for tip in tips if tip.head is not None),
             )

@@ -7,13 +7,11 @@ so it closes them first of all.
 
 from __future__ import annotations
 
-import fcntl
-import os
 from pathlib import Path
 
 from ..errors import Corrupt, StoreBusy
 from ..limits import BUSY_S
-from . import randomness, threads
+from . import files, processes, randomness, threads
 from .clock import boot_s
 
 # A commit takes about a millisecond: look again often at first, seldom when somebody is slow.
@@ -25,7 +23,7 @@ _opened: set[int] = set()
 _opening = threads.RLock()
 
 
-class Held:
+class FileLock:
     """Hold the lock on the file, for a block. False, and nothing is held, if there is no such file.
 
     `StoreBusy` after `wait_s`, by default the time after which somebody must be stuck. `Corrupt` if the lock
@@ -40,7 +38,7 @@ class Held:
 
     def __enter__(self) -> bool:
         self._fd = _acquire(self._path, self._shared, self._wait_s)
-        if self._fd is None and self._of is not None and self._of.exists():
+        if self._fd is None and self._of is not None and files.exists(self._of):
             # Not made anew here: another process may hold the one that was removed.
             raise Corrupt(
                 str(self._path),
@@ -74,12 +72,12 @@ def _try(path: Path, shared: bool) -> int | BlockingIOError | None:
     """The open, locked file; None if there is none; the error if somebody else has the lock."""
     while True:
         try:
-            fd = _open(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CLOEXEC)
+            fd = _open(path, (files.O_RDONLY if shared else files.O_RDWR) | files.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            if _is_at(path, fd):
+            files.lock(fd, shared=shared, wait=False)
+            if files.is_same(path, fd):
                 return fd
         except BlockingIOError as error:
             _close(fd)
@@ -93,7 +91,7 @@ def _try(path: Path, shared: bool) -> int | BlockingIOError | None:
 
 def _open(path: Path, flags: int) -> int:
     with _opening:
-        fd = os.open(path, flags)
+        fd = files.open(path, flags)
         _opened.add(fd)
         return fd
 
@@ -104,22 +102,17 @@ def _close(fd: int) -> None:
         if fd in _opened:
             _opened.remove(fd)
             # Not left to the closing: a program that is just being started has this open file, too.
-            fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+            files.unlock(fd)
+            files.close(fd)
 
 
 def _close_in_child() -> None:
     for fd in _opened:
-        os.close(fd)
+        files.close(fd)
     _opened.clear()
     _opening.release()
 
 
-os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_in_child)
-
-
-def _is_at(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+processes.register_at_fork(
+    before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_in_child
+)

@@ -157,7 +157,7 @@ def _find(engine: Engine, claim: Claim, operation: str) -> Taking | None:
     if row is None or is_free(row):
         return None
     lease = facts.head.lease
-    holder = lease.name if lease is not None and engine.presence.judge(lease.holder).alive else None
+    holder = lease.name if lease is not None and engine.heartbeat.judge(lease.holder).alive else None
     undo = facts.effects.find_open_undo(row)
     if undo is not None:
         return _describe(claim, undo, f"{describe_time(row)} and then its undo", holder)
@@ -330,7 +330,7 @@ def _find_theirs(
     is gone."""
     facts = Journal(engine.driver, owner).fold().facts
     lease = facts.head.lease
-    held = lease is not None and engine.presence.judge(lease.holder).alive
+    held = lease is not None and engine.heartbeat.judge(lease.holder).alive
     return _judge(engine, facts, uid, row), held
 
 

@@ -103,7 +103,7 @@ async def _check_lease(session: Session, sure_s: float) -> None:
     A process that wakes up after a long sleep may send a heartbeat before it comes here, so the last
     heartbeat says nothing.
     """
-    presence = session._writer.engine.presence
+    presence = session._writer.engine.heartbeat
     if boot_s() < sure_s and presence.left_s > 0 and not session.is_lost:
         return
     if presence.left_s <= 0:

@@ -264,7 +264,7 @@ class Ledger:
         )
         row = facts.effects.rows[facts.head.seq]
         if tool.changes_the_world:
-            self._lease_sure_s[row.issued] = boot_s() + engine.presence.left_s
+            self._lease_sure_s[row.issued] = boot_s() + engine.heartbeat.left_s
         self._in_progress.setdefault(row.key, None)
         return row
 
@@ -526,7 +526,7 @@ class Ledger:
         item = InboxVerdict(
             issued=row.issued,
             verdict="landed" if ran.done else "not_landed",
-            by=f"{engine.presence.name}, which was out",
+            by=f"{engine.heartbeat.name}, which was out",
             content=as_text(value) if ran.done else None,
             value=value,
         )

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..messages import Json
+from ..system import files
 from .declaration import AnyTool, SideEffect, check_side_effects
 
 Decision: TypeAlias = Literal["allow", "deny", "ask"]
@@ -86,7 +87,7 @@ def paths_inside(root: str | Path, *arguments: str, tool: str = "*") -> Rule:
     """
     if not arguments or not all(isinstance(one, str) for one in arguments):
         raise BadInput("paths_inside() needs the names of the arguments that are paths")
-    base = os.path.realpath(Path(root).expanduser())
+    base = files.real_path(Path(root).expanduser())
 
     def outside(args: Mapping[str, Json]) -> bool:
         return any(not _is_inside(base, value) for name in arguments for value in _paths(args.get(name)))
@@ -102,7 +103,7 @@ def _is_inside(base: str, path: object) -> bool:
     if not isinstance(path, str) or "\0" in path:
         return False
     # As the tool will open it: relative to the working directory.
-    real = os.path.realpath(os.path.expanduser(path))
+    real = files.real_path(os.path.expanduser(path))
     return real == base or real.startswith(base.rstrip(os.sep) + os.sep)
 
 

@@ -207,7 +207,7 @@ async def find_end_s(session: Session, row: Effect, acquired: Acquired | None = 
 
 
 async def _find_end_s(session: Session, body: Behind, since_s: float) -> float:
-    presence = session._writer.engine.presence
+    presence = session._writer.engine.heartbeat
     if body.holder == presence.holder:
         return 0.0
     life = await session._writer.engine.call(presence.judge, HolderId(body.holder))

@@ -114,7 +114,7 @@ class Worker:
     async def _announce(self, duty: Duty | None) -> None:
         engine = self._store._engine
         try:
-            await engine.call(engine.presence.announce, duty)
+            await engine.call(engine.heartbeat.announce, duty)
         except StoreFailed as error:
             log.warning("the store was not told about this worker: %s", error)
 

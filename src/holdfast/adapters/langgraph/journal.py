@@ -65,7 +65,7 @@ class ThreadJournal(LeaselessJournal[ThreadNamespace]):
     def _sign(self, entry: NewEntry) -> NewEntry:
         assert isinstance(entry.body, AdapterBody)
         data: Any = entry.body.data
-        signed = {"by": self._writer, "at": self.engine.presence.name, **data}
+        signed = {"by": self._writer, "at": self.engine.heartbeat.name, **data}
         return replace(entry, body=AdapterBody(data=signed))
 
 

@@ -8,9 +8,7 @@ stays what it is.
 from __future__ import annotations
 
 import errno
-import fcntl
 import heapq
-import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,16 +18,17 @@ from msgspec import Struct
 
 from ...errors import BadInput, NotFound
 from ...limits import SCRATCHPAD_DEPTH_MAX, SCRATCHPAD_FILE_BYTES_MAX
+from ...system import files
 from ...tools.outcome import NotDone
 
 _RESERVED = ".holdfast"
 _TEMPORARY = f"{_RESERVED}-new"
 """Only who has the lock writes, so one name is enough, and a leftover is replaced by the next one."""
 
-_ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_ENTER = files.O_RDONLY | files.O_DIRECTORY | files.O_NOFOLLOW
 # Not blocking: somebody may put a pipe there between the look and the opening.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_READ = files.O_RDONLY | files.O_NOFOLLOW | files.O_NONBLOCK | files.O_NOCTTY
+_CREATE = files.O_WRONLY | files.O_CREAT | files.O_EXCL | files.O_NOFOLLOW
 _NAME_BYTES_MAX = 255
 _KINDS = (
     (stat.S_ISREG, "a file"),
@@ -82,7 +81,7 @@ def split_file_path(path: str) -> tuple[str, ...]:
 def open_sandboxed_dir(path: Path) -> Iterator[SandboxedDir]:
     """The directory, for as long as the block runs."""
     try:
-        fd = os.open(path, _ENTER)
+        fd = files.open(path, _ENTER)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             raise BadInput(
@@ -93,7 +92,7 @@ def open_sandboxed_dir(path: Path) -> Iterator[SandboxedDir]:
     try:
         yield SandboxedDir(fd)
     finally:
-        os.close(fd)
+        files.close(fd)
 
 
 class SandboxedDir:
@@ -110,21 +109,22 @@ class SandboxedDir:
     def locked(self) -> Iterator[None]:
         """Nobody else changes it through here meanwhile, in no thread and no process."""
         with _translate_errors("the scratchpad", "cannot be locked"):
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            if files.has_locks():
+                files.lock(self._fd)
         try:
             yield
         finally:
             # By hand: a process that was forked meanwhile would keep it.
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            files.unlock(self._fd)
 
     def read(self, path: str) -> bytes:
         """What is in the file."""
         parts = split_file_path(path)
         with _translate_errors(path, "cannot be read"), self._above(parts) as above:
-            _expect_file(path, os.stat(parts[-1], dir_fd=above, follow_symlinks=False))
-            with open(os.open(parts[-1], _READ, dir_fd=above), "rb") as file:
+            _expect_file(path, files.stat(parts[-1], dir_fd=above, follow_symlinks=False))
+            with files.open_binary(files.open(parts[-1], _READ, dir_fd=above), "rb") as file:
                 # Once more: it may be another one by now.
-                info = os.fstat(file.fileno())
+                info = files.stat(file.fileno())
                 _expect_file(path, info)
                 data = file.read(SCRATCHPAD_FILE_BYTES_MAX + 1)
         if len(data) > SCRATCHPAD_FILE_BYTES_MAX:
@@ -153,12 +153,12 @@ class SandboxedDir:
             with _translate_errors(path, "was not written"):
                 self._write_new(data, _mode_of(path, above, parts[-1]))
                 try:
-                    os.rename(_TEMPORARY, parts[-1], src_dir_fd=self._fd, dst_dir_fd=above)
+                    files.rename(_TEMPORARY, parts[-1], source_fd=self._fd, target_fd=above)
                 except OSError:
                     self._drop_new()
                     raise
             # A rename is durable only once the directory is synced, too.
-            os.fsync(above)
+            files.sync(above)
 
     def delete(self, path: str) -> bool:
         """Remove a file, a link or an empty directory; False if there is none. Durable. Needs the lock."""
@@ -167,7 +167,7 @@ class SandboxedDir:
             with self._above(parts) as above:
                 was_there = _remove(path, above, parts[-1])
                 # Also if somebody removed it before, and died before it was durable.
-                os.fsync(above)
+                files.sync(above)
                 return was_there
         except NotFound:
             return False
@@ -181,7 +181,7 @@ class SandboxedDir:
         return found
 
     def _collect(self, fd: int, parts: tuple[str, ...], limit: int, found: list[ListedFile]) -> None:
-        with os.scandir(fd) as inside:
+        with files.scan(fd) as inside:
             names = heapq.nsmallest(limit + 1, (entry.name for entry in inside))
         for name in names:
             if len(found) >= limit:
@@ -189,54 +189,52 @@ class SandboxedDir:
             if name == _TEMPORARY:
                 continue
             with suppress(FileNotFoundError):
-                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                info = files.stat(name, dir_fd=fd, follow_symlinks=False)
                 found.append(ListedFile(_shown("/".join((*parts, name))), _kind_of(info), info.st_size))
                 if stat.S_ISDIR(info.st_mode) and len(parts) < SCRATCHPAD_DEPTH_MAX:
                     self._descend(fd, (*parts, name), limit, found)
 
     def _descend(self, fd: int, parts: tuple[str, ...], limit: int, found: list[ListedFile]) -> None:
         try:
-            inner = os.open(parts[-1], _ENTER, dir_fd=fd)
+            inner = files.open(parts[-1], _ENTER, dir_fd=fd)
         except OSError:  # It is no directory any more, or may not be looked into.
             return
         try:
             self._collect(inner, parts, limit, found)
         finally:
-            os.close(inner)
+            files.close(inner)
 
     @contextmanager
     def _above(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
         """The directory that the last part is in."""
-        fd = os.dup(self._fd)
+        fd = files.dup(self._fd)
         try:
             for number, name in enumerate(parts[:-1], start=1):
                 with _translate_errors("/".join(parts[:number]), "cannot be opened"):
                     inner = _enter(fd, name, make=make)
-                os.close(fd)
+                files.close(fd)
                 fd = inner
             yield fd
         finally:
-            os.close(fd)
+            files.close(fd)
 
     def _write_new(self, data: bytes, mode: int | None) -> None:
         self._drop_new()
-        fd = os.open(_TEMPORARY, _CREATE, 0o666, dir_fd=self._fd)
+        fd = files.open(_TEMPORARY, _CREATE, 0o666, dir_fd=self._fd)
         try:
             if mode is not None:
-                os.fchmod(fd, mode)
-            left = memoryview(data)
-            while left:
-                left = left[os.write(fd, left) :]
-            os.fsync(fd)
+                files.set_mode(fd, mode)
+            files.write_all(fd, data)
+            files.sync(fd)
         except OSError:
             self._drop_new()
             raise
         finally:
-            os.close(fd)
+            files.close(fd)
 
     def _drop_new(self) -> None:
         with suppress(FileNotFoundError):
-            os.unlink(_TEMPORARY, dir_fd=self._fd)
+            files.remove(_TEMPORARY, dir_fd=self._fd)
 
 
 @contextmanager
@@ -257,16 +255,16 @@ def _translate_errors(path: str, what: str) -> Iterator[None]:
 def _enter(fd: int, name: str, *, make: bool) -> int:
     if make:
         with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=fd)
+            files.mkdir(name, dir_fd=fd)
         # Also if it is there: who made it may have died before its name was durable.
-        os.fsync(fd)
-    return os.open(name, _ENTER, dir_fd=fd)
+        files.sync(fd)
+    return files.open(name, _ENTER, dir_fd=fd)
 
 
 def _mode_of(path: str, above: int, name: str) -> int | None:
     """The permissions of the file that will be replaced."""
     try:
-        info = os.stat(name, dir_fd=above, follow_symlinks=False)
+        info = files.stat(name, dir_fd=above, follow_symlinks=False)
     except FileNotFoundError:
         return None
     _expect_file(path, info)
@@ -275,12 +273,12 @@ def _mode_of(path: str, above: int, name: str) -> int | None:
 
 def _remove(path: str, above: int, name: str) -> bool:
     with _translate_errors(path, "was not deleted"):
-        info = os.stat(name, dir_fd=above, follow_symlinks=False)
+        info = files.stat(name, dir_fd=above, follow_symlinks=False)
         if not stat.S_ISDIR(info.st_mode):
-            os.unlink(name, dir_fd=above)
+            files.remove(name, dir_fd=above)
             return True
         try:
-            os.rmdir(name, dir_fd=above)
+            files.rmdir(name, dir_fd=above)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
@@ -288,11 +286,11 @@ def _remove(path: str, above: int, name: str) -> bool:
     return True
 
 
-def _kind_of(info: os.stat_result) -> str:
+def _kind_of(info: files.StatResult) -> str:
     return next((kind for is_one, kind in _KINDS if is_one(info.st_mode)), "a device")
 
 
-def _expect_file(path: str, info: os.stat_result) -> None:
+def _expect_file(path: str, info: files.StatResult) -> None:
     if stat.S_ISDIR(info.st_mode):
         raise BadInput(f"{path} is a directory: name a file in it")
     if not stat.S_ISREG(info.st_mode):

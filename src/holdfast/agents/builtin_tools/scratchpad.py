@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from contextlib import suppress
 from pathlib import Path
 
 import anyio.from_thread
@@ -12,6 +10,7 @@ import anyio.from_thread
 from ...errors import BadInput, NotFound
 from ...limits import SCRATCHPAD_LISTED_MAX, SCRATCHPAD_PAGE_CHARS, SCRATCHPAD_TIMEOUT_S
 from ...suggestions import closest
+from ...system import files
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Retry, tool
 from ...tools.outcome import Landed, NotDone, NotLanded, Unsure, Verification
@@ -166,7 +165,7 @@ class Scratchpad:
         """The session's directory; None if it has none yet."""
         recorded, own = ctx.session.scratchpad, self._root / ctx.session.id
         for path in (recorded, own):
-            if path is not None and os.path.lexists(path):
+            if path is not None and files.lexists(path):
                 return path
         if recorded is None:
             return None
@@ -181,7 +180,7 @@ class Scratchpad:
         if path is None:
             path = self._root / ctx.session.id
             try:
-                _make_durably(path)
+                files.make_directory(path)
             except OSError as error:
                 raise NotDone(f"the scratchpad {path} cannot be made: {error.strerror}") from error
         if path != ctx.session.scratchpad:
@@ -206,19 +205,6 @@ class Scratchpad:
             return []
         with open_sandboxed_dir(folder_path) as folder:
             return folder.entries(path, SCRATCHPAD_LISTED_MAX + 1)
-
-
-def _make_durably(path: Path) -> None:
-    if path.is_dir():
-        return
-    _make_durably(path.parent)
-    with suppress(FileExistsError):
-        os.mkdir(path)
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # -- text ------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import msgspec
 
 from ...errors import Corrupt
 from ...ids import SessionId
+from ...system import files
 from ...system.files import find_bytes, put, sync_directory
 from ..contract import ClaimChange, Claimed
 
@@ -42,7 +43,7 @@ _decode_claim = msgspec.json.Decoder(_Claim).decode
 _decode_pending = msgspec.json.Decoder(_Pending).decode
 
 
-class Claims:
+class ClaimFiles:
     """The claims of one store."""
 
     def __init__(self, path: Path, scratch: Path) -> None:
@@ -51,7 +52,7 @@ class Claims:
 
     def is_settled(self) -> bool:
         """Whether no commit with claims is under way or was cut short. Needs no lock."""
-        return not self._pending.exists()
+        return not files.exists(self._pending)
 
     def find(self, key: str) -> str | None:
         """The record under `key`. Needs no lock."""
@@ -81,13 +82,13 @@ class Claims:
         for change in changes:
             path = self._file(change.key)
             if change.record is None:
-                path.unlink(missing_ok=True)
+                files.remove(path, missing_ok=True)
             else:
                 data = msgspec.json.encode(_Claim(change.key, change.record)) + b"\n"
                 put(path, [data], self._scratch, sync_name=False)
         sync_directory(self._path)
         # Durable together with the next change, before which nobody needs to know.
-        self._pending.unlink(missing_ok=True)
+        files.remove(self._pending, missing_ok=True)
 
     def settle(self, landed: Callable[[Proof], bool]) -> None:
         """Carry out or drop the changes of a commit that was cut short."""

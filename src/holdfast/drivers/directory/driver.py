@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -17,8 +16,8 @@ from ...blobs.metadata import decode_context, encode_context
 from ...core.head import Head
 from ...errors import Corrupt, NotFound, StoreBusy, StoreFailed
 from ...ids import HolderId, SessionId
-from ...system import threads
-from ...system.file_locks import Held
+from ...system import files, threads
+from ...system.file_locks import FileLock
 from ...system.files import (
     child_path,
     clear_leftovers,
@@ -44,7 +43,7 @@ from ..contract import (
     RunLines,
     Tip,
 )
-from .claims import Claims, Proof
+from .claims import ClaimFiles, Proof
 from .folder import Identity, SessionFolder
 from .forks import Forks
 from .journal import Extent
@@ -66,7 +65,7 @@ _MOVED = (
 
 def _sign(path: Path) -> tuple[int, int, int]:
     """What tells a file from another one in its place."""
-    state = os.stat(path)
+    state = files.stat(path)
     return state.st_dev, state.st_ino, state.st_mtime_ns
 
 
@@ -91,10 +90,11 @@ class DirectoryDriver:
     def __init__(self, root: Path, *, create: bool = True) -> None:
         # However the process changes its own directory.
         self.root = root = root.absolute()
+        files.require_locks("a dir: store")
         with translated(root):
             self._layout, self._id = open_root(root, create=create)
             self._root_seen = _sign(self._layout.store_file)
-        self._claims = Claims(self._layout.claims, self._layout.scratch)
+        self._claims = ClaimFiles(self._layout.claims, self._layout.scratch)
         self.blobs = DirectoryBlobs(self._layout, self._id, self._check_root)
         self._forks = Forks(self._layout, self._lives)
         self._folders: OrderedDict[SessionId, SessionFolder] = OrderedDict()
@@ -138,7 +138,7 @@ class DirectoryDriver:
         try:
             return folder.journal.find_extent(locked=True)
         except Corrupt as error:
-            if item.after is not None and not folder.journal.path.exists():
+            if item.after is not None and not files.exists(folder.journal.path):
                 raise StoreFailed(_MOVED.format(path=folder.journal.path)) from error
             raise
 
@@ -171,7 +171,7 @@ class DirectoryDriver:
         tip = self._find_tip(session, folder, locked=False)
         if tip and tip.head is None:
             # Perhaps a commit is just writing its head, which it does before it lets go of the lock.
-            with Held(folder.lock, shared=True):
+            with FileLock(folder.lock, shared=True):
                 tip = self._find_tip(session, folder, locked=True)
         return tip
 
@@ -319,7 +319,7 @@ class DirectoryDriver:
 
     @_translated
     def retire(self, holder: HolderId) -> None:
-        self._holder(holder).unlink(missing_ok=True)
+        files.remove(self._holder(holder), missing_ok=True)
         sync_directory(self._layout.holders)
 
     def wait_for_work(self, timeout_s: float) -> None:
@@ -364,7 +364,7 @@ class DirectoryDriver:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the store's lock, with every claim settled."""
-        with Held(self._layout.lock):
+        with FileLock(self._layout.lock):
             self._claims.settle(self._landed)
             yield
 
@@ -392,7 +392,7 @@ class DirectoryDriver:
         with suppress(OSError, StoreFailed, Corrupt):
             clear_leftovers(self._layout.scratch)
             if self._forks.needs_tidying():
-                with Held(self._layout.lock, wait_s=0):
+                with FileLock(self._layout.lock, wait_s=0):
                     self._claims.settle(self._landed)
                     self._forks.tidy()
 

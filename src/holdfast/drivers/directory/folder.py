@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -14,11 +13,12 @@ import msgspec
 
 from ...core.head import Head
 from ...errors import Corrupt
-from ...system.file_locks import Held
+from ...system import files
+from ...system.file_locks import FileLock
 from ...system.files import discard, find_bytes, list_names, put, sync_directory, touch, write_all
 from ..contract import Pin, Tip
 from .inbox import Inbox
-from .journal import Journal, Least
+from .journal import JournalFile, Least
 
 _log = logging.getLogger("holdfast")
 
@@ -49,15 +49,15 @@ class SessionFolder:
         self.path, self._scratch = path, scratch
         self.lock = path / "lock"
         find_least = self._find_least if whole else None
-        self.journal = Journal(path / "journal.jsonl", self.lock, self._find_first_seq, find_least)
+        self.journal = JournalFile(path / "journal.jsonl", self.lock, self._find_first_seq, find_least)
         self.inbox = Inbox(path / "inbox")
         self._identity = path / "session.json"
         self._head = path / "head.json"
         self._keyframe = path / "keyframe.json"
 
-    def held(self, *, wait_s: float | None = None) -> Held:
+    def held(self, *, wait_s: float | None = None) -> FileLock:
         """Hold the session's lock, for a block. False if there is no such directory."""
-        return Held(self.lock, wait_s=wait_s, of=self.journal.path)
+        return FileLock(self.lock, wait_s=wait_s, of=self.journal.path)
 
     @contextmanager
     def made(self, *, wait_s: float | None = None) -> Iterator[bool]:
@@ -71,10 +71,10 @@ class SessionFolder:
 
     def _make(self) -> None:
         with suppress(FileExistsError):
-            os.mkdir(self.path)
+            files.mkdir(self.path)
         # Missing again if somebody deletes the session right now: then the next round makes it.
         with suppress(FileNotFoundError):
-            if not self.journal.path.exists():
+            if not files.exists(self.journal.path):
                 touch(self.lock)
 
     def begin(self, identity: Identity) -> None:
@@ -136,12 +136,12 @@ class SessionFolder:
         raw = msgspec.json.encode(head)
         data = b'{"digest":"%b","head":%b}\n' % (_digest(raw).encode(), raw)
         with self._cache_only(self._head):
-            fd = os.open(self._head, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = files.open(self._head, files.O_WRONLY | files.O_CREAT | files.O_CLOEXEC, 0o666)
             try:
                 write_all(fd, data)
-                os.ftruncate(fd, len(data))
+                files.truncate(fd, len(data))
             finally:
-                os.close(fd)
+                files.close(fd)
 
     def find_waiting(self, tip: Tip) -> datetime | None:
         """When the oldest inbox item came that was not taken in, if there is one."""
@@ -175,7 +175,7 @@ class SessionFolder:
         """Remove what may hold a copy of the journal's content: keyframe, head, cut-off bytes. Durable."""
         for name in list_names(self.path):
             if name in (self._keyframe.name, self._head.name) or name.startswith("torn-"):
-                (self.path / name).unlink()
+                files.remove(self.path / name)
         sync_directory(self.path)
 
     def strip(self) -> None:
@@ -183,7 +183,7 @@ class SessionFolder:
         for name in list_names(self.path):
             if name not in (self.journal.path.name, self._identity.name, self.lock.name):
                 discard(self.path / name)
-        self.lock.unlink(missing_ok=True)
+        files.remove(self.lock, missing_ok=True)
 
 
 def _encode(value: msgspec.Struct) -> bytes:

@@ -14,6 +14,7 @@ import msgspec
 
 from ...errors import Corrupt
 from ...ids import SessionId, fresh_uid
+from ...system import files
 from ...system.files import child_path, discard, find_bytes, list_names, make_directory, move, put
 from ..contract import Pin
 from .folder import Identity, SessionFolder
@@ -54,11 +55,11 @@ class Forks:
         needed: list[int] = []
         for name in list_names(folder):
             found = self._read_pin(folder / name)
-            if self._lives(found.fork, name) or self._hidden(name).path.exists():
+            if self._lives(found.fork, name) or files.exists(self._hidden(name).path):
                 needed.append(found.seq)
             else:
-                (folder / name).unlink(missing_ok=True)
-        if not needed and folder.exists():
+                files.remove(folder / name, missing_ok=True)
+        if not needed and files.exists(folder):
             discard(folder)
         return max(needed, default=None)
 
@@ -97,7 +98,7 @@ class Forks:
                 self._trim(self._hidden(uid), uid)
 
     def _is_unfinished(self, uid: str) -> bool:
-        return self._hidden(uid).lock.exists() or not list_names(self._pins(uid))
+        return files.exists(self._hidden(uid).lock) or not list_names(self._pins(uid))
 
     def _trim(self, hidden: SessionFolder, uid: str) -> None:
         """Remove what no fork needs: the lines after the last pinned one, or everything."""
@@ -123,9 +124,9 @@ class Forks:
         discard(trash.path)
 
     def _unpin(self, origin: str, fork: str) -> None:
-        child_path(self._pins(origin), fork).unlink(missing_ok=True)
+        files.remove(child_path(self._pins(origin), fork), missing_ok=True)
         hidden = self._hidden(origin)
-        if hidden.path.exists():
+        if files.exists(hidden.path):
             self._trim(hidden, origin)
 
     def _read_pin(self, path: Path) -> _PinFile:

@@ -6,13 +6,13 @@ removed, but the newest one's is only renamed.
 
 from __future__ import annotations
 
-import os
 import re
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from ...system import files
 from ...system.clock import utc_now
 from ...system.files import find_bytes, list_names, make_directory, put
 from ..contract import InboxRow
@@ -20,7 +20,7 @@ from ..contract import InboxRow
 _NAME = re.compile(r"([0-9]+)\.(json|taken)")
 
 
-class _Item(NamedTuple):
+class _InboxFile(NamedTuple):
     number: int
     taken: bool
     name: str
@@ -43,8 +43,7 @@ class Inbox:
         path = self.path / f"{number}.json"
         put(path, [item], scratch)
         # By itself, the kernel would give all items of a few milliseconds the same time.
-        now_s = utc_now().timestamp()
-        os.utime(path, (now_s, now_s))
+        files.set_changed_at(path, utc_now())
         return number
 
     def read(self, after: int, limit: int) -> list[InboxRow]:
@@ -65,8 +64,7 @@ class Inbox:
         for item in sorted(self._items()):
             if item.number > after and not item.taken:
                 with suppress(FileNotFoundError):  # It was taken in the meantime.
-                    modified_s = (self.path / item.name).stat().st_mtime_ns / 1e9
-                    return datetime.fromtimestamp(modified_s, UTC)
+                    return files.changed_at(self.path / item.name)
         return None
 
     def drop(self, upto: int) -> None:
@@ -77,11 +75,11 @@ class Inbox:
         items = sorted(self._items())
         for item in items[:-1]:
             if item.number <= upto:
-                (self.path / item.name).unlink()
+                files.remove(self.path / item.name)
         if items and items[-1].number <= upto and not items[-1].taken:
             newest = self.path / items[-1].name
-            newest.rename(newest.with_suffix(".taken"))
+            files.rename(newest, newest.with_suffix(".taken"))
 
-    def _items(self) -> list[_Item]:
+    def _items(self) -> list[_InboxFile]:
         matches = (_NAME.fullmatch(name) for name in list_names(self.path))
-        return [_Item(int(match[1]), match[2] == "taken", match[0]) for match in matches if match]
+        return [_InboxFile(int(match[1]), match[2] == "taken", match[0]) for match in matches if match]

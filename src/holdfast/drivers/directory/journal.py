@@ -9,7 +9,6 @@ end are the same: they hold the last entry's sum, which no other file has.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
@@ -19,7 +18,8 @@ from typing import BinaryIO, NamedTuple, NoReturn
 import msgspec
 
 from ...errors import Corrupt, StoreFailed
-from ...system.file_locks import Held
+from ...system import files
+from ...system.file_locks import FileLock
 from ...system.files import put, sync_data, sync_directory, translated, write_all
 from .lines import (
     UNREADABLE,
@@ -87,7 +87,7 @@ class View(NamedTuple):
     known: _Known
 
 
-class Journal:
+class JournalFile:
     """The journal of one session. Used by several threads at once."""
 
     def __init__(
@@ -113,14 +113,14 @@ class Journal:
             with self.view() as view:
                 return view.extent if view else None
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = files.open(self.path, files.O_RDONLY | files.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             self._check_absent()
             return None
         try:
             extent = self._catch_up(fd).extent
         finally:
-            os.close(fd)
+            files.close(fd)
         return extent if extent.seq else None
 
     @contextmanager
@@ -132,7 +132,7 @@ class Journal:
             if file and locked:
                 known = self._catch_up(file.fileno())
             elif file and not _is_all_known(file.fileno(), known.extent):
-                with Held(self._lock, shared=True):
+                with FileLock(self._lock, shared=True):
                     # Opened anew: an erasure may have put another file in its place while we waited.
                     file = self._open(opened)
                     known = self._catch_up(file.fileno()) if file else known
@@ -196,7 +196,7 @@ class Journal:
         aside first. If the disk fails, the file is cut back to where it was.
         """
         data = join(lines)
-        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        fd = files.open(self.path, files.O_RDWR | files.O_APPEND | files.O_CLOEXEC)
         try:
             known = self._known
             if known.extent is not after:
@@ -214,12 +214,12 @@ class Journal:
             known.remember(seq - len(lines) + 1, extent.end)
             known.extent = Extent(extent.inode, extent.end + len(data), seq, sum, seen)
         finally:
-            os.close(fd)
+            files.close(fd)
 
     def _check_place(self, fd: int) -> None:
         """Refuse to acknowledge what cannot be found again: the file was moved or removed meanwhile."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            if os.path.samestat(os.stat(self.path), os.fstat(fd)):
+            if files.is_same(self.path, fd):
                 return
         raise StoreFailed(
             f"{self.path}: the file was removed, renamed or replaced while a commit was written to it. Put "
@@ -252,13 +252,13 @@ class Journal:
 
     def _open(self, opened: ExitStack) -> BinaryIO | None:
         try:
-            return opened.enter_context(open(self.path, "rb", _BUFFER_BYTES))
+            return opened.enter_context(files.open_binary(self.path, "rb", _BUFFER_BYTES))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def _catch_up(self, fd: int) -> _Known:
         """What is known of the file, after a look at what was added to it."""
-        state = os.fstat(fd)
+        state = files.stat(fd)
         known = self._known
         if not _goes_on_from(fd, state, known.extent):
             known = _Known(state.st_ino)
@@ -344,28 +344,28 @@ class Journal:
 
     def _put_aside(self, fd: int, end: int) -> None:
         """Keep what lies behind `end` in a file of its own, then cut it off."""
-        torn = os.fstat(fd).st_size - end
+        torn = files.stat(fd).st_size - end
         if torn <= 0:
             return
         number = 1
-        while (aside := self.path.with_name(f"torn-{end}-{number}")).exists():
+        while files.exists(aside := self.path.with_name(f"torn-{end}-{number}")):
             number += 1
-        with open(aside, "xb") as file:
+        with files.open_binary(aside, "xb") as file:
             file.write(_read_range(fd, end, end + torn))
             file.flush()
             sync_data(file.fileno())
         sync_directory(self.path.parent)
-        os.ftruncate(fd, end)
+        files.truncate(fd, end)
 
     def _take_back(self, fd: int, end: int) -> None:
         """Cut off what a failed commit wrote, so that nobody takes it for durable."""
         # If even that fails, the commit may be there in the end: its outcome is unknown, as the error says.
         with suppress(OSError):
-            os.ftruncate(fd, end)
+            files.truncate(fd, end)
         self._known = _Known(0)
 
     def _report(self, damage: Damage) -> Corrupt:
-        with translated(self.path), open(self.path, "rb") as file:
+        with translated(self.path), files.open_binary(self.path) as file:
             return self._corrupt(file.fileno(), damage)
 
     def _corrupt(self, fd: int, damage: Damage) -> Corrupt:
@@ -378,10 +378,10 @@ class Journal:
 class _Opening(msgspec.Struct):
     """The line that a journal begins with."""
 
-    class Body(msgspec.Struct):
+    class OpeningBody(msgspec.Struct):
         uid: str
 
-    body: Body
+    body: OpeningBody
 
 
 _decode_opening = msgspec.json.Decoder(_Opening).decode
@@ -398,11 +398,11 @@ def _find_uid(fd: int) -> str | None:
 
 
 def _is_all_known(fd: int, extent: Extent) -> bool:
-    state = os.fstat(fd)
+    state = files.stat(fd)
     return state.st_size == extent.end and _goes_on_from(fd, state, extent)
 
 
-def _goes_on_from(fd: int, state: os.stat_result, extent: Extent) -> bool:
+def _goes_on_from(fd: int, state: files.StatResult, extent: Extent) -> bool:
     """Whether this is the file that `extent` is about, with perhaps more at its end."""
     if state.st_ino != extent.inode or state.st_size < extent.end:
         return False
@@ -413,7 +413,7 @@ def _read_range(fd: int, start: int, end: int) -> bytes:
     """The bytes from `start` to `end`, or to the end of the file."""
     parts = []
     # One call reads two gigabytes at most.
-    while start < end and (part := os.pread(fd, end - start, start)):
+    while start < end and (part := files.read_at(fd, end - start, start)):
         parts.append(part)
         start += len(part)
     return b"".join(parts)

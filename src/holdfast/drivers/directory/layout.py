@@ -8,7 +8,8 @@ import msgspec
 
 from ...errors import BadUrl, Corrupt, NewerFormat, NotFound
 from ...ids import SessionId, fresh_uid
-from ...system.file_locks import Held
+from ...system import files
+from ...system.file_locks import FileLock
 from ...system.files import child_path, list_names, make_directory, put, touch
 
 FORMAT = 1
@@ -54,13 +55,13 @@ class Layout:
 def open_root(root: Path, *, create: bool) -> tuple[Layout, str]:
     """The paths and the id of the store at `root`, which is made if it is missing and `create` says so."""
     layout = Layout(root)
-    if not layout.store_file.exists():
+    if not files.exists(layout.store_file):
         _refuse_foreign(root)
         if not create:
             raise NotFound(f"there is no store at {root}")
         _make(layout)
     id = read_id(layout.store_file)
-    if not layout.lock.exists():
+    if not files.exists(layout.lock):
         touch(layout.lock)
     if _ignores_case(layout):
         raise BadUrl(_CASE.format(root=root))
@@ -78,10 +79,10 @@ _CASE = (
 
 
 def _refuse_foreign(root: Path) -> None:
-    if root.exists() and not root.is_dir():
+    if files.exists(root) and not files.is_dir(root):
         raise BadUrl(f"{root} is a file; a dir: store needs a directory")
     # Looked for once more after the listing: somebody else may have made the store just now.
-    if set(list_names(root)) - _MADE_FIRST and not (root / _STORE_FILE).exists():
+    if set(list_names(root)) - _MADE_FIRST and not files.exists(root / _STORE_FILE):
         raise BadUrl(
             f"{root} is not empty and is not a holdfast store ({_STORE_FILE} is missing). "
             "Name an empty directory, or one that does not exist yet."
@@ -91,20 +92,20 @@ def _refuse_foreign(root: Path) -> None:
 def _make(layout: Layout) -> None:
     make_directory(layout.scratch)
     touch(layout.lock)
-    with Held(layout.lock):
+    with FileLock(layout.lock):
         # Two processes may have come here at once; there is one store, with one id.
-        if layout.store_file.exists():
+        if files.exists(layout.store_file):
             return
         _refuse_foreign(layout.root)
         if _ignores_case(layout):
-            layout.lock.unlink()
-            layout.scratch.rmdir()
+            files.remove(layout.lock)
+            files.rmdir(layout.scratch)
             raise BadUrl(_CASE.format(root=layout.root))
         put(layout.store_file, [_encode(_StoreFile(FORMAT, fresh_uid()))], layout.scratch)
 
 
 def _ignores_case(layout: Layout) -> bool:
-    return layout.lock.with_name("LOCK").exists()
+    return files.exists(layout.lock.with_name("LOCK"))
 
 
 def _encode(found: _StoreFile) -> bytes:
@@ -114,7 +115,7 @@ def _encode(found: _StoreFile) -> bytes:
 def read_id(path: Path) -> str:
     """The id of the store that this file begins."""
     try:
-        found = _decode(path.read_bytes())
+        found = _decode(files.read_bytes(path))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(str(path), f"not what a store begins with ({error})") from error
     if found.format > FORMAT:

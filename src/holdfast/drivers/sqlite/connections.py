@@ -16,7 +16,6 @@ the file and deletes it. Whatever is written to the deleted log is lost. So:
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ import apsw
 
 from ...errors import BadUrl, NotFound, StoreBusy, StoreFailed
 from ...limits import BUSY_S
-from ...system import randomness, threads
+from ...system import files, processes, randomness, threads
 from ...system.clock import monotonic_s
 from .error_translation import LogLost, translate
 from .file_guard import FileGuard, FileId, file_id, find_file, has_open, note_inherited
@@ -84,7 +83,7 @@ class SqliteConnections:
     def __init__(self, path: Path, *, create: bool) -> None:
         self.path = path
         # Stays valid after a change of the working directory, or of a symbolic link.
-        self._path = os.path.realpath(path)
+        self._path = files.real_path(path)
         self._names = (self._path, f"{self._path}-wal", f"{self._path}-shm")
         self._lock = threads.Lock()
         self._writer_lock = threads.Lock()
@@ -101,13 +100,13 @@ class SqliteConnections:
         """True once those files were found not to be at their paths any more."""
         self._guard = FileGuard()
         self._wait = False
-        if not create and not path.exists():
+        if not create and not files.exists(path):
             raise NotFound(f"there is no store at {path}")
-        if path.is_dir():
+        if files.is_dir(path):
             raise BadUrl(f"{path} is a directory; a sqlite: store is a file. Did you mean 'dir:{path}'?")
         try:
             if create:
-                _make_directories(path.parent)
+                files.make_directory(path.parent)
             self._open_all(create=create)
         except (apsw.Error, OSError) as error:
             raise translate(error, self.path) from error
@@ -173,7 +172,7 @@ class SqliteConnections:
         try:
             return self._prepared(self._open(create=create), frozen=False), False
         except (apsw.ReadOnlyError, apsw.CantOpenError):
-            if not os.path.exists(self._path):
+            if not files.exists(Path(self._path)):
                 raise
             # No file can be created beside it, not even the index that readers of a log share.
             return self._prepared(self._open_frozen(), frozen=True), True
@@ -208,7 +207,7 @@ class SqliteConnections:
         """Open a store where nothing can be written: without locks, which need a file beside it."""
         log = Path(f"{self._path}-wal")
         # A log that a killed process left must be read; where there is none, SQLite must not look for one.
-        how = "vfs=unix-none" if log.exists() and log.stat().st_size else "immutable=1"
+        how = "vfs=unix-none" if files.exists(log) and files.stat(log).st_size else "immutable=1"
         address = f"file:{quote(self._path)}?mode=ro&{how}"
         db = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         # The index of the log is then kept in memory.
@@ -227,18 +226,18 @@ class SqliteConnections:
         """True if the files at the paths are those that the connections have open."""
         return self._are_at_paths(self._files)
 
-    def _are_at_paths(self, files: _Files) -> bool:
+    def _are_at_paths(self, found: _Files) -> bool:
         """True if these are the files at the paths. Runs once or twice in every call."""
-        if not files.frozen:
+        if not found.frozen:
             try:
-                for name, file in zip(self._names, files, strict=False):
-                    at = os.stat(name)
+                for name, file in zip(self._names, found, strict=False):
+                    at = files.stat(name)
                     if (at.st_dev, at.st_ino) != file:
                         return False
                 return True
             except (FileNotFoundError, NotADirectoryError):
                 pass  # A file may have been missing before.
-        return self._find_files(files.frozen) == files
+        return self._find_files(found.frozen) == found
 
     def _check_before(self, *, wait: bool) -> None:
         """Under the writer's lock: make sure that the connections have the files at the paths open."""
@@ -495,21 +494,6 @@ def _is_checkpoint_due(db: apsw.Connection) -> bool:
     return pages >= _LOG_PAGES_MAX and done < pages
 
 
-def _make_directories(directory: Path) -> None:
-    """Make directories, and sync them: a new file is lost with a parent that was never synced."""
-    made = []
-    while not directory.exists():
-        made.append(directory)
-        directory = directory.parent
-    for missing in reversed(made):
-        missing.mkdir(exist_ok=True)
-        handle = os.open(missing.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 _opening: defaultdict[str, threads.Lock] = defaultdict(threads.Lock)
 """By path: stores of a process open one at a time, or they could not see which of them keeps a deleted log
 open."""
@@ -533,5 +517,4 @@ def _end_in_child() -> None:
         connections._end_in_child(idle=idle)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_end_in_child)
+processes.register_at_fork(after_in_child=_end_in_child)

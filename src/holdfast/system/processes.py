@@ -1,0 +1,39 @@
+"""Processes: which one this is, and what happens when it forks.
+
+Use it as `processes.pid()`, not by importing single names: a simulator puts its own in their place.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+
+def pid() -> int:
+    """The number of this process. A forked child has another one than its parent."""
+    return os.getpid()
+
+
+def host_name() -> str:
+    """The name of this machine, for people."""
+    return socket.gethostname()
+
+
+def user_id() -> int | None:
+    """The number of the user that this process runs as; None where users have none."""
+    getuid: Callable[[], int] | None = getattr(os, "getuid", None)
+    return None if getuid is None else getuid()
+
+
+def register_at_fork(
+    *,
+    before: Callable[[], object] | None = None,
+    after_in_parent: Callable[[], object] | None = None,
+    after_in_child: Callable[[], object] | None = None,
+) -> None:
+    """Call these functions around every fork. Where processes cannot fork, they are never called."""
+    register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
+    if register is not None:
+        given = {"before": before, "after_in_parent": after_in_parent, "after_in_child": after_in_child}
+        register(**{name: function for name, function in given.items() if function is not None})
