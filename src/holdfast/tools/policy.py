@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..messages import Json
-from .declaration import AnyTool, SideEffect, check_side_effects
+from .declaration import AnyTool, SideEffects, check_side_effects
 
 Decision: TypeAlias = Literal["allow", "deny", "ask"]
 Condition: TypeAlias = Callable[[Mapping[str, Json]], bool]
@@ -37,9 +37,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         )
 
 
-def _rule(
-    decision: Decision, tool: str, side_effects: Collection[str], when: Condition | None, why: str
-) -> Rule:
+def _rule(decision: Decision, tool: str, side_effects: SideEffects, when: Condition | None, why: str) -> Rule:
     effects = check_side_effects("a rule", side_effects)
     return Rule(decision=decision, tool=tool, side_effects=effects, when=when, why=why)
 
@@ -47,7 +45,7 @@ def _rule(
 def allow(
     tool: str = "*",
     *,
-    side_effects: Collection[SideEffect] = (),
+    side_effects: SideEffects = (),
     when: Condition | None = None,
     why: str = "",
 ) -> Rule:
@@ -58,7 +56,7 @@ def allow(
 def deny(
     tool: str = "*",
     *,
-    side_effects: Collection[SideEffect] = (),
+    side_effects: SideEffects = (),
     when: Condition | None = None,
     why: str = "",
 ) -> Rule:
@@ -69,7 +67,7 @@ def deny(
 def ask(
     tool: str = "*",
     *,
-    side_effects: Collection[SideEffect] = (),
+    side_effects: SideEffects = (),
     when: Condition | None = None,
     why: str = "",
 ) -> Rule:

@@ -158,18 +158,23 @@ class Registry:
         *,
         deps: Any = None,
         policy: str | None = None,
+        tool: AnyTool | None = None,
         on_result: OnResult | None = None,
     ) -> list[Effect]:
-        """Settle what is in doubt; see `Session.settle`. `on_result` is told of each result that it gives."""
+        """Settle the calls in doubt; see `Session.settle`.
+
+        `tool` stands in for the registry's tool of that name. `on_result` is called with each result.
+        """
         if policy not in (None, "wait", "tell"):
             raise BadInput(f"policy is 'wait' or 'tell', not {policy!r}")
         refuse_inside(session, "settle")
+        tools = self._tools if tool is None else {**self._tools, tool.name: tool}
         lineage = Lineage.of(session)
         if lineage is not None:
             root = self._runner(lineage.root, deps, policy)
-            await root.settle(self._tools, self._gates, prefix=prefix_at_root(session))
+            await root.settle(tools, self._gates, prefix=prefix_at_root(session))
         runner = self._runner(session, deps, policy)
-        return await runner.settle(self._tools, self._gates, on_result=on_result)
+        return await runner.settle(tools, self._gates, on_result=on_result)
 
     async def settle_call(
         self, session: Session, row: Effect, *, tool: AnyTool | None = None, deps: Any = None
