@@ -1,7 +1,7 @@
 """`durable_tools`: LangChain's tools behind holdfast's gates, with its ledger between a call and its effect.
 
-A node that is run again after a crash calls its tools again. What had been done is then not done again: each
-call is named by its task, which LangGraph names alike every time, and the ledger knows what came of it.
+A node that is run again after a crash calls its tools again. An effect that was done is then not done again:
+the id of each call is made of its task, which has the same id every time, and the ledger has its outcome.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def durable_tools(
     wait_s: float = 30.0,
     grace_s: float = TOOL_GRACE_S,
 ) -> list[BaseTool]:
-    """The same tools, for `ToolNode` or for nodes of your own, that do not do twice what was done.
+    """The same tools, for `ToolNode` or for nodes of your own, whose effects are not done twice.
 
     Takes LangChain's tools, plain or declared with `effects`, and holdfast's. A call that needs a person's
-    approval, or of which nobody knows whether it happened, interrupts the graph; the answer is the value that
-    it is resumed with. `in_doubt="tell"` tells the model instead of the person. `allow` lists types of
-    results that are neither text nor JSON; `wait_s` is how long to wait for another process that works on
-    the thread; `grace_s` is what a running side effect gets to end when its caller is cancelled.
+    approval, or is in doubt, interrupts the graph; the answer is the value that it is resumed with.
+    `in_doubt="tell"` tells the model instead of the person. `allow` lists types of results that are neither
+    text nor JSON; `wait_s` is how long to wait for another process that works on the thread; `grace_s` is how
+    long a running side effect may go on when its caller is cancelled.
     """
     registry = Registry(policy=policy, in_doubt=in_doubt, grace_s=grace_s)
     ledger = Ledger(store, registry, deps=deps, wait_s=wait_s)
@@ -112,7 +112,7 @@ def current_effect() -> AnyContext:
     return found
 
 
-class _Body:
+class _LangChainBody:
     """A LangChain tool as the body of one of ours: for one call, or for none while a call is settled."""
 
     def __init__(self, inner: BaseTool, serde: CheckedSerializer, call: _Call | None = None) -> None:
@@ -162,7 +162,7 @@ class _Body:
 def _as_tool(inner: BaseTool, declaration: Mapping[str, Any], serde: CheckedSerializer) -> AnyTool:
     """The LangChain tool as one of ours. Each call brings a body of its own."""
     declare = tool(name=inner.name, description=inner.description, schema=_schema(inner), **declaration)
-    return declare(_Body(inner, serde).function)
+    return declare(_LangChainBody(inner, serde).function)
 
 
 def _is_async(inner: BaseTool) -> bool:
@@ -207,7 +207,7 @@ class DurableTool(BaseTool):
 
     @property
     def func(self) -> Callable[..., Any] | None:
-        """What `ToolNode` looks at to find out what to inject."""
+        """The function in which `ToolNode` looks for arguments to inject."""
         return getattr(self._inner, "func", None)
 
     @property
@@ -241,7 +241,7 @@ class DurableTool(BaseTool):
     async def _dispatch(self, call: _Call) -> Result:
         inner, own, body = self._inner, self._ledger.registry.get_tool(self.name), None
         if inner is not None:
-            body = _Body(inner, self._serde, call)
+            body = _LangChainBody(inner, self._serde, call)
             own = own.with_body(Hook(body.function, own.body.is_async, True))
         request = CallRequest(CallRef(id=call.name), self.name, call.args, own)
         result = await self._ledger.dispatch(call.thread, request)
@@ -268,11 +268,11 @@ class DurableTool(BaseTool):
 
 
 class _Call(NamedTuple):
-    """What a node asks for."""
+    """A call that a node makes."""
 
     thread: str
     name: str
-    """Of the call in the ledger: the same whenever the node is run again."""
+    """The id of the call in the ledger: the same whenever the node is run again."""
     tool_call_id: str | None
     args: dict[str, Any]
     injected: dict[str, Any]
@@ -309,7 +309,7 @@ _counted: OrderedDict[tuple[int, int], tuple[Any, Counter[str]]] = OrderedDict()
 
 
 def _occurrence(name: str, where: Mapping[str, Any]) -> int:
-    """How many calls of this tool this attempt at the task has made; every attempt makes the same."""
+    """The number of calls of this tool in this attempt at the task; every attempt makes the same calls."""
     task = where.get(_SCRATCHPAD)
     # Later versions of LangGraph give every attempt a scratchpad of its own, earlier ones only a number.
     info = getattr(where.get(_RUNTIME), "execution_info", None)
