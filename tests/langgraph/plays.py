@@ -24,7 +24,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
 from holdfast import Landed, NotLanded, ToolContext, open_store
-from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
+from holdfast.adapters.langgraph import HoldfastSaver, current_effect, durable_tools, effects
 from holdfast.engine.committer import Committer
 
 from ..crash.warm import Line
@@ -90,7 +90,7 @@ def make_tools(world: World) -> list[BaseTool]:
     @langchain_tool
     async def pay(order: str) -> str:
         """Pay."""
-        world.note(f"pay {order} {current_call().key}")
+        world.note(f"pay {order} {current_effect().key}")
         world.die("in a tool, after its effect")
         return f"paid {order}"
 
@@ -104,7 +104,7 @@ def make_tools(world: World) -> list[BaseTool]:
         """Post."""
         if world.kill == "in a batch, one done and one under way":
             await world.recorded.wait()
-        world.note(f"post {order} {current_call().key}")
+        world.note(f"post {order} {current_effect().key}")
         world.die("in a batch, one done and one under way")
         return f"posted {order}"
 
@@ -112,7 +112,7 @@ def make_tools(world: World) -> list[BaseTool]:
     def refund(order: str) -> str:
         """Refund, if a person agrees."""
         world.die("after a person agreed")
-        world.note(f"refund {order} {current_call().key}")
+        world.note(f"refund {order} {current_effect().key}")
         return f"refunded {order}"
 
     return [pay, look, post, refund]

@@ -15,10 +15,12 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 import holdfast
-from holdfast.adapters.langgraph import HoldfastSaver, current_call, durable_tools, effects
+from holdfast.adapters.langgraph import HoldfastSaver, current_effect, durable_tools, effects
 from holdfast.adapters.langgraph.serde import CheckedSerializer
 from holdfast.adapters.langgraph.tool_results import pack_result
 from holdfast.adapters.langgraph.tool_session import InterruptAnswer
+from holdfast.adapters.langgraph.tools import DurableTool
+from holdfast.tools.declaration import SideEffects
 
 from .graphs import Talk, thread
 
@@ -33,7 +35,7 @@ def _nothing_done() -> None:
 @langchain_tool
 def pay(order: str, cents: int = 100) -> str:
     """Pay for an order."""
-    done.append(f"{order} {cents} {current_call().key[:6]}")
+    done.append(f"{order} {cents} {current_effect().key[:6]}")
     return f"paid {cents} for {order}"
 
 
@@ -81,7 +83,7 @@ def results(state: dict[str, Any]) -> list[str]:
 
 
 GO: Any = {"messages": [HumanMessage("go", id="h")]}
-MUTATES = {"side_effects": {"mutate"}}
+MUTATES: dict[str, Any] = {"side_effects": "mutate"}
 
 
 async def test_tools_of_a_graph_go_through_the_ledger(store: holdfast.Store) -> None:
@@ -101,6 +103,47 @@ async def test_tools_of_a_graph_go_through_the_ledger(store: holdfast.Store) -> 
     assert sorted(row.tool for row in ledger.rows.values()) == ["count", "look", "pay"]
     [paid] = [row for row in ledger.rows.values() if row.tool == "pay"]
     assert done == [f"a 100 {paid.key[:6]}"]
+
+
+async def test_side_effects_are_a_name_or_a_set_of_names(store: holdfast.Store) -> None:
+    """As in `holdfast.tool`; and what is wrong is refused at once."""
+    spellings: list[SideEffects] = ["mutate", {"mutate"}]
+    for given in spellings:
+        [paying] = durable_tools([effects(pay, side_effects=given)], store=store)
+        assert isinstance(paying, DurableTool)
+        assert paying._ledger.registry.get_tool("pay").side_effects == {"mutate"}
+    with pytest.raises(holdfast.errors.BadInput, match="unknown side effects"):
+        durable_tools([effects(pay, side_effects={"destroy"})], store=store)  # type: ignore[arg-type]
+
+
+async def test_the_effect_is_current_while_the_tool_runs(store: holdfast.Store) -> None:
+    """Not before, nor after."""
+    tools = durable_tools([effects(look, side_effects="read")], store=store)
+    await tools[0].ainvoke({"order": "a"}, thread())
+    with pytest.raises(holdfast.errors.BadInput, match=r"current_effect\(\) is for tools of durable_tools"):
+        current_effect()
+
+
+async def test_a_call_that_is_settled_by_running_it_again_has_what_its_node_gives(
+    store: holdfast.Store,
+) -> None:
+    """The thread is settled when it is opened for a call, and that call brings the state of the graph."""
+
+    @langchain_tool
+    async def tally(order: str, state: Annotated[dict[str, Any], InjectedState]) -> str:
+        """Count the messages, at the second try."""
+        done.append(order)
+        if len(done) == 1:
+            raise ConnectionError("no answer")
+        return f"{len(state['messages'])} messages about {order}"
+
+    declared = effects(tally, **MUTATES, idempotent=True, retry=holdfast.tools.Retry(attempts=1))
+    script = [calls(("tally", {"order": "a"})), AIMessage("ok")]
+    graph = clerk(HoldfastSaver(store), durable_tools([declared], store=store), script)
+    assert "__interrupt__" in await graph.ainvoke(GO, thread())
+    state = await graph.ainvoke(None, thread())
+    assert results(state) == ["2 messages about a"]
+    assert done == ["a", "a"]
 
 
 class Address(BaseModel):

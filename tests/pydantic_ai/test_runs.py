@@ -21,6 +21,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
@@ -34,6 +35,7 @@ from holdfast.adapters.pydantic_ai import (
     effects,
     fork_run,
 )
+from holdfast.adapters.pydantic_ai.declarations import Declarations
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import RunExists
 from holdfast.messages import ForeignMessage
@@ -603,6 +605,15 @@ async def test_a_tool_has_a_key_and_can_annotate_its_effect() -> None:
         assert (row.key, row.notes) == (keys[0], {"vendor": "v-17"})
     with pytest.raises(holdfast.errors.BadInput, match="for tools of an agent with Durable"):
         current_effect()
+
+
+def test_side_effects_are_a_name_or_a_set_of_names() -> None:
+    """As in `holdfast.tool`; and what is wrong is refused at once."""
+    declarations = Declarations({"a": effects(side_effects="write"), "b": effects(side_effects={"write"})}, 1)
+    for name in ("a", "b"):
+        assert declarations.find(ToolDefinition(name=name)).side_effects == {"write"}
+    with pytest.raises(holdfast.errors.BadInput, match="unknown side effects"):
+        effects(side_effects="destroy")  # type: ignore[arg-type]
 
 
 async def test_a_policy_and_the_loop_gate_stand_before_the_tools() -> None:

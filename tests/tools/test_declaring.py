@@ -14,8 +14,11 @@ from pydantic import BaseModel, Field, SecretStr
 
 import holdfast
 from holdfast import Registry, ToolContext, tool
+from holdfast.core.entries import CallRef
 from holdfast.errors import BadInput
-from holdfast.tools import Retry, Tool
+from holdfast.tools import Policy, Retry, Tool, deny
+from holdfast.tools.declaration import Hook, SideEffect, SideEffects
+from holdfast.tools.dispatch import CallRequest
 from tests.tools import hinted_by_name
 
 Ctx = ToolContext[int]
@@ -259,11 +262,49 @@ def test_a_tool_that_declares_something_warns_of_nothing(caplog: pytest.LogCaptu
     assert caplog.records == []
 
 
+def test_side_effects_are_a_name_or_a_set_of_names() -> None:
+    """A tool, and a rule about tools, take either."""
+
+    def act(x: int) -> None: ...
+
+    both: list[SideEffect] = ["read", "mutate"]
+    cases: list[tuple[SideEffects, set[str]]] = [
+        ("write", {"write"}),
+        ({"write"}, {"write"}),
+        (both, {"read", "mutate"}),
+        ((), set()),
+    ]
+    for given, effects in cases:
+        declared = tool(side_effects=given)(act)
+        assert declared.side_effects == effects
+        assert Registry([declared]).get_tool("act").side_effects == effects
+        assert deny(side_effects=given).side_effects == effects
+
+
+async def test_a_call_may_bring_a_body_of_its_own() -> None:
+    """The gates and the declaration stay; the registry need not know the tool."""
+
+    def act(x: int) -> int:
+        return x
+
+    def body(x: int) -> int:
+        return 10 * x
+
+    declared = tool(side_effects=())(act)
+    own = declared.with_body(Hook.of(body))
+    for registry in (Registry([declared]), Registry(policy=Policy(deny(side_effects="mutate")))):
+        found = await registry.dispatch_call(CallRequest(CallRef(id="c"), "act", {"x": 2}, own), session=None)
+        assert (found.status, found.value) == ("completed", 20)
+        bad = CallRequest(CallRef(id="d"), "act", {"y": 2}, own)
+        assert (await registry.dispatch_call(bad, session=None)).status == "refused"
+    assert (await Registry([declared]).dispatch("act", {"x": 2})).value == 2
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"side_effects": {"destroy"}}, r"unknown side effects \['destroy'\]; known are read, write, mutate"),
-        ({"side_effects": "write"}, r"side_effects is a set, write side_effects=\{'write'\}"),
+        ({"side_effects": "none"}, r"unknown side effects \['none'\]; .* and \(\) for none"),
         ({"side_effects": {"write"}, "scope": "galaxy"}, "unknown scope 'galaxy'; known are session, repeat"),
         ({"scope": "galaxy"}, "unknown scope 'galaxy'"),
         ({"side_effects": {"mutate"}, "idempotent": 0}, "no time at all"),

@@ -120,7 +120,7 @@ async def test_in_doubt_it_is_blocked_for_everybody(
         assert waiting.slept == []
         assert blocked.status == "in_doubt"
         assert "welcome: not run. session 'one' issued it at" in blocked.content
-        assert "nobody knows what became of it" in blocked.content
+        assert "what became of it is not known" in blocked.content
         await store.resolve("one", "c1", "landed", by="ann", result={"sent": "yes"})
         await hear(one)
         found = await send(registry, two, "c2")
@@ -176,7 +176,7 @@ async def test_who_waits_for_too_long_is_told_who_has_it(store_url: Url, world: 
             await entered.wait()
             blocked = await send(registry, two, "c2")
             assert blocked.status == "in_doubt"
-            assert "welcome: not run. session 'one' is at it (" in blocked.content
+            assert "welcome: not run. session 'one' is working on it (" in blocked.content
             release.set()
     assert world.done == ["ann"]
 
@@ -453,7 +453,7 @@ async def test_while_nobody_knows_whether_it_was_taken_back_it_is_neither_done_n
             (undo,) = one.in_doubt
             blocked = await send(registry, two, "c2")
             assert blocked.status == "in_doubt"
-            assert "and then its undo, and nobody knows what became of it" in blocked.content
+            assert "and then its undo, and what became of it is not known" in blocked.content
             assert f"store.resolve('one', {undo.issued}, …)" in blocked.content
             ours = await send(registry, one, "c3")
             assert ours.status == "in_doubt"

@@ -35,7 +35,7 @@ from holdfast.ids import SessionId
 from holdfast.records import SessionState
 from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest
-from holdfast.tools.ledger import Blocked, Decision, Issue, Ledger, Replay
+from holdfast.tools.ledger import Blocked, Issue, Ledger, LedgerDecision, Replay
 from tests.tools.stage import Url, opened
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -94,7 +94,7 @@ class History:
         """Its last row."""
         return self.paper.state.facts.effects.find_last(f"op{operation}")
 
-    def decide(self, operation: int) -> Decision:
+    def decide(self, operation: int) -> LedgerDecision:
         """What the ledger says."""
         call = CallRef(id=f"c{self.paper.state.seq}")
         return self.ledger.decide(self.tool_of(operation), "session", f"op{operation}", Issue(), call)

@@ -124,7 +124,7 @@ async def test_what_asks_for_a_person_is_refused_without_a_session(tools: list[A
     assert ran == []
 
 
-@pytest.mark.parametrize("wrong", [{"destroy"}, "write"])
+@pytest.mark.parametrize("wrong", [{"destroy"}, "destroy"])
 def test_a_rule_for_a_side_effect_that_does_not_exist_is_refused(wrong: Any) -> None:
     """It would never match, and nobody would notice."""
     with pytest.raises(BadInput, match=r"side.effects"):

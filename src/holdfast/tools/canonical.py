@@ -1,4 +1,4 @@
-"""Canonical arguments, and what is derived from them: fingerprint, operation and key.
+"""Canonical arguments, and the digests that are made of them: fingerprint, operation and key.
 
 Keys are sorted, strings untouched (no Unicode normal forms: they may be file names), integers exact, a float
 equal to an integer is that integer, `true` is not 1. NaN, infinities and lone surrogates are refused.
@@ -37,7 +37,7 @@ def normalise(value: Json, depth: int = 0) -> Json:
         return value if value.isascii() else _check_text(value)
     if cls is int:
         if value.bit_length() >= INT_BITS_MAX:
-            raise NotCanonical("is an integer of more digits than anybody needs")
+            raise NotCanonical("is an integer of too many digits")
         return value
     if value is None or cls is bool:
         return value
@@ -115,7 +115,7 @@ def digest(*parts: str) -> str:
 
 
 def fingerprint(tool: str, args: Json) -> str:
-    """Of a tool and its arguments, whoever calls."""
+    """A digest of a tool and its arguments; the same for every caller."""
     # As `digest(tool, canonical(args))`, in one go: this is done for every call.
     text = to_json(args).decode()
     return sha256(f"{len(tool)}:{tool}{len(text)}:{text}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

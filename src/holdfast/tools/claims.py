@@ -1,7 +1,7 @@
-"""Claims at work: on global operations, and on settling effects that forks share.
+"""Claims of a session: on global operations, and on settling effects that forks share.
 
-A claim is taken before the intent and keeps the result. Who finds a claim without an intent takes the owner's
-lease, looks again, and only then takes it over.
+A claim is taken before the intent and keeps the result. A session that finds a claim without an intent takes
+the owner's lease, looks again, and only then takes the claim over.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Mine(Struct, frozen=True):
 
 
 class Theirs(Struct, frozen=True):
-    """It was done already, elsewhere."""
+    """Another session has done it already."""
 
     claim: Claim
 
 
 class Busy(Struct, frozen=True):
-    """Somebody else is at it (`passing`: ask again soon), or nobody knows what became of it."""
+    """Another session works on it (`passing`: ask again soon), or what became of it is not known."""
 
     why: str
     passing: bool = False
@@ -73,7 +73,7 @@ class OperationClaims:
         self._session, self._engine = session, session._writer.engine
 
     async def take(self, operation: str, call: str, wait_s: float) -> Taking:
-        """Claim the operation, waiting a while for whoever has it."""
+        """Claim the operation, waiting up to `wait_s` for another session that has it."""
         deadline_s = boot_s() + wait_s
         while True:
             found = await self._try(operation, call)
@@ -99,24 +99,24 @@ class OperationClaims:
             claim.freed(claim.generation), session=head.session, uid=head.uid, fence=fence, call=call
         )
         swapped = await self._engine.call(change_claim, self._engine, effect_key(operation), record, mine)
-        return Mine(claim.generation) if swapped else Busy("somebody else was quicker", passing=True)
+        return Mine(claim.generation) if swapped else Busy("another session was quicker", passing=True)
 
     async def _look(self, claim: Claim, record: str | None, operation: str, call: str) -> Taking:
-        """What became of somebody else's claim; ours now, if it can be taken over."""
+        """Look what became of another session's claim, and take it over if possible."""
         assert claim.session is not None
         try:
             found = await self._engine.call(_find, self._engine, claim, operation)
             if found is not None:
                 return found
-            # Not begun, or it failed. If we get the owner's lease, it can begin no more.
+            # Not begun, or it failed. While this session has the owner's lease, the owner cannot begin it.
             async with self._session.store.session(claim.session, create=False) as owner:
                 facts = owner.state.facts
                 if not claim.is_of(facts.head):
                     return await self._succeed(claim, record, operation, call)
                 row = find_row(facts.effects, claim, operation)
                 if not is_free(row):
-                    return Busy(f"session {claim.session!r} was at it just now", passing=True)
-                # While we hold the owner's lease: given back, it might begin in the same moment.
+                    return Busy(f"session {claim.session!r} worked on it just now", passing=True)
+                # Under the owner's lease: once that is released, the owner might begin in the same moment.
                 free = claim.freed(free_generation(claim, row))
                 return await self._swap(free, record, operation, call)
         except LeaseHeld as held:
@@ -125,7 +125,7 @@ class OperationClaims:
             return await self._succeed(claim, record, operation, call)
 
     async def _succeed(self, claim: Claim, record: str | None, operation: str, call: str) -> Taking:
-        """The owner was deleted. What it had issued, it left word of."""
+        """Take over the claim of a deleted owner, which has recorded there what it had issued."""
         if claim.doubt:
             return Busy(describe_gone(claim, operation))
         return await self._swap(claim, record, operation, call)
@@ -135,11 +135,11 @@ class OperationClaims:
         await self._amend(row.operation, lambda claim: claim.finished(row, given))
 
     async def reopen(self, operation: str) -> None:
-        """It is about to be undone: from now on the owner's journal says whether it is done."""
+        """Reopen the claim before an undo: from now on the owner's journal says whether it is done."""
         await self._amend(operation, Claim.unfinished)
 
     async def free(self, row: Effect) -> None:
-        """Surely nothing happened, or it was undone: anybody may do it, with another key."""
+        """Give the claim back: surely nothing happened, or it was undone. It may be done with another key."""
         await self._amend(row.operation, lambda claim: claim.freed(row.generation + 1))
 
     async def _amend(self, operation: str, amend: Callable[[Claim], Claim]) -> None:
@@ -147,8 +147,8 @@ class OperationClaims:
 
 
 def _find(engine: Engine, claim: Claim, operation: str) -> Taking | None:
-    """What the owner's journal says about the operation; None if the owner is not at it, `NotFound` if the
-    owner is gone."""
+    """What the owner's journal says about the operation; None if the owner does not work on it, `NotFound` if
+    the owner is gone."""
     assert claim.session is not None
     facts = Journal(engine.driver, claim.session).fold().facts
     if not claim.is_of(facts.head):
@@ -168,11 +168,11 @@ def _find(engine: Engine, claim: Claim, operation: str) -> Taking | None:
 
 def _describe(claim: Claim, row: Effect, when: str, holder: str | None) -> Busy:
     if row.status == "running" and holder is not None:
-        doing = "at it" if row.undoes is None else "taking it back"
+        doing = "working on it" if row.undoes is None else "taking it back"
         return Busy(f"session {claim.session!r} is {doing} ({holder})", passing=True)
     return Busy(
-        f"session {claim.session!r} issued it at {when}, and nobody knows what became of it. Who finds out "
-        f"says so with store.resolve({claim.session!r}, {row.issued}, …)"
+        f"session {claim.session!r} issued it at {when}, and what became of it is not known. Settle it with "
+        f"store.resolve({claim.session!r}, {row.issued}, …)"
     )
 
 
@@ -180,10 +180,10 @@ def _describe(claim: Claim, row: Effect, when: str, holder: str | None) -> Busy:
 
 
 class Acquired(Struct, frozen=True):
-    """This session is at it: no other one runs or settles the effect meanwhile.
+    """This session has the claim: no other one runs or settles the effect meanwhile.
 
-    `behind` are bodies of others that may still run, `since_s` when they could begin nothing any more. None:
-    the session's own row tells.
+    `behind` are bodies of other sessions that may still run; None if only the session's own row counts. Since
+    `since_s` those sessions can begin no further ones.
     """
 
     behind: tuple[Behind, ...] | None
@@ -200,10 +200,10 @@ class Known(Struct, frozen=True, kw_only=True):
 
 
 class Settlements:
-    """The claims of one session on settling what is in doubt.
+    """The claims of one session on settling calls in doubt.
 
     Forks inherit effects in doubt with their keys. Every attempt after the first, and every verdict, is for
-    one of them at a time, and the others get what it found.
+    one of them at a time; the others take over what it found.
     """
 
     @classmethod
@@ -219,7 +219,7 @@ class Settlements:
         self._held: set[str] = set()
 
     async def take(self, row: Effect, *, run: bool = False) -> Acquired | Known | Busy:
-        """Be the one who settles, or (`run`) who runs it again, waiting a while for whoever is at it."""
+        """Claim to settle it, or (`run`) to run it again, waiting a while for a session that works on it."""
         deadline_s = boot_s() + CLAIM_WAIT_S
         while True:
             found = await self._try(row, run)
@@ -228,18 +228,18 @@ class Settlements:
             await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
 
     async def finish(self, row: Effect, given: Given) -> None:
-        """It happened: this session's journal says so, or the claim."""
+        """Record with the claim that it happened, where this session's journal does not say so."""
         self._held.discard(row.key)
         await self._call(close_settlement, row, given)
 
     async def release(self, row: Effect) -> None:
-        """Let others settle it; what was found is on record here."""
+        """Let other sessions settle it; what was found is on record here."""
         if row.key in self._held:
             self._held.discard(row.key)
             await self._call(release_settlement, row)
 
     def holds(self, row: Effect) -> bool:
-        """Whether this session is the one."""
+        """Whether this session has the claim."""
         return row.key in self._held
 
     async def _call(self, function: Callable[..., None], row: Effect, *args: object) -> None:
@@ -263,8 +263,8 @@ class Settlements:
     async def _look(
         self, row: Effect, claim: Claim, record: str | None, owner: SessionId, uid: str, run: bool
     ) -> Acquired | Known | Busy:
-        """What another session knows, which has settled it last or issued it; ours, if that is nothing."""
-        busy = Busy(f"session {owner!r}, which shares this call, is at it", passing=True)
+        """What the session knows that settled it last or issued it; else take the claim."""
+        busy = Busy(f"session {owner!r}, which shares this call, works on it", passing=True)
         try:
             theirs, held = await self._engine.call(_find_theirs, self._engine, owner, uid, row)
             if isinstance(theirs, Known) and theirs.verdict == "landed":
@@ -273,7 +273,7 @@ class Settlements:
                 taken = await self._take_over(row, claim, record, theirs, run)
                 if not isinstance(taken, Acquired):
                     return taken
-                # It may have had the claim between our look and ours, and left no trace: look again.
+                # It may have had the claim in between, and left no trace: look again.
                 theirs, _ = await self._engine.call(_find_theirs, self._engine, owner, uid, row)
                 if isinstance(theirs, Effect):
                     return replace(taken, behind=(*claim.behind, *Behind.list_of(theirs)))
@@ -289,7 +289,7 @@ class Settlements:
                 return await self._take_over(row, claim, record, theirs, run)
         except LeaseHeld:
             return busy
-        except NotFound:  # It was deleted, and left word of what it knew.
+        except NotFound:  # It was deleted, and the claim says what it knew.
             return await self._swap(row, claim, record, claim.behind or None)
 
     async def _take_over(
@@ -300,7 +300,7 @@ class Settlements:
         if isinstance(theirs, Known):
             if not run or theirs.void or theirs.verdict == "landed":
                 return theirs
-            # Here it is known that it may be run; that another session gave it up says nothing.
+            # This session knows that it may be run, also if another one has given it up.
             return await self._swap(row, claim, record, claim.behind)
         return await self._swap(row, claim, record, (*claim.behind, *Behind.list_of(theirs)))
 
@@ -343,7 +343,7 @@ def _may_go_on(theirs: Effect | Known | Busy) -> bool:
 
 
 def _judge(engine: Engine, facts: Facts, uid: str, row: Effect) -> Effect | Known | Busy:
-    """What a session knows of the effect; its row, if it does not know, or is at it."""
+    """What a session knows of the effect; its row, if it does not know, or works on it."""
     if facts.head.uid != uid:
         raise NotFound(f"another session is called {facts.head.session!r} now")
     effects, by = facts.effects, f"session {facts.head.session}"
@@ -356,7 +356,7 @@ def _judge(engine: Engine, facts: Facts, uid: str, row: Effect) -> Effect | Know
             return Known(by=by, verdict="not_landed", void=True)
         last = latest
     if effects.find_open_undo(last) is not None:
-        return Busy(f"{by} did it and began to take it back, and nobody knows whether it was taken back")
+        return Busy(f"{by} did it and began to take it back, and whether it was taken back is not known")
     if last.status == "completed":
         return Known(by=by, verdict="landed", given=read_result(engine, facts.head.session, last))
     if last.status in ("not_landed", "discarded"):

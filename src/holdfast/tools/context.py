@@ -1,4 +1,4 @@
-"""What a running tool knows about its own call."""
+"""The context of a tool call: what a body, or a hook, can know of its own call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DepsT = TypeVar("DepsT")
 
 
 class _Done:
-    """Something that was waited for already; awaiting it again is free."""
+    """An awaitable that has ended already."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -54,7 +54,7 @@ class ToolContext(Generic[DepsT]):
         self.result = result
         """For `undo`: what the tool returned."""
         self.cancelled = False
-        """Becomes true when nobody waits for the body any more; a sync body can look at it."""
+        """Becomes true when the caller no longer waits for the body; a sync body can look at it."""
         self._session, self._annotate, self._report = session, annotate, report
         self._in_thread = in_thread
 
@@ -84,7 +84,7 @@ class ToolContext(Generic[DepsT]):
         return self._annotate(notes)
 
     def report(self, text: str) -> None:
-        """Say how far it is. Recorded, and not waited for."""
+        """Record how far the body is, without waiting for the disk."""
         if self._report is None:
             return
         if self._in_thread:

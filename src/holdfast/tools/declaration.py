@@ -22,6 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SideEffect: TypeAlias = Literal["read", "write", "mutate"]
+SideEffects: TypeAlias = SideEffect | Collection[SideEffect]
+"""One of them, or any number; `()` is none."""
 Scope: TypeAlias = Literal["session", "repeat", "run", "call", "global"]
 _SIDE_EFFECTS = ("read", "write", "mutate")
 _SCOPES = ("session", "repeat", "run", "call", "global")
@@ -131,7 +133,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     schema: Mapping[str, Json] | None = None,
-    side_effects: Collection[SideEffect] = ...,
+    side_effects: SideEffects = ...,
     scope: Scope | Callable[..., str] | None = None,
     verify: Callable[..., Any] | None = None,
     verify_after_s: float = 0.0,
@@ -150,7 +152,7 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     schema: Mapping[str, Json] | None = None,
-    side_effects: Collection[SideEffect] = _UNDECLARED,
+    side_effects: SideEffects = _UNDECLARED,
     scope: Scope | Callable[..., str] | None = None,
     verify: Callable[..., Any] | None = None,
     verify_after_s: float = 0.0,
@@ -164,8 +166,8 @@ def tool(
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
     """Declare a tool.
 
-    `side_effects`: any of `read`, `write` (sets something: doing it again changes nothing) and `mutate`
-    (doing it again does it again); `()` is pure. Not declared, it counts as `mutate`.
+    `side_effects`: `"read"`, `"write"` (sets something: doing it again changes nothing) or `"mutate"` (doing
+    it again does it again), or a set of these; `()` is pure. Not declared, it counts as `"mutate"`.
     `scope`: what counts as the same operation, see the guide. `verify`: asks whether an effect in doubt
     happened. `idempotent`: the service recognises the key, for good or for some seconds. `harmless`:
     exceptions that mean that nothing was done. `undo`: takes the effect back.
@@ -224,7 +226,7 @@ def as_tool(given: Callable[..., Any] | AnyTool) -> AnyTool:
 
 
 def _effects(
-    name: str, declared: Collection[str], scope: Scope | Callable[..., str] | None
+    name: str, declared: str | Collection[str], scope: Scope | Callable[..., str] | None
 ) -> tuple[frozenset[str], Scope | Callable[..., str]]:
     if scope is not None and not callable(scope) and scope not in _SCOPES:
         raise BadInput(
@@ -232,7 +234,7 @@ def _effects(
         )
     if declared is _UNDECLARED:
         log.warning(
-            "tool %r does not say what it does to the world: treated as side_effects={'mutate'}, "
+            "tool %r does not say what it does to the world: treated as side_effects='mutate', "
             "scope=%r. If it does nothing, write @tool(side_effects=()).",
             name,
             scope or "call",
@@ -244,14 +246,15 @@ def _effects(
     return effects, scope
 
 
-def check_side_effects(who: str, declared: Collection[str]) -> frozenset[str]:
-    """The side effects, if they are known ones."""
-    if isinstance(declared, str):
-        raise BadInput(f"{who}: side_effects is a set, write side_effects={{{declared!r}}}")
-    effects = frozenset(declared)
+def check_side_effects(who: str, declared: str | Collection[str]) -> frozenset[str]:
+    """The side effects as a set, if they are known ones."""
+    effects = frozenset((declared,) if isinstance(declared, str) else declared)
     unknown = effects - set(_SIDE_EFFECTS)
     if unknown:
-        raise BadInput(f"{who}: unknown side effects {sorted(unknown)}; known are {', '.join(_SIDE_EFFECTS)}")
+        raise BadInput(
+            f"{who}: unknown side effects {sorted(unknown)}; known are {', '.join(_SIDE_EFFECTS)}, "
+            "and () for none"
+        )
     return effects
 
 

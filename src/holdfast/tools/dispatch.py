@@ -24,7 +24,7 @@ from .claims import Busy, Known, Theirs
 from .declaration import AnyTool, Hook
 from .executor import begin, refuse_itself
 from .gates import Asks, Gates, Ready, Refused
-from .ledger import Blocked, Decision, Issue, Join, Replay
+from .ledger import Blocked, Issue, Join, LedgerDecision, Replay
 from .lineage import ROOT_SCOPES, name_at_root
 from .outcome import Ran, Result, ResultStatus, as_text, completed, result_of
 from .reconcile import describe_doubt
@@ -383,7 +383,7 @@ class Dispatch:
                 return self._pend(ready, lambda: self._run(ready, issued, look), issued)
 
     async def _run_again(
-        self, call: CallRequest, ready: Ready, row: Effect, decide: Callable[[], Decision], again: Again
+        self, call: CallRequest, ready: Ready, row: Effect, decide: Callable[[], LedgerDecision], again: Again
     ) -> Result:
         """Run it with the same key, unless another session that shares the row does, or has."""
         settlements = self._runner.reconciler.settlements

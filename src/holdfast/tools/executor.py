@@ -123,7 +123,7 @@ def tool_threads() -> anyio.CapacityLimiter:
 
 
 async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> Any:
-    """Call a tool's function or hook; a sync one in a thread, which is left behind if the caller goes."""
+    """Call a tool's function or hook; a sync one in a thread, which runs on if the caller is cancelled."""
     first = (ctx,) if hook.takes_context else ()
     if hook.is_async:
         try:
@@ -140,7 +140,7 @@ async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> An
 
 
 def _call_sync(function: Callable[..., Any], first: tuple[Any, ...], values: dict[str, Any]) -> tuple[Any]:
-    """In a tuple: an event loop looks at what a thread gives back."""
+    """The result in a tuple: an event loop looks at what a thread gives back."""
     try:
         return (function(*first, **values),)
     except Exception as error:
@@ -150,9 +150,9 @@ def _call_sync(function: Callable[..., Any], first: tuple[Any, ...], values: dic
 
 
 async def _run_in_thread(function: Callable[[], Any]) -> Any:
-    """Run it in a thread that is left behind if the caller goes.
+    """Run it in a thread that runs on if the caller is cancelled.
 
-    A process that ends does not wait for it: what is under way then stays in doubt, as in a crash.
+    A process that ends does not wait for it: its call is then in doubt, as after a crash.
     """
     if not aio.is_asyncio():
         # Trio's threads are daemons.
@@ -161,11 +161,11 @@ async def _run_in_thread(function: Callable[[], Any]) -> Any:
     try:
         return await anyio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=tool_threads())
     finally:
-        body.ended.set()  # The worker thread goes, whatever the body does.
+        body.ended.set()  # The worker thread ends, also if the body does not.
 
 
 class _Daemon:
-    """A function in a daemon thread, which a worker thread of anyio's waits for.
+    """A function in a daemon thread, and a worker thread of anyio's that waits for it.
 
     The interpreter waits for anyio's threads when it ends. What makes `anyio.from_thread` work in one of them
     is handed on to the daemon.
@@ -177,7 +177,7 @@ class _Daemon:
         self.ended = threads.Event()
 
     def run(self) -> Any:
-        """In the worker thread: wait for the function, or until its caller has gone."""
+        """Wait for the function, or until its caller has gone. Called in the worker thread."""
         context, worker = copy_context(), dict(vars(threadlocals))
         work = partial(context.run, self._work, worker)
         threads.Thread(target=work, name="holdfast tool", daemon=True).start()
@@ -221,7 +221,7 @@ def _begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
 
 @coroutine
 def _go_on(body: Coroutine[Any, Any, Any], wanted: object) -> Generator[Any, Any, Any]:
-    """Wait for what the body wanted, and go on with it, as `await` does."""
+    """Wait for the object that the body awaits, and go on with the body, as `await` does."""
     while True:
         try:
             given = yield wanted
@@ -285,8 +285,8 @@ async def run_guarded(
     """Run a body with side effects: it gets its time, and a grace when the caller is cancelled.
 
     An async body that outlives both is cancelled, and its `finally` blocks get the same grace again. A sync
-    body is left behind; `on_late` is told, in the body's thread, how it ended.
-    `on_end` is called when the body has really ended, before anybody is told how.
+    body is left behind; `on_late` is called in the body's thread with how it ended.
+    `on_end` is called when the body has really ended, before its caller learns how.
     """
     began_s = boot_s()
     ended = aio.Signal()
@@ -297,7 +297,7 @@ async def run_guarded(
     given_up = False
     begun = not sync
     gate = threads.Lock()
-    """Either the thread begins, or we give it up first."""
+    """Either the thread begins, or it is given up first."""
     interrupt: BaseException | None = None
     # Trio raises Ctrl-C in whatever its main task waits for.
     interrupts = cancelled, KeyboardInterrupt
@@ -349,7 +349,7 @@ async def run_guarded(
             ended.set()
 
     async def give_grace() -> None:
-        """Cancelled once more meanwhile, it gets no further grace."""
+        """Wait for the body. Cancelled once more meanwhile, it gets no further grace."""
         nonlocal interrupt
         try:
             with anyio.CancelScope(shield=True):
@@ -397,7 +397,7 @@ async def run_guarded(
 
 
 def _is_coroutine(value: object) -> bool:
-    # By its type alone: what a body gave may not like to be asked for its class.
+    # By its type alone: asking a foreign object for its class may raise.
     return issubclass(type(value), CoroutineType)
 
 
@@ -440,7 +440,7 @@ def working(session: Session, what: str, *, key: str = "", fingerprint: str = ""
 
 
 def refuse_inside(session: Session, asked: str) -> None:
-    """Refuse what would call every tool of the session again, from inside of one."""
+    """Refuse an operation that would call every tool of the session again, from inside of one of them."""
     for work in _list_around(session):
         raise BadInput(
             f"session {session.id!r}: {work.what} called {asked} on the session that it works for, which "
@@ -459,12 +459,12 @@ def refuse_itself(session: Session, tool: str, fingerprint: str) -> None:
 
 
 def refuse_waiting(session: Session, key: str) -> None:
-    """Refuse to wait for what cannot end before the caller does."""
+    """Refuse to wait for an effect that cannot end before the caller does."""
     for work in _list_around(session):
         if work.key == key:
             raise BadInput(
-                f"session {session.id!r}: {work.what} asks for the very effect that it is at, and would "
-                "wait for itself for ever"
+                f"session {session.id!r}: {work.what} asks for the very effect that it carries out, and "
+                "would wait for itself for ever"
             )
 
 

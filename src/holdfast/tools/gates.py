@@ -1,4 +1,4 @@
-"""The four gates before a tool runs: name, arguments, loop, policy. Pure: they look, and decide."""
+"""The four gates before a tool runs: name, arguments, loop, policy. Pure: they decide, and record nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Gated: TypeAlias = Ready | Refused | Asks
 
 
 class Gates:
-    """Which tools there are, and what they may do."""
+    """The tools by name, and what they may do."""
 
     def __init__(
         self, tools: Mapping[str, AnyTool], policy: Policy, *, max_repeats: int, max_crashes: int
@@ -124,7 +124,7 @@ class Gates:
             decision, why = self._policy.decide(tool, ready.args)
             wants = tool.needs_approval
             asks = bool(wants(**ready.values) if callable(wants) else wants)
-        except Exception as error:  # Who cannot decide does not allow.
+        except Exception as error:  # A policy that raises does not allow.
             decision, why, asks = "deny", f"No decision: {describe_error(error)}", False
         if decision == "deny":
             return Refused(

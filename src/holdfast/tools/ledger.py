@@ -97,7 +97,7 @@ class Issue(Struct, frozen=True, kw_only=True):
         return cls(generation=row.generation, attempt=row.attempt + 1, key=row.key, row=row)
 
 
-Decision: TypeAlias = Replay | Join | Blocked | Issue
+LedgerDecision: TypeAlias = Replay | Join | Blocked | Issue
 
 
 class Ledger:
@@ -143,7 +143,7 @@ class Ledger:
         first: Issue,
         call: CallRef,
         mine: Effect | None = None,
-    ) -> Decision:
+    ) -> LedgerDecision:
         """What to do about this operation, by what the journal says of it; `first` if it says nothing.
 
         `mine` is the last row of the very call that asks.

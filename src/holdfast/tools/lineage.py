@@ -1,4 +1,4 @@
-"""Who a session works for: what a delegate does once per session, it does once per root session."""
+"""The root session of a delegate: scope `session` is counted there, over all delegates."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..ids import SessionId
 from ..session.session import Session
 
 ROOT_SCOPES = frozenset({"session", "custom"})
-"""What is one operation of the root's, whichever of its delegates asks for it."""
+"""Scopes in which calls of all delegates of a root session are one operation."""
 
 
 class Lineage(Struct, frozen=True):
-    """The session at the root of a delegate's, open in this process, and how many are between."""
+    """The root session of a delegate's session, open in this process, and the depth below it."""
 
     root: Session
     depth: int
 
     @classmethod
     def of(cls, session: Session) -> Lineage | None:
-        """The lineage of an open session; None if it works for nobody."""
+        """The lineage of an open session; None if it is no delegate's."""
         found = session._writer.extensions.get(cls)
         assert found is None or isinstance(found, Lineage)
         return found
@@ -41,12 +41,12 @@ def name_at_root(session: Session, call: CallRef) -> CallRef:
 
 
 def prefix_at_root(session: Session) -> str:
-    """How the calls of a delegate begin in the root's ledger."""
+    """The beginning of the ids of a delegate's calls in the root's ledger."""
     return f"{session.id}/"
 
 
 def derive_id(parent: SessionId, name: str, key: str) -> SessionId:
-    """The session of a delegate: the same for the same call, whoever asks."""
+    """The session of a delegate: the same in every attempt at the same call."""
     return SessionId(f"{_stem_of(parent)}{name[:40]}-{key[:16]}")
 
 
@@ -59,7 +59,7 @@ def belongs_to_delegate(session: Session, call: CallRef) -> bool:
 
 
 def _stem_of(parent: SessionId) -> str:
-    """How the sessions of its delegates begin."""
+    """The beginning of the ids of its delegates' sessions."""
     if len(parent) > 120:
         # A fork begins like its origin, and has the keys of its calls.
         return f"{parent[:103]}-{sha256(parent.encode()).hexdigest()[:16]}."

@@ -1,4 +1,4 @@
-"""What a tool, its verify hook and the registry can say about a call."""
+"""How calls end: the exceptions and answers of tools and hooks, the end of a body, the result of a call."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class NotDone(HoldfastError):
 
 
 class Declined(NotDone):
-    """Nothing was done, and whoever asked decides what follows: no retry policy tries it again."""
+    """Nothing was done, and the caller decides what follows: no retry policy tries it again."""
 
 
 class RetryWanted(Declined):
-    """Nothing was done, and the tool asks for another call, with the same arguments or others. Another one is
-    no loop: whoever asked for it limits how often."""
+    """Nothing was done, and the tool asks for another call, with the same arguments or others. That is no
+    loop: the tool's framework limits how often."""
 
 
 class Waits(HoldfastError):
@@ -48,7 +48,7 @@ class NotLanded(Struct, frozen=True):
 
 
 class Unsure(Struct, frozen=True):
-    """Nobody can tell, for now."""
+    """Whether the effect happened is not known, for now."""
 
     why: str = ""
 
@@ -68,9 +68,9 @@ class Ran(Struct, frozen=True, kw_only=True):
     left_behind: bool = False
     """A sync body that cannot be stopped, and still runs."""
     interrupt: BaseException | None = None
-    """The caller's own cancellation: raise it again once everything is recorded."""
+    """The caller's own cancellation: raised again once everything is recorded."""
     exit: BaseException | None = None
-    """The body asked the process to end (`sys.exit()`, Ctrl-C): raise it again once that is recorded."""
+    """The body asked the process to end (`sys.exit()`, Ctrl-C): raised again once that is recorded."""
     latency_ms: float = 0.0
 
     @property
@@ -98,11 +98,11 @@ ResultStatus: TypeAlias = Literal["completed", "failed", "refused", "in_doubt", 
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What came of a call. `content` is for the model, `value` the same as data. `parts` are what the model
-    is shown in place of `content`, if the tool gave more than text.
+    """The result of a call. `content` is for the model, `value` the same as data. The model is shown `parts`
+    in place of `content`, if the tool gave more than text.
 
-    `waiting`: a person must approve first. `in_doubt`: nobody knows whether it happened, and it is not run
-    again until somebody does. `replay_of` names the call whose outcome this repeats.
+    `waiting`: a person must approve first. `in_doubt`: it is not known whether it happened, and it is not run
+    again until that is known. `replay_of` names the call whose outcome this repeats.
     """
 
     call_id: str
@@ -153,7 +153,7 @@ _SCALARS: Final = (str, int, bool, float, type(None))
 
 
 def _is_one_of(value: object, kinds: tuple[type, ...]) -> bool:
-    """Whether it is exactly of one of these classes. A metaclass may have an `__eq__` of its own."""
+    """Whether it is exactly of one of these classes. By identity: a metaclass may define `__eq__`."""
     kind = type(value)
     return any(kind is one for one in kinds)
 
@@ -186,7 +186,7 @@ def _as_given(value: object) -> Given:
 
 
 def _find_parts(value: object) -> tuple[Text | Media, ...]:
-    """The blocks to show, if there is more than text among what a tool returned."""
+    """The blocks to show, if a tool returned more than text."""
     if isinstance(value, bytes):
         return (Media(media_type=sniff(value[:16]), data=value),)
     if isinstance(value, Media):
@@ -214,7 +214,7 @@ _BEGINNINGS: Final = (
 
 
 def sniff(beginning: bytes) -> str:
-    """What bytes are that models can look at, by how they begin."""
+    """The media type of bytes, by how they begin, if models can look at it."""
     if beginning[:4] == b"RIFF" and beginning[8:12] == b"WEBP":
         return "image/webp"
     known = (media_type for mark, media_type in _BEGINNINGS if beginning.startswith(mark))
@@ -222,7 +222,7 @@ def sniff(beginning: bytes) -> str:
 
 
 def _as_builtins(value: object) -> Json:
-    """Dataclasses, pydantic models, structs and what is in them as dicts and lists."""
+    """Dataclasses, pydantic models and structs, at every depth, as dicts and lists."""
     from pydantic_core import to_jsonable_python  # only here: importing it takes a while
 
     return to_jsonable_python(value, bytes_mode="base64", fallback=_open_struct)
@@ -235,7 +235,7 @@ def _open_struct(value: object) -> Json:
 
 
 def _faithful(value: Json) -> Json:
-    """The same, where JSON would say something else or nothing at all."""
+    """The value with everything described that JSON would change or refuse."""
     if isinstance(value, str):
         return value if value.isascii() else _as_utf8(value)
     if isinstance(value, float):

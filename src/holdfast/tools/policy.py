@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -13,9 +13,9 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..messages import Json
 from ..system import files
-from .declaration import AnyTool, SideEffect, check_side_effects
+from .declaration import AnyTool, SideEffects, check_side_effects
 
-Decision: TypeAlias = Literal["allow", "deny", "ask"]
+PolicyDecision: TypeAlias = Literal["allow", "deny", "ask"]
 Condition: TypeAlias = Callable[[Mapping[str, Json]], bool]
 
 
@@ -23,7 +23,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     """Decides about the calls it matches: a tool by pattern, any of the side effects, a condition on the
     arguments."""
 
-    decision: Decision
+    decision: PolicyDecision
     tool: str = "*"
     side_effects: frozenset[str] = frozenset()
     when: Condition | None = None
@@ -39,7 +39,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 def _rule(
-    decision: Decision, tool: str, side_effects: Collection[str], when: Condition | None, why: str
+    decision: PolicyDecision, tool: str, side_effects: SideEffects, when: Condition | None, why: str
 ) -> Rule:
     effects = check_side_effects("a rule", side_effects)
     return Rule(decision=decision, tool=tool, side_effects=effects, when=when, why=why)
@@ -48,7 +48,7 @@ def _rule(
 def allow(
     tool: str = "*",
     *,
-    side_effects: Collection[SideEffect] = (),
+    side_effects: SideEffects = (),
     when: Condition | None = None,
     why: str = "",
 ) -> Rule:
@@ -59,7 +59,7 @@ def allow(
 def deny(
     tool: str = "*",
     *,
-    side_effects: Collection[SideEffect] = (),
+    side_effects: SideEffects = (),
     when: Condition | None = None,
     why: str = "",
 ) -> Rule:
@@ -70,7 +70,7 @@ def deny(
 def ask(
     tool: str = "*",
     *,
-    side_effects: Collection[SideEffect] = (),
+    side_effects: SideEffects = (),
     when: Condition | None = None,
     why: str = "",
 ) -> Rule:
@@ -110,12 +110,12 @@ def _is_inside(base: str, path: object) -> bool:
 class Policy:
     """Rules in order: the first that matches decides, else `default`."""
 
-    def __init__(self, *rules: Rule, default: Decision = "allow") -> None:
+    def __init__(self, *rules: Rule, default: PolicyDecision = "allow") -> None:
         if default not in ("allow", "deny", "ask"):
             raise BadInput(f"a policy's default is allow, deny or ask, not {default!r}")
         self.rules, self.default = rules, default
 
-    def decide(self, tool: AnyTool, args: Mapping[str, Json]) -> tuple[Decision, str]:
+    def decide(self, tool: AnyTool, args: Mapping[str, Json]) -> tuple[PolicyDecision, str]:
         """What to do with the call, and why."""
         for rule in self.rules:
             if rule.matches(tool, args):
@@ -123,5 +123,5 @@ class Policy:
         return self.default, "" if self.default == "allow" else _because(self.default, tool)
 
 
-def _because(decision: Decision, tool: AnyTool) -> str:
+def _because(decision: PolicyDecision, tool: AnyTool) -> str:
     return f"{tool.name} needs approval here" if decision == "ask" else f"{tool.name} is not allowed here"

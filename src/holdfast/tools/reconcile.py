@@ -221,7 +221,7 @@ async def _find_end_s(session: Session, body: Behind, since_s: float) -> float:
 
 def describe_given_up(row: Effect, by: str) -> str:
     """What the model is told of a call that another session was told to give up."""
-    return f"{row.tool}: given up by {by}. Nobody can tell whether it happened. It is not run again."
+    return f"{row.tool}: given up by {by}. Whether it happened is not known. It is not run again."
 
 
 def describe_doubt(row: Effect) -> str:
@@ -231,9 +231,9 @@ def describe_doubt(row: Effect) -> str:
     if row.undoes is not None:
         return (
             f"{row.tool}: it was done, and {row.call.id!r} of {row.at:%Y-%m-%d %H:%M:%S} UTC, which takes it "
-            f"back, {what}{why}. It is not run again before somebody says what became of that."
+            f"back, {what}{why}. It is not run again before a person says what became of that."
         )
     return (
         f"{row.tool}: call {row.call.id!r} of {row.at:%Y-%m-%d %H:%M:%S} UTC {what}{why}. Whether it "
-        "happened is not known, and it is not run again before somebody says that it did not."
+        "happened is not known, and it is not run again before a person says that it did not."
     )

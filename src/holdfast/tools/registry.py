@@ -1,4 +1,4 @@
-"""The registry: the one place where calls come in."""
+"""The registry: tools by name, and the entry of every tool call."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Provider: TypeAlias = Literal["json", "openai", "anthropic", "google"]
 class Registry:
     """Tools, and what they may do.
 
-    `in_doubt`: a call of which nobody knows whether it happened waits for a person (`wait`), or the model is
-    told (`tell`); it is not run again either way. `max_repeats`: the third identical call in a row is not
-    run. `max_crashes`: nor is a call that was running when the process died three times. `grace_s`: what a
-    running side effect gets to end when its caller is cancelled.
+    `in_doubt`: a call in doubt waits for a person (`wait`), or the model is told (`tell`); it is not run
+    again either way. `max_repeats`: the third identical call in a row is not run. `max_crashes`: nor is a
+    call that was running when the process died three times. `grace_s`: how long a running side effect may go
+    on when its caller is cancelled.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Registry:
             self.add(one)
 
     def add(self, given: AnyTool | Callable[..., Any]) -> AnyTool:
-        """One more tool; a plain function counts as one that declares nothing."""
+        """Add a tool; a plain function counts as one that declares nothing."""
         tool = as_tool(given)
         if tool.name in self._tools:
             raise BadInput(f"there is a tool {tool.name!r} already; give one of them another name=…")
@@ -91,7 +91,7 @@ class Registry:
         return self._tools[name]
 
     def schemas(self, provider: Provider = "json") -> list[dict[str, Json]]:
-        """The tools as a provider wants to be told of them."""
+        """The tools in the form that a provider expects."""
         if provider not in _SHAPES:
             raise BadInput(f"no schemas for {provider!r}; there are {', '.join(_SHAPES)}")
         return [_SHAPES[provider](tool) for tool in self._tools.values()]
@@ -132,10 +132,10 @@ class Registry:
     async def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
     ) -> list[Result]:
-        """The calls of the last reply, together; those that have a result keep it.
+        """Dispatch the calls of the last reply together; those that have a result keep it.
 
         One commit carries all intents. Calls of one tool that writes run in the reply's order, everything
-        else side by side. `on_result` is told of each as soon as it is there.
+        else side by side. `on_result` is called with each result as soon as it is there.
         """
         refuse_inside(session, "dispatch_step")
         calls, given = _last_calls(session)
@@ -154,18 +154,23 @@ class Registry:
         *,
         deps: Any = None,
         policy: str | None = None,
+        tool: AnyTool | None = None,
         on_result: OnResult | None = None,
     ) -> list[Effect]:
-        """Settle what is in doubt; see `Session.settle`. `on_result` is told of each result that it gives."""
+        """Settle the calls in doubt; see `Session.settle`.
+
+        `tool` stands in for the registry's tool of that name. `on_result` is called with each result.
+        """
         if policy not in (None, "wait", "tell"):
             raise BadInput(f"policy is 'wait' or 'tell', not {policy!r}")
         refuse_inside(session, "settle")
+        tools = self._tools if tool is None else {**self._tools, tool.name: tool}
         lineage = Lineage.of(session)
         if lineage is not None:
             root = self._runner(lineage.root, deps, policy)
-            await root.settle(self._tools, self._gates, prefix=prefix_at_root(session))
+            await root.settle(tools, self._gates, prefix=prefix_at_root(session))
         runner = self._runner(session, deps, policy)
-        return await runner.settle(self._tools, self._gates, on_result=on_result)
+        return await runner.settle(tools, self._gates, on_result=on_result)
 
     async def settle_call(
         self, session: Session, row: Effect, *, tool: AnyTool | None = None, deps: Any = None
@@ -176,18 +181,18 @@ class Registry:
         await self._runner(session, deps).settle_call(found, self._gates, row)
 
     async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
-        """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""
+        """Settle the calls in doubt of every session that has no holder; those that stay in doubt."""
         found = {doubt.session async for doubt in store.in_doubt() if doubt.operation is None}
         for id in sorted(found):
             try:
                 async with store.session(id, create=False) as session:
                     await self.settle(session, deps=deps, policy=policy)
             except (LeaseHeld, NotFound) as error:
-                log.info("session %s is left to whoever has it: %s", id, error)
+                log.info("session %s is left to its holder: %s", id, error)
         return [doubt async for doubt in store.in_doubt()]
 
     async def undo(self, session: Session, effects: Sequence[Effect], *, deps: Any = None) -> list[Undone]:
-        """Take effects back, the last first, each on record as an effect of its own."""
+        """Take effects back, the last first; each undo is recorded as an effect of its own."""
         return await undo(session, self._tools, self._gates, self._runner(session, deps), effects)
 
     def _dispatch(self, session: Session, deps: Any, on_result: OnResult | None = None) -> Dispatch:

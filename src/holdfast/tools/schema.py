@@ -132,7 +132,7 @@ class FunctionArguments:
             unknown = [one for one in self._find_problems(plain) if one.is_unknown]
             if unknown:
                 raise BadArguments([str(one) for one in unknown])
-        # The model was made this moment and nobody else has it.
+        # The model was made this moment and has no other reference.
         values: dict[str, Any] = model.__dict__
         if self._is_flat:
             return values, values.copy()
@@ -166,7 +166,7 @@ class FunctionArguments:
             said[one] for one in sorted(said, key=lambda one: places.get(next(iter(one), ""), len(places)))
         ]
 
-    def _find_problems(self, plain: Json) -> list[Problem]:
+    def _find_problems(self, plain: Json) -> list[ArgumentProblem]:
         if self._words is None:
             try:
                 self._words = SchemaWords(self.schema, formats=True)
@@ -242,7 +242,7 @@ def _inside(value: Json, location: Any, *, missing: bool) -> list[str | int]:
     return [*found, location[-1]] if missing else found
 
 
-class Problem(NamedTuple):
+class ArgumentProblem(NamedTuple):
     """What is wrong with one part of the arguments, in the words of the schema."""
 
     location: tuple[str | int, ...]
@@ -272,19 +272,19 @@ class SchemaWords:
         self._schema = schema
         self._validator = jsonschema_rs.validator_for(dict(schema), validate_formats=formats)
 
-    def find_problems(self, value: Json) -> list[Problem]:
+    def find_problems(self, value: Json) -> list[ArgumentProblem]:
         """All of them; unknown names first."""
         found = [one for error in self._validator.iter_errors(value) for one in self._explain(error)]
         return sorted(found, key=lambda one: not one.is_unknown)
 
-    def _explain(self, error: Any) -> Iterator[Problem]:
+    def _explain(self, error: Any) -> Iterator[ArgumentProblem]:
         kind, place, keyword = error.kind, tuple(error.instance_path), _keyword(error)
         if keyword in _UNKNOWN and hasattr(kind, "unexpected"):
             known = self._known_at(error.schema_path[:-1])
             for name in kind.unexpected:
-                yield Problem((*place, name), keyword, _unknown(_path((*place, name)), name, known))
+                yield ArgumentProblem((*place, name), keyword, _unknown(_path((*place, name)), name, known))
         elif keyword == "required" and hasattr(kind, "property"):
-            yield Problem((*place, kind.property), keyword, _required(place, kind.property))
+            yield ArgumentProblem((*place, kind.property), keyword, _required(place, kind.property))
         elif keyword in ("anyOf", "oneOf") and any(getattr(kind, "context", ())):
             yield from self._explain_union(error, place)
         else:
@@ -292,9 +292,9 @@ class SchemaWords:
             if len(message) > _MESSAGE_CHARS:
                 half = _MESSAGE_CHARS // 2
                 message = f"{message[:half]} … {message[-half:]}"
-            yield Problem(place, keyword, f"{_path(place)}: {message}")
+            yield ArgumentProblem(place, keyword, f"{_path(place)}: {message}")
 
-    def _explain_union(self, error: Any, place: tuple[str | int, ...]) -> Iterator[Problem]:
+    def _explain_union(self, error: Any, place: tuple[str | int, ...]) -> Iterator[ArgumentProblem]:
         """By the member that was probably meant: one of the right type, with the fewest problems."""
         members = error.kind.context
         fitting = [one for one in members if not any(_is_other_kind(part, place) for part in one)]
@@ -306,7 +306,7 @@ class SchemaWords:
         wanted = " or ".join(f'"{name}"' for name in dict.fromkeys(types))
         shown = f"{json.dumps(error.instance, ensure_ascii=False)[:80]} " if wanted else ""
         text = f"is not of type {wanted}" if wanted else error.message[-_MESSAGE_CHARS:]
-        yield Problem(place, _keyword(error), f"{_path(place)}: {shown}{text}")
+        yield ArgumentProblem(place, _keyword(error), f"{_path(place)}: {shown}{text}")
 
     def _known_at(self, path: Sequence[str | int]) -> tuple[str, ...]:
         """The names that an object lists, by its path in the schema, through references or straight."""
@@ -335,7 +335,7 @@ def _is_other_kind(error: Any, place: tuple[str | int, ...]) -> bool:
     return _keyword(error) == "const" and len(error.instance_path) == len(place) + 1
 
 
-def _distance(problems: Sequence[Problem]) -> tuple[int, int]:
+def _distance(problems: Sequence[ArgumentProblem]) -> tuple[int, int]:
     """How far a value is from a member of a union. A misspelt name is nearer than a foreign one."""
     return len(problems), sum(one.is_unknown and "did you mean" not in one.text for one in problems)
 
@@ -502,7 +502,7 @@ def _model_of(name: str, function: Callable[..., Any], described: Mapping[str, s
         fields[parameter.name] = (hint, default)
     try:
         with warnings.catch_warnings():
-            # A parameter may well be called `json` or `copy`: nobody else uses this model.
+            # A parameter may well be called `json` or `copy`: no other code uses this model.
             warnings.simplefilter("ignore", UserWarning)
             return create_model(
                 name,

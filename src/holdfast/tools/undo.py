@@ -30,7 +30,7 @@ async def undo(
     found: list[Undone] = []
     rows = session.state.facts.effects.rows
     for given in sorted(effects, key=lambda one: one.issued, reverse=True):
-        # What was handed in may be a copy, made before something happened to the effect.
+        # The given effect may be a copy, made before something happened to the effect.
         row = rows.get(given.issued)
         if row is None or row.key != given.key:
             status, why = _NOT_OURS

@@ -10,13 +10,13 @@ check_versions(
 
 from .checkpointer import HoldfastSaver  # noqa: E402
 from .serde import CheckedSerializer, UnknownValue  # noqa: E402
-from .tools import current_call, durable_tools, effects  # noqa: E402
+from .tools import current_effect, durable_tools, effects  # noqa: E402
 
 __all__ = [
     "CheckedSerializer",
     "HoldfastSaver",
     "UnknownValue",
-    "current_call",
+    "current_effect",
     "durable_tools",
     "effects",
 ]

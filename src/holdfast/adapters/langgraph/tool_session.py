@@ -17,9 +17,10 @@ from langgraph.types import interrupt
 from ... import blocking
 from ...errors import BadInput, NotFound
 from ...ids import SessionId, escape_id
-from ...messages import Json
 from ...session.session import Session
 from ...store.store import Store
+from ...tools.declaration import AnyTool
+from ...tools.dispatch import CallRequest
 from ...tools.executor import asks_to_exit
 from ...tools.outcome import Result
 from ...tools.registry import Registry
@@ -63,13 +64,13 @@ class _OpenLedger:
             while self.users > 1:
                 await self._left.wait()
 
-    async def enter(self, registry: Registry, deps: object) -> None:
+    async def enter(self, registry: Registry, tool: AnyTool | None, deps: object) -> None:
         """Open it if nobody has, and find out what became of the calls that were cut off."""
         async with self._lock:
             if not self.is_open:
                 await self.session.__aenter__()
                 self.is_open = True
-                await self.session.settle(registry, deps=deps)
+                await registry.settle(self.session, tool=tool, deps=deps)
 
 
 class ThreadLedgers:
@@ -87,14 +88,11 @@ class ThreadLedgers:
         """Have it done, for code without an event loop."""
         return self._sync.loop.wait(work)
 
-    async def dispatch(self, thread: str, name: str, args: Json, call: str) -> Result:
+    async def dispatch(self, thread: str, call: CallRequest) -> Result:
         """Take a call through the gates and the ledger of its thread."""
-        async with self._session(thread) as found:
-            session = found.session
+        async with self._session(thread, call.tool) as found:
             try:
-                return await self.registry.dispatch(
-                    name, args, call_id=call, session=session, deps=self._deps
-                )
+                return await self.registry.dispatch_call(call, session=found.session, deps=self._deps)
             except BaseException as error:
                 if asks_to_exit(error):
                     # It stops asyncio's loop at once: what else runs in the thread gets its grace before.
@@ -102,7 +100,7 @@ class ThreadLedgers:
                 raise
 
     @asynccontextmanager
-    async def _session(self, thread: str) -> AsyncIterator[_OpenLedger]:
+    async def _session(self, thread: str, tool: AnyTool | None) -> AsyncIterator[_OpenLedger]:
         """The thread's session: opened by the first of the calls that run at once, closed by the last."""
         id = ledger_session(thread)
         key = current_token().native_token, id
@@ -112,7 +110,7 @@ class ThreadLedgers:
             found = self._open[key] = _OpenLedger(session)
         found.users += 1
         try:
-            await found.enter(self.registry, self._deps)
+            await found.enter(self.registry, tool, self._deps)
             yield found
         finally:
             found.leave()

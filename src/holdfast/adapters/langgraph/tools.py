@@ -1,13 +1,14 @@
 """`durable_tools`: LangChain's tools behind holdfast's gates, with its ledger between a call and its effect.
 
-A node that is run again after a crash calls its tools again. What had been done is then not done again: each
-call is named by its task, which LangGraph names alike every time, and the ledger knows what came of it.
+A node that is run again after a crash calls its tools again. An effect that was done is then not done again:
+the id of each call is made of its task, which has the same id every time, and the ledger has its outcome.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,13 +20,15 @@ from langgraph.errors import GraphBubbleUp
 from pydantic import BaseModel, PrivateAttr, TypeAdapter
 
 from ... import blocking
+from ...core.entries import CallRef
 from ...errors import BadInput
 from ...ids import check_list
 from ...limits import TOOL_GRACE_S
 from ...store.store import Store
 from ...tools.context import AnyContext
-from ...tools.declaration import AnyTool, tool
-from ...tools.outcome import NotDone, Result, as_text
+from ...tools.declaration import AnyTool, Hook, SideEffects, tool
+from ...tools.dispatch import CallRequest
+from ...tools.outcome import Declined, NotDone, Result, as_text
 from ...tools.policy import Policy
 from ...tools.registry import Registry
 from ...tools.runner import InDoubtPolicy
@@ -48,10 +51,13 @@ class Declared(NamedTuple):
 AnyGraphTool: TypeAlias = BaseTool | Declared | AnyTool | Callable[..., Any]
 
 
-def effects(tool: BaseTool, **declaration: Any) -> Declared:
-    """Say what a LangChain tool does to the world, in the words of `holdfast.tool`: `side_effects`, `scope`,
-    `verify`, `undo`, `idempotent`, `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`."""
-    return Declared(tool, declaration)
+def effects(tool: BaseTool, *, side_effects: SideEffects, **options: Any) -> Declared:
+    """Declare what a LangChain tool does to the world: `effects(pay, side_effects="mutate", verify=…)`.
+
+    The words are those of `holdfast.tool`: `scope`, `verify`, `verify_after_s`, `undo`, `idempotent`,
+    `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`.
+    """
+    return Declared(tool, {"side_effects": side_effects, **options})
 
 
 def durable_tools(
@@ -65,13 +71,13 @@ def durable_tools(
     wait_s: float = 30.0,
     grace_s: float = TOOL_GRACE_S,
 ) -> list[BaseTool]:
-    """The same tools, for `ToolNode` or for nodes of your own, that do not do twice what was done.
+    """The same tools, for `ToolNode` or for nodes of your own, whose effects are not done twice.
 
     Takes LangChain's tools, plain or declared with `effects`, and holdfast's. A call that needs a person's
-    approval, or of which nobody knows whether it happened, interrupts the graph; the answer is the value that
-    it is resumed with. `in_doubt="tell"` tells the model instead of the person. `allow` lists types of
-    results that are neither text nor JSON; `wait_s` is how long to wait for another process that works on
-    the thread; `grace_s` is what a running side effect gets to end when its caller is cancelled.
+    approval, or is in doubt, interrupts the graph; the answer is the value that it is resumed with.
+    `in_doubt="tell"` tells the model instead of the person. `allow` lists types of results that are neither
+    text nor JSON; `wait_s` is how long to wait for another process that works on the thread; `grace_s` is how
+    long a running side effect may go on when its caller is cancelled.
     """
     registry = Registry(policy=policy, in_doubt=in_doubt, grace_s=grace_s)
     ledger = ThreadLedgers(store, registry, deps=deps, wait_s=wait_s)
@@ -94,66 +100,69 @@ def _wrap(given: AnyGraphTool, ledger: ThreadLedgers, serde: CheckedSerializer) 
     return made
 
 
-class _Calling(NamedTuple):
-    """The call that is under way: what the body needs of it beside its arguments."""
-
-    id: str | None
-    config: RunnableConfig
-    injected: Mapping[str, Any]
-    bubbles: list[GraphBubbleUp]
+_effect: ContextVar[AnyContext | None] = ContextVar("holdfast_langgraph_effect", default=None)
 
 
-_calling: ContextVar[_Calling | None] = ContextVar("holdfast_langgraph_call", default=None)
-_context: ContextVar[AnyContext | None] = ContextVar("holdfast_langgraph_context", default=None)
-
-
-def current_call() -> AnyContext:
-    """In the body of a durable tool: its call, with the `key` to hand on to a service and `annotate`."""
-    found = _context.get()
+def current_effect() -> AnyContext:
+    """The effect that the tool around the caller carries out: its `key` to hand on to a service, its `fence`,
+    its `attempt`, and `annotate`. `BadInput` outside of a durable tool."""
+    found = _effect.get()
     if found is None:
-        raise BadInput("no durable tool is being called here")
+        raise BadInput("current_effect() is for tools of durable_tools(…), while they are called")
     return found
 
 
-def _as_tool(inner: BaseTool, declaration: Mapping[str, Any], serde: CheckedSerializer) -> AnyTool:
-    """The LangChain tool as one of ours. A sync one stays sync, so that it gets a thread of its own."""
+class _LangChainBody:
+    """A LangChain tool as the body of one of ours: for one call, or for none while a call is settled."""
 
-    def prepare(ctx: AnyContext, values: dict[str, Any]) -> tuple[Any, RunnableConfig]:
-        calling = _calling.get()
-        _context.set(ctx)
-        if calling is None:
-            # Tried again while settling: its node is not there to give it the graph's state.
-            if injected_names(inner):
-                raise NotDone(f"{inner.name} needs what only its node can give it")
+    def __init__(self, inner: BaseTool, serde: CheckedSerializer, call: _Call | None = None) -> None:
+        self._inner, self._serde, self._call = inner, serde, call
+        self.interrupted: GraphBubbleUp | None = None
+        """The interrupt that the tool raised: the graph must see it."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """A sync tool stays sync, so that it gets a thread of its own."""
+        return self._run_async if _is_async(self._inner) else self._run_sync
+
+    async def _run_async(self, ctx: AnyContext, /, **values: Any) -> Any:
+        with self._running(ctx):
+            given, config = self._prepare(values)
+            return pack_result(await self._inner.ainvoke(given, config), self._serde)
+
+    def _run_sync(self, ctx: AnyContext, /, **values: Any) -> Any:
+        with self._running(ctx):
+            given, config = self._prepare(values)
+            return pack_result(self._inner.invoke(given, config), self._serde)
+
+    @contextmanager
+    def _running(self, ctx: AnyContext) -> Iterator[None]:
+        token = _effect.set(ctx)
+        try:
+            yield
+        except GraphBubbleUp as error:
+            self.interrupted = error
+            raise NotDone("it was interrupted, and is called again when the graph is resumed") from error
+        finally:
+            _effect.reset(token)
+
+    def _prepare(self, values: dict[str, Any]) -> tuple[Any, RunnableConfig]:
+        call, name = self._call, self._inner.name
+        if call is None:
+            # Its node is not there to give it the graph's state.
+            if injected_names(self._inner):
+                raise Declined(f"{name} needs arguments that only its node can give")
             return values, {}
-        args = {**values, **calling.injected}
-        if calling.id is None:
-            return args, calling.config
-        call = {"type": "tool_call", "name": inner.name, "args": args, "id": calling.id}
-        return call, calling.config
+        args = {**values, **call.injected}
+        if call.tool_call_id is None:
+            return args, call.config
+        return {"type": "tool_call", "name": name, "args": args, "id": call.tool_call_id}, call.config
 
-    def bubble(error: GraphBubbleUp) -> NotDone:
-        calling = _calling.get()
-        if calling is not None:
-            calling.bubbles.append(error)
-        return NotDone("it was interrupted, and is called again when the graph is resumed")
 
-    async def abody(ctx: AnyContext, **values: Any) -> Any:
-        given, config = prepare(ctx, values)
-        try:
-            return pack_result(await inner.ainvoke(given, config), serde)
-        except GraphBubbleUp as error:
-            raise bubble(error) from error
-
-    def body(ctx: AnyContext, **values: Any) -> Any:
-        given, config = prepare(ctx, values)
-        try:
-            return pack_result(inner.invoke(given, config), serde)
-        except GraphBubbleUp as error:
-            raise bubble(error) from error
-
+def _as_tool(inner: BaseTool, declaration: Mapping[str, Any], serde: CheckedSerializer) -> AnyTool:
+    """The LangChain tool as one of ours. Each call brings a body of its own."""
     declare = tool(name=inner.name, description=inner.description, schema=_schema(inner), **declaration)
-    return declare(abody if _is_async(inner) else body)
+    return declare(_LangChainBody(inner, serde).function)
 
 
 def _is_async(inner: BaseTool) -> bool:
@@ -198,7 +207,7 @@ class DurableTool(BaseTool):
 
     @property
     def func(self) -> Callable[..., Any] | None:
-        """What `ToolNode` looks at to find out what to inject."""
+        """The function in which `ToolNode` looks for arguments to inject."""
         return getattr(self._inner, "func", None)
 
     @property
@@ -230,14 +239,14 @@ class DurableTool(BaseTool):
         raise BadInput(f"call {self.name} with invoke or ainvoke, inside a graph: it must know its thread")
 
     async def _dispatch(self, call: _Call) -> Result:
-        calling = _Calling(call.tool_call_id, call.config, call.injected, [])
-        token = _calling.set(calling)
-        try:
-            result = await self._ledger.dispatch(call.thread, self.name, call.args, call.name)
-        finally:
-            _calling.reset(token)
-        if calling.bubbles:
-            raise calling.bubbles[0]
+        inner, own, body = self._inner, self._ledger.registry.get_tool(self.name), None
+        if inner is not None:
+            body = _LangChainBody(inner, self._serde, call)
+            own = own.with_body(Hook(body.function, own.body.is_async, True))
+        request = CallRequest(CallRef(id=call.name), self.name, call.args, own)
+        result = await self._ledger.dispatch(call.thread, request)
+        if body is not None and body.interrupted is not None:
+            raise body.interrupted
         return result
 
     def _give(self, call: _Call, result: Result) -> Any:
@@ -259,11 +268,11 @@ class DurableTool(BaseTool):
 
 
 class _Call(NamedTuple):
-    """What a node asks for."""
+    """A call that a node makes."""
 
     thread: str
     name: str
-    """Of the call in the ledger: the same whenever the node is run again."""
+    """The id of the call in the ledger: the same whenever the node is run again."""
     tool_call_id: str | None
     args: dict[str, Any]
     injected: dict[str, Any]
@@ -300,7 +309,7 @@ _counted: OrderedDict[tuple[int, int], tuple[Any, Counter[str]]] = OrderedDict()
 
 
 def _occurrence(name: str, where: Mapping[str, Any]) -> int:
-    """How many calls of this tool this attempt at the task has made; every attempt makes the same."""
+    """The number of calls of this tool in this attempt at the task; every attempt makes the same calls."""
     task = where.get(_SCRATCHPAD)
     # Later versions of LangGraph give every attempt a scratchpad of its own, earlier ones only a number.
     info = getattr(where.get(_RUNTIME), "execution_info", None)

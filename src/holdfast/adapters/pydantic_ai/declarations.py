@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pydantic_ai import RunContext
@@ -13,7 +13,7 @@ from pydantic_ai.tools import ToolDefinition
 from ...errors import BadInput
 from ...limits import TOOL_TIMEOUT_S
 from ...messages import Json
-from ...tools.declaration import AnyTool, Retry, Scope, SideEffect, tool
+from ...tools.declaration import AnyTool, Retry, Scope, SideEffects, tool
 from ...tools.executor import call
 from ...tools.schema import parameters_of
 from .context import current_effect
@@ -28,7 +28,7 @@ _INTERNAL: Final = frozenset({"capability-load", "tool-search"})
 
 def effects(
     *,
-    side_effects: Collection[SideEffect],
+    side_effects: SideEffects,
     scope: Scope | Callable[..., str] | None = None,
     verify: Callable[..., Any] | None = None,
     verify_after_s: float = 0.0,
@@ -40,7 +40,7 @@ def effects(
     needs_approval: bool | Callable[..., bool] = False,
     pollable: bool = False,
 ) -> dict[str, Any]:
-    """Metadata for a tool of pydantic-ai: `@agent.tool_plain(metadata=effects(side_effects={"mutate"}))`.
+    """Metadata for a tool of pydantic-ai: `@agent.tool_plain(metadata=effects(side_effects="mutate"))`.
 
     The words are those of `holdfast.tool`. For tools of an MCP server or another toolset, hand it over by the
     tool's name: `Durable(store, effects={"send": effects(…)})`.

@@ -47,7 +47,7 @@ Handler: TypeAlias = Callable[[Args], Awaitable[Any]]
 _RECORDING_S: Final = 10.0
 """How long the session of a run that was cancelled waits for its calls to be recorded, after their grace."""
 CALLER: Final = "the caller of the run"
-"""Who approves, or does not, in the results that a run is given."""
+"""The name under which approvals are recorded that a run was given as deferred results."""
 
 _CONTROL: Final = (
     ApprovalRequired,
@@ -68,7 +68,7 @@ class CheckedArguments:
         self._values = values
 
     def check(self, args: Json) -> tuple[Args, Json]:
-        """Those that are on record stand for themselves; those of this very call are given as they are."""
+        """Pass recorded arguments as they are recorded, and those of this very call as objects."""
         plain = canonical(args)
         return (self._values if plain == canonical(self._values) else dict(plain)), plain
 
@@ -110,9 +110,9 @@ class Tools:
         self._ended = anyio.Event()
         """Set, and made anew, when one of them has ended."""
         self.waits = False
-        """Whether a call is in doubt, and a person must say what became of it."""
+        """Whether a call is in doubt, and a person must settle it."""
         self.below: RunWaits | None = None
-        """What an agent in a tool waits for."""
+        """Why an agent that runs in a tool waits."""
         self._invalid: dict[str, str] = {}
         """Why the arguments of calls that were made before are not valid any more, by the call."""
 
@@ -131,7 +131,7 @@ class Tools:
         return bool(lineage.root.state.facts.effects.find_call(name_at_root(self._session, ref)))
 
     def note_invalid(self, ref: CallRef, why: str) -> None:
-        """The arguments are no longer valid: the body is not entered with them, and the model is told why."""
+        """Note that the arguments are no longer valid: the body is not entered, and the model is told why."""
         self._invalid[ref.id] = why
 
     async def execute(
@@ -156,7 +156,7 @@ class Tools:
         raise Closed(f"{definition.name}: its run has ended")
 
     async def stop(self) -> None:
-        """The run ends: cancel the calls that are under way, and wait until they have had their grace.
+        """Cancel the calls that are under way when the run ends, and wait until they have had their grace.
 
         pydantic-ai cancels them only once the run has ended; but how they end is recorded in its session.
         """
@@ -176,7 +176,7 @@ class Tools:
         handler: Handler,
     ) -> Any:
         invalid = self._invalid.pop(ref.id, None)
-        body = _Body(handler, invalid, changes_the_world=declared.changes_the_world)
+        body = _HandlerBody(handler, invalid, changes_the_world=declared.changes_the_world)
         tool = declared.with_body(Hook(body, True, True), CheckedArguments(args, definition))
         if ctx.tool_call_approved:
             self._approve(ref, tool, args)
@@ -194,15 +194,15 @@ class Tools:
             result = await self._registry.dispatch_call(call, session=self._session, deps=ctx.deps)
         return self._conclude(ctx, result, body)
 
-    def _give(self, ctx: RunContext[Any], body: _Body, kept: Json) -> Any:
-        """What the body gave here and now, or on an earlier day."""
+    def _give(self, ctx: RunContext[Any], body: _HandlerBody, kept: Json) -> Any:
+        """The value that the body gave now, or else the recorded one."""
         if body.has_value:
             return body.value
         ctx.usage.tool_calls += 1  # It counts, as if it had been run here.
         return give_result(kept)
 
     def _approve(self, ref: CallRef, tool: AnyTool, args: Args) -> None:
-        """If nobody has answered yet: somebody agreed by way of pydantic-ai's own deferred results."""
+        """Record the approval that came in pydantic-ai's own deferred results, if there is no answer yet."""
         asked = self._session.state.facts.effects.find_question(ref)
         if asked is None or asked.approved is not None:
             return
@@ -213,7 +213,7 @@ class Tools:
         )
 
     async def _settle(self, ref: CallRef, tool: AnyTool, args: Args, deps: Any) -> Effect | None:
-        """Settle what is in doubt of this call, and of the same with these arguments; its last attempt."""
+        """Settle this call and equal ones, if they are in doubt; its last attempt."""
         session, lineage = self._session, Lineage.of(self._session)
         effects = session.state.facts.effects
         if lineage is not None:
@@ -232,7 +232,7 @@ class Tools:
         found = tool if row.tool == tool.name else None
         await self._registry.settle_call(session, row, tool=found, deps=deps)
 
-    def _conclude(self, ctx: RunContext[Any], result: Result, body: _Body) -> Any:
+    def _conclude(self, ctx: RunContext[Any], result: Result, body: _HandlerBody) -> Any:
         match result.status:
             case "completed" if result.replay_of is not None:
                 return self._give(ctx, body, result.content)  # Marked as a replay: the model should know.
@@ -256,8 +256,8 @@ class Tools:
         raise body.error
 
 
-class _Body:
-    """Runs the tool by way of pydantic-ai, and keeps what came of it as it is."""
+class _HandlerBody:
+    """The tool as pydantic-ai runs it, as the body of a call. Keeps its value or exception as it is."""
 
     def __init__(self, handler: Handler, invalid: str | None, *, changes_the_world: bool) -> None:
         self._handler, self._invalid, self._changes_the_world = handler, invalid, changes_the_world
@@ -278,7 +278,7 @@ class _Body:
                 self.error = error
                 self.cut_off = _is_timeout(error)
                 if self.cut_off and self._changes_the_world:
-                    raise  # Nobody asks for a retry here: the body was cut off, and may have done something.
+                    raise  # No retry was asked for: the body was cut off, and may have done something.
                 raise RetryWanted(describe_error(error)) from error
             except _CONTROL as error:
                 self.error = error
@@ -305,7 +305,7 @@ def _is_timeout(error: ModelRetry | ToolRetryError) -> bool:
 
 
 def _original(args: Args, last: Effect | None, asked: Question | None) -> Json:
-    """What the call was made with: a person may have corrected it, and code may have changed, since."""
+    """The arguments that the call was made with: a person or changed code may have altered them since."""
     if asked is not None and asked.new_args is not UNSET:
         return asked.args
     if last is not None and last.args is not None:
