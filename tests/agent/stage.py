@@ -55,7 +55,7 @@ def make_tools(world: World) -> list[Any]:
 
     @holdfast.tool(side_effects={"mutate"}, needs_approval=True)
     async def fire(what: str) -> str:
-        """Fire somebody."""
+        """Fire an employee."""
         return world.do(f"fire {what}")
 
     @holdfast.tool(side_effects={"mutate"})

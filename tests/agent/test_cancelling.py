@@ -58,7 +58,7 @@ CARVE = [call("carve", "c1", what="1"), call("carve", "c2", what="2"), call("loo
 
 
 async def test_a_running_effect_ends_and_no_other_begins(carver: Carver) -> None:
-    """It is recorded; whoever resumes goes on with the calls that are missing, and asks no reply again."""
+    """It is recorded; a resumed run makes the missing calls, and asks for no reply again."""
     model = Counting([CARVE, "Carved."])
     agent = make(model, tools=[carver.tool], grace_s=3600)
     async with fresh_store() as store:

@@ -105,7 +105,7 @@ async def test_a_doubt_of_a_delegate_is_settled_in_the_root(world: World) -> Non
 
 @pytest.mark.parametrize("id", ["s", "s" * 180])
 @pytest.mark.parametrize("deep", [False, True], ids=["a delegate", "a delegate's delegate"])
-async def test_a_doubt_is_settled_by_whoever_has_the_tool_and_not_by_its_namesake(
+async def test_a_doubt_is_settled_by_the_agent_with_the_tool_and_not_by_its_namesake(
     deep: bool, id: str, world: World
 ) -> None:
     asked: list[str] = []
@@ -250,14 +250,14 @@ async def cut_off(times: int, **options: Any) -> tuple[list[bool], str]:
 
 
 async def test_requests_that_were_cut_off_are_no_steps_however_many_they_are() -> None:
-    """The limit is on replies, so the model has as many of them as if nobody had died."""
+    """The limit is on replies, so the model has as many of them as without a crash."""
     told, said = await cut_off(12, max_steps=3, budget=Budget(tokens=10**9))
     assert (len(told), any(told), said) == (14, False, "Done: All.")
 
 
 @pytest.mark.parametrize("times", [4, 5])
 async def test_requests_that_were_cut_off_use_up_a_budget(times: int) -> None:
-    """Nobody knows what they cost. The model is told when the next reply is the last that can be paid for,
+    """Their cost is unknown. The model is told when the next reply is the last that can be paid for,
     and there is none after that one."""
     told, said = await cut_off(times, budget=Budget(tokens=40_000), max_tokens=8_000)
     assert told == [*[False] * 5, True]
@@ -331,7 +331,7 @@ async def test_a_delegate_hits_the_wall_of_its_share(world: World) -> None:
 
 
 async def test_a_delegate_that_was_left_behind_is_not_waited_for(world: World) -> None:
-    """Nobody is asked about what a rewind has left behind."""
+    """A person is not asked about what a rewind has left behind."""
     helper = make([call("fire", what="bob"), "Fired."], world, name="helper")
 
     def boss(prompt: holdfast.agents.Prompt) -> Any:

@@ -18,7 +18,7 @@ BOTH = [
 
 
 def make_lead(pay: AnyTool) -> Agent:
-    """Hands the same work to two scouts, who both pay for it."""
+    """Hands the same work to two scouts that both pay for it."""
     call = ToolCall(id="call_0", name="pay", args={"cents": 500})
     scout = Agent(ScriptedModel([call, "It is paid."]), name="scout", tools=[pay])
     return Agent(ScriptedModel([BOTH, "All is paid."]), name="lead", tools=[scout.as_tool()])
@@ -31,7 +31,7 @@ async def answer(store: Store, outcome: Outcome) -> None:
 
 
 async def test_two_delegates_that_were_both_approved_pay_once(store_url: str | Driver) -> None:
-    """The second finds the first one at it, waits, and is given its result; nobody is asked again."""
+    """The second finds the first at work, waits, and is given its result; no person is asked again."""
     paid: list[int] = []
 
     @holdfast.tool(side_effects={"mutate"}, needs_approval=True)
@@ -50,7 +50,7 @@ async def test_two_delegates_that_were_both_approved_pay_once(store_url: str | D
 
 
 async def test_what_two_delegates_wait_for_is_told_once(store_url: str | Driver) -> None:
-    """An effect in doubt is the root's; whoever answers for it answers both."""
+    """An effect in doubt is the root's; an answer for it answers both."""
 
     @holdfast.tool(side_effects={"mutate"})
     async def pay(cents: int) -> str:

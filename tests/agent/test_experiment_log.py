@@ -314,7 +314,7 @@ async def test_the_iteration_of_a_snapshot_is_that_of_the_log() -> None:
         assert (last["content"], last["iter"]) == ("Alone.", alone.iteration - 1)
 
 
-async def test_an_erased_thread_still_says_who_spoke_in_which_iteration() -> None:
+async def test_an_erased_thread_still_names_the_speaker_of_each_iteration() -> None:
     """What each one said is gone, and not that it was the moderator."""
     back = {"type": "STEP_BACK", "rollback": 1, "note": "Again."}
     thread = Thread(

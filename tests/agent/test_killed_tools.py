@@ -37,7 +37,7 @@ async def dispatch(session: Session, place: str, name: str, args: Any) -> None:
 
 
 def prepare(line: Line, place: str) -> None:
-    """A plan, a file, and a reply whose calls nobody has begun."""
+    """A plan, a file, and a reply whose calls have not begun."""
 
     async def main() -> None:
         async with open_store(f"dir:{place}/store") as store, store.session("s") as session:
@@ -93,7 +93,7 @@ def look(line: Line, place: str) -> dict[str, Any]:
 
 
 def work_and_look(line: Line, place: str) -> dict[str, Any]:
-    """Go on where somebody was killed; what there is in the end."""
+    """Resume where a process was killed; return what there is in the end."""
     work(line, place)
     return look(line, place)
 

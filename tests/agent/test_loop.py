@@ -108,7 +108,7 @@ async def test_what_was_said_is_recorded_with_model_instructions_and_tools() -> 
         assert set(started.tools) == {"look", "pay", "fire", "vanish"}
 
 
-async def test_an_outcome_is_given_again_without_asking_anybody() -> None:
+async def test_an_outcome_is_given_again_without_a_request() -> None:
     model = Counting(["Hello."])
     agent = make(model)
     async with fresh_store() as store:
@@ -317,7 +317,7 @@ async def test_a_message_waits_while_the_step_waits_for_a_person(world: World) -
 
 
 async def test_no_message_comes_between_a_call_and_its_result(world: World) -> None:
-    """Not when somebody checkpoints meanwhile, and not when the call is from elsewhere."""
+    """Not when another task takes a checkpoint meanwhile, and not when the call is from elsewhere."""
     agent = make([call("fire", what="bob"), "Fired."], world)
     async with fresh_store() as store:
         async with store.session("imported") as session:
@@ -380,12 +380,12 @@ async def test_the_step_limit_ends_a_run_and_the_model_was_told(world: World) ->
         assert (await store.load("s")).facts.head.reason == "step_limit"
 
 
-async def test_whoever_asks_to_stop_is_obeyed_at_the_end_of_the_step(world: World) -> None:
+async def test_a_cancel_request_is_obeyed_at_the_end_of_the_step(world: World) -> None:
     async with fresh_store() as store:
 
         @holdfast.tool(side_effects={"read"})
         async def be_asked() -> str:
-            """Somebody asks meanwhile."""
+            """A cancel request arrives meanwhile."""
             await store.cancel("s", by="ann", reason="enough")
             return "asked"
 
@@ -400,7 +400,7 @@ async def test_a_message_sent_meanwhile_comes_after_the_step(world: World) -> No
 
         @holdfast.tool(side_effects={"read"})
         async def be_told() -> str:
-            """Somebody writes meanwhile."""
+            """A message arrives meanwhile."""
             await store.submit("s", "One more thing")
             return "told"
 
@@ -488,7 +488,7 @@ async def test_a_tool_that_is_gone_is_explained_to_the_model(world: World) -> No
 
 
 async def test_all_that_were_interrupted_are_taken_up(world: World) -> None:
-    """Those of this agent, and not the ones that somebody drives, or that ended."""
+    """Those of this agent, and not those with a live holder, or that ended."""
     agent = make(lambda prompt: "Done.", world, name="clerk")
     async with fresh_store() as store:
         await agent.run("Go", session="ended", store=store)

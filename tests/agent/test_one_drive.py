@@ -1,4 +1,4 @@
-"""A session has one drive of the loop at a time, whoever asks for another."""
+"""A session has one drive of the loop at a time; a second is refused."""
 
 from __future__ import annotations
 

@@ -122,11 +122,11 @@ async def test_a_model_that_only_talks_is_reminded_and_then_given_up() -> None:
         ]
 
 
-async def test_whoever_asks_to_stop_is_obeyed_though_a_reminder_is_due() -> None:
+async def test_a_cancel_request_is_obeyed_though_a_reminder_is_due() -> None:
     async with fresh_store() as store:
 
         class Talker(ScriptedModel):
-            """Somebody asks it to stop while it talks."""
+            """A cancel request arrives during the reply."""
 
             async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
                 await store.cancel("s", reason="enough")

@@ -205,7 +205,7 @@ async def test_a_plan_has_limits() -> None:
         assert long[1:] in await done(session, "show_plan")
 
 
-async def test_a_plan_that_somebody_else_made_is_kept_the_same_way() -> None:
+async def test_a_plan_of_another_program_is_kept_the_same_way() -> None:
     """The application may set one, with ids of its own and without postconditions."""
     async with opened("memory:") as (_, session):
         await session.set_plan(Plan(steps=(PlanStep(id="fetch", what="Fetch it"),)))
@@ -266,7 +266,7 @@ async def test_a_call_needs_a_session() -> None:
 
 
 def test_importing_holdfast_loads_nothing_that_only_tools_need() -> None:
-    """Who declares no tool does not wait for the libraries that read their arguments."""
+    """A program that declares no tool does not import the libraries that read arguments."""
     heavy = "{'pydantic', 'pydantic_core', 'griffe', 'jsonschema_rs'}"
     code = f"import holdfast, sys; sys.exit(str(sorted({heavy} & set(sys.modules)) or ''))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.strip() == ""
@@ -333,6 +333,6 @@ async def test_a_call_that_was_killed_before_its_change_was_stored_is_done(store
 
 
 async def test_evidence_cannot_be_left_out_by_hand_either() -> None:
-    """The plan itself refuses it, whoever makes it."""
+    """The plan itself refuses it."""
     with pytest.raises(BadInput, match="without evidence"):
         PlanStep(id="1", what="Copy the files", status="done")

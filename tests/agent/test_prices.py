@@ -1,4 +1,4 @@
-"""What requests cost, and how large they are thought to be before anybody counted."""
+"""What requests cost, and the estimate of their tokens before they are sent."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ def test_a_price_is_a_finite_number(usd: float) -> None:
 
 
 def test_the_callers_price_counts_before_the_published_one() -> None:
-    """Whoever has a contract of their own knows what they pay."""
+    """A caller with a contract of its own gives its own price."""
     usage = Usage(input_tokens=A_MILLION)
     assert find_cost_usd("anthropic:claude-sonnet-5", usage, price=PRICE) == 3
 
@@ -60,7 +60,7 @@ def test_published_prices_are_found_by_name(model: str) -> None:
 @pytest.mark.parametrize(
     "model", ["nobody:nothing", "openai-compatible:llama3:8b", "openai:no-such-model", ""]
 )
-def test_a_price_that_nobody_published_is_not_known(model: str) -> None:
+def test_an_unpublished_price_is_not_known(model: str) -> None:
     """None, and not zero."""
     assert find_cost_usd(model, Usage(input_tokens=1)) is None
     assert find_reserve_usd(model, input_tokens=1, output_tokens=1) is None

@@ -1,4 +1,4 @@
-"""What a model that gives no reply means for whoever asks again."""
+"""Failures of providers: whether a retry helps, and whether they are charged."""
 
 import socket
 from email.utils import formatdate
@@ -40,7 +40,7 @@ async def failure(name: str, wire: Wire, turn: Turn, *, stream: bool = False) ->
 async def test_a_passing_failure_is_worth_another_try(
     name: str, stream: bool, status: int, wire: Wire
 ) -> None:
-    """And is nobody's cost: the provider did nothing for it."""
+    """And costs nothing: the provider did nothing for it."""
     error = await failure(name, wire, Failure(status, "come back later"), stream=stream)
     assert (error.retryable, error.charged, error.status) == (True, False, status)
     assert "come back later" in str(error)
@@ -122,10 +122,10 @@ async def test_an_error_in_the_middle_of_a_stream_is_one(name: str, wire: Wire) 
 
 async def test_a_server_that_is_not_there_costs_nothing() -> None:
     """The request never left; it may come up again."""
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # Bound but not listening: refused.
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # Bound but not listening: refused.
         model = holdfast.agents.open_model(
-            "llama3", base_url=f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
+            "llama3", base_url=f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
         )
         with pytest.raises(ModelError) as caught:
             await ask(model)
@@ -134,7 +134,7 @@ async def test_a_server_that_is_not_there_costs_nothing() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 async def test_the_clients_of_providers_try_once(name: str, wire: Wire) -> None:
-    """Also where somebody asked them for more: the loop tries again, and each try is in the journal."""
+    """Also where the settings ask for retries: the loop retries, and records each attempt."""
     wire.say(Failure(500))
     with pytest.raises(ModelError):
         await ask(opened(name, wire, max_retries=3))

@@ -419,7 +419,7 @@ def test_blocks_of_a_newer_version_are_passed_over() -> None:
 
 
 def test_notes_of_our_own_in_the_metadata_do_no_harm() -> None:
-    """Whoever keeps something by the same name as the provider does is not sent along."""
+    """Metadata of an application under the same name as the provider's is not sent."""
     message = Message(
         role="assistant", blocks=(Text("hi", {"id": 7, "note": "x"}),), metadata={"usage": "none"}
     )

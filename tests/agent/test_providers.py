@@ -46,7 +46,7 @@ def anyio_backend() -> str:
 
 @pytest.mark.parametrize("name", EVERY)
 async def test_a_model_answers(name: str, wire: Wire) -> None:
-    """A prompt becomes one request, and the reply says what it took and who answered."""
+    """A prompt becomes one request, and the reply says what it took and which model answered."""
     wire.say(Answer(text="Good day", input_tokens=70, output_tokens=5, cache_read_tokens=30))
     deltas, reply = await listen(
         opened(name, wire), Prompt(messages=[user("hello")], instructions="Be kind.")
@@ -181,7 +181,7 @@ async def test_a_model_of_pydantic_ai_streams_as_well() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 async def test_closing_the_generator_ends_the_request(name: str, wire: Wire) -> None:
-    """Whoever has heard enough does not pay for the rest."""
+    """A caller that closes the stream does not pay for the rest."""
     wire.say(Stall())
     said = opened(name, wire).ask(Prompt(messages=[user("hello")], stream=True))
     assert isinstance(await anext(said), TextDelta)

@@ -216,7 +216,7 @@ async def test_two_sessions_do_not_see_each_other(tmp_path: Path) -> None:
 
 
 async def test_files_that_are_not_on_this_machine_are_told_of(tmp_path: Path) -> None:
-    """Nobody pretends that they never were, or begins anew unasked; a person can do either."""
+    """The tools neither hide the loss nor begin anew by themselves; a person can do either."""
     async with opened("memory:") as (_, session):
         gone = await session.set_scratchpad(tmp_path / "gone")
         gone.rmdir()
@@ -226,7 +226,7 @@ async def test_files_that_are_not_on_this_machine_are_told_of(tmp_path: Path) ->
         assert said.count(f"{gone}, which is not there on this machine") == 3
         assert str(desk.pad) in said
         assert not gone.exists()
-        # Somebody copied them to where the tools have their root here.
+        # A person copied them to the root of the tools on this machine.
         desk.pad.mkdir(parents=True)
         (desk.pad / "notes.md").write_text("copied")
         assert await desk.done("read", "notes.md") == "copied"
@@ -244,7 +244,7 @@ async def test_a_root_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> No
 
 
 async def test_a_scratchpad_that_is_a_link_is_not_used(tmp_path: Path) -> None:
-    """Whoever made the link may have meant harm."""
+    """The link may have been made with bad intent."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "pads").mkdir()
     (tmp_path / "pads" / "s").symlink_to(tmp_path / "outside")
@@ -356,7 +356,7 @@ async def test_what_is_not_text_is_told_so(desk: Desk) -> None:
     assert (desk.pad / "image.png").read_bytes() == b"\x89PNG\r\n"
 
 
-async def test_names_that_are_no_text_are_shown_and_harm_nobody(desk: Desk) -> None:
+async def test_names_that_are_not_text_are_shown_and_harmless(desk: Desk) -> None:
     """A name cannot pretend to be another line of the listing."""
     (desk.pad / os.fsdecode(b"bad\xff")).write_text("x")
     (desk.pad / "two\nlines").write_text("x")
@@ -393,7 +393,7 @@ async def test_a_listing_ends_somewhere(desk: Desk) -> None:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, function: str, act: Callable[[], None]) -> None:
-    """Right after the tool's first call of this function of `os`, somebody else acts."""
+    """Right after the tool's first call of this function of `os`, another process acts."""
     real = getattr(os, function)
 
     def called(*args: Any, **options: Any) -> Any:
@@ -419,7 +419,7 @@ async def test_a_file_that_becomes_a_link_after_the_look_is_not_followed(
     assert SECRET not in await desk.refused("read", "notes.md")
 
 
-async def test_a_file_that_becomes_a_pipe_after_the_look_blocks_nobody(
+async def test_a_file_that_becomes_a_pipe_after_the_check_does_not_block(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is opened without waiting for its other end, and then refused."""
@@ -463,7 +463,7 @@ async def test_a_directory_that_becomes_a_link_while_it_is_in_use_leads_nowhere(
 
 
 async def test_a_directory_that_flickers_never_leads_outside(desk: Desk) -> None:
-    """Somebody swaps a directory and a link as fast as possible, while the model works in it."""
+    """Another process swaps a directory and a link as fast as possible, while the model works in it."""
     here = desk.pad / "here"
     over = threading.Event()
 
@@ -534,7 +534,7 @@ async def test_a_full_or_failing_disk_leaves_the_old_file(
 async def test_a_name_that_may_not_be_durable_is_in_doubt_until_it_is_written_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is there, but a power cut could still take it back: nobody may say that it is done."""
+    """The file is there, but a power cut could still take it back: it must not count as done."""
     args = {"path": "notes.md", "content": "mine"}
     with monkeypatch.context() as patch:
         failing(patch, "fsync", errno.EIO, after=1)

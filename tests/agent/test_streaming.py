@@ -59,7 +59,7 @@ async def test_results_come_as_they_are_there(world: World) -> None:
     assert names == ["look", "slow"]
 
 
-async def test_who_resumes_is_told_what_became_of_a_call_in_doubt(world: World) -> None:
+async def test_a_resumed_stream_yields_the_result_of_a_call_in_doubt(world: World) -> None:
     """Its result comes before the step ends, whether `verify` knew it or the body was run again."""
     arrived = False
 
@@ -98,7 +98,7 @@ async def test_deltas_are_not_in_the_journal_and_whole_replies_are(world: World)
         assert len(said) == 1
 
 
-async def test_who_listens_is_told_that_a_reply_begins_anew(world: World) -> None:
+async def test_a_stream_says_that_a_reply_begins_anew(world: World) -> None:
     agent = make([ModelError("busy", retryable=True), "Fine."], world)
     async with fresh_store() as store:
         events = [event async for event in agent.stream("Go", session="s", store=store)]
@@ -106,7 +106,7 @@ async def test_who_listens_is_told_that_a_reply_begins_anew(world: World) -> Non
         assert (retry.error, retry.attempt) == ("busy", 1)
 
 
-async def test_an_error_reaches_who_listens(world: World) -> None:
+async def test_an_error_reaches_the_reader_of_a_stream(world: World) -> None:
     agent = make([ZeroDivisionError("oops")], world)
     async with fresh_store() as store:
         with pytest.raises(ZeroDivisionError):
@@ -114,7 +114,7 @@ async def test_an_error_reaches_who_listens(world: World) -> None:
                 pass
 
 
-async def test_who_stops_listening_stops_the_run(world: World) -> None:
+async def test_closing_a_stream_cancels_the_run(world: World) -> None:
     """What was done is durable; the session can be resumed."""
     agent = make([call("pay", what="42"), call("look", what="x"), "Done."], world)
     async with fresh_store() as store:

@@ -1,4 +1,4 @@
-"""Several agents in one session: turns, a moderator who sends them back, a running summary, the log."""
+"""Several agents in one session: turns, a moderator that sends them back, a running summary, the log."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_agents_take_turns_and_hear_each_other() -> None:
         assert runs == [("thread", False), ("a", True), ("b", True), ("a", True), ("b", True)]
 
 
-async def test_a_function_may_decide_who_speaks() -> None:
+async def test_a_function_may_choose_the_speaker() -> None:
     thread = Thread([speaker("a"), speaker("b")], order=lambda session, iteration: "b", max_iterations=2)
     async with fresh_store() as store:
         await thread.run("Discuss", session="s", store=store)
@@ -129,7 +129,7 @@ async def test_what_was_said_at_one_step_back_is_still_heard_after_the_next() ->
         ]
 
 
-async def test_the_summary_reaches_everybody_and_stays_unless_it_is_cleared() -> None:
+async def test_the_summary_reaches_all_agents_and_stays_unless_it_is_cleared() -> None:
     told: list[str] = []
 
     def listen(prompt: Prompt) -> str:
@@ -200,7 +200,7 @@ async def test_a_thread_that_is_told_to_stop_does_not_step_back_first() -> None:
     async with fresh_store() as store:
 
         class Told(ScriptedModel):
-            """Somebody asks to stop while the moderator thinks, for the first time."""
+            """A cancel request arrives during the moderator's first turn."""
 
             async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
                 if not any("Again." in message.text for message in prompt.messages):

@@ -118,7 +118,7 @@ class Wire:
     def __init__(self, script: Script) -> None:
         self.asked: list[Asked] = []
         self.stalling, self.hung_up = threading.Event(), threading.Event()
-        """Somebody waits in the middle of a `Stall`; somebody left there."""
+        """Events: a client waits in the middle of a `Stall`; a client left there."""
         self._script = script
         self._turns: deque[Turn] = deque()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         path = urlsplit(self.path).path
         if path not in DIALECTS:
-            self._send(404, {"error": {"message": f"nobody speaks at {path}"}})
+            self._send(404, {"error": {"message": f"nothing is served at {path}"}})
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(path, headers, body, self.client_address[1])
@@ -265,7 +265,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _wait_for_the_end(self) -> None:
         wire = cast(_Server, self.server).wire
         wire.stalling.set()
-        with suppress(ConnectionResetError):  # Who leaves with something unread ends the connection so.
+        with suppress(ConnectionResetError):  # A client that leaves with unread data resets the connection.
             self.rfile.read(1)
         wire.hung_up.set()
         self.close_connection = True

@@ -86,7 +86,7 @@ class Stalling:
         yield Reply(message=Message(role="assistant", blocks=(Text("One two."),)))
 
 
-def test_who_stops_listening_stops_the_run(store_url: str | Driver) -> None:
+def test_closing_a_stream_cancels_the_run(store_url: str | Driver) -> None:
     """And it can be taken up again."""
     agent = blocking.Agent(Stalling())
     with blocking.open_store(store_url) as store:

@@ -90,7 +90,7 @@ class Agent(Generic[DepsT, OutputT]):
         grace_s: float = TOOL_GRACE_S,
     ) -> None:
         if max_steps < 1 or max_tokens < 1:
-            raise BadInput(f"max_steps={max_steps} and max_tokens={max_tokens} are at least 1")
+            raise BadInput(f"max_steps={max_steps} and max_tokens={max_tokens} must be at least 1")
         if not isinstance(model, str) and not hasattr(model, "ask"):
             raise BadInput(
                 f"{model!r} is not a model: give a name such as 'anthropic:claude-sonnet-5', the result of "
@@ -133,7 +133,7 @@ class Agent(Generic[DepsT, OutputT]):
             compact=self._compact,
         )
 
-    # -- drive_lock a session ---------------------------------------------------------------------------
+    # -- driving a session -----------------------------------------------------------------------------
 
     async def run(
         self,
@@ -254,7 +254,7 @@ class Agent(Generic[DepsT, OutputT]):
                 tasks.start_soon(resume_one, id)
         return [outcomes[id] for id in found if id in outcomes]
 
-    # -- inside a session ----------------------------------------------------------------------------
+    # -- inside a session ------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def open_session(
@@ -329,7 +329,7 @@ class Agent(Generic[DepsT, OutputT]):
         output = found.output if isinstance(found, FinalOutput) else None
         return conclude(session, run, status, output=output, reason=head.reason)
 
-    # -- as another agent's tool ---------------------------------------------------------------------
+    # -- as another agent's tool -----------------------------------------------------------------------
 
     def as_tool(self, *, name: str | None = None, description: str | None = None) -> AnyTool:
         """Make this agent a tool of another agent: a delegate.

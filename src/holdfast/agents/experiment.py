@@ -1,4 +1,4 @@
-"""The experiment log: one object a line for every reply that was recorded, also for those left behind."""
+"""The experiment log: one JSON object per line for each recorded reply, also for those before a rewind."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ Record: TypeAlias = dict[str, Json]
 _ROLES: Final = get_args(ThreadRole)
 _DECISIONS: Final = ("CONTINUE", "STOP", "STEP_BACK")
 _STEPS: Final = "adapter.steps.snapshot"
-"""Where pydantic-ai's own step persistence has its messages."""
+"""The kind of entry in which pydantic-ai's step persistence stores messages."""
 _PYDANTIC_AI: Final = "pydantic-ai"
 _OPEN_MAX: Final = 100
-"""How many sessions a log file remembers. One that is forgotten is read from its beginning again."""
+"""How many sessions a log file keeps readers for. Any other is read from its beginning again."""
 _values = Values()
 
 
 async def experiment_log(store: Store, session: str) -> AsyncIterator[Record]:
-    """The records of a session, oldest first."""
+    """Yield the records of a session, oldest first."""
     reader = LogReader(SessionId(session))
     async for entry in store.tail(session, follow=False):
         for record in reader.read(entry):
@@ -71,7 +71,7 @@ async def experiment_log(store: Store, session: str) -> AsyncIterator[Record]:
 
 
 class _ReplyContents(Struct, kw_only=True):
-    """What a reply says, whatever its format."""
+    """The contents of a reply of any format."""
 
     content: Json
     given: dict[str, Json] | None = None
@@ -83,19 +83,19 @@ class _ReplyContents(Struct, kw_only=True):
 
 
 class LogReader:
-    """Follows a journal from its first entry on, and gives the records of the replies in it."""
+    """Reads a journal from its first entry on, and makes the records of its replies."""
 
     def __init__(self, session: SessionId) -> None:
         self._session = session
         self._runs: dict[str, RunStarted] = {}
         self._asked: dict[int, str | None] = {}
-        """The models of the requests without an outcome, by the `seq` of their line."""
+        """The models of the requests without an outcome, by the `seq` of their entry."""
         self._place: ThreadPlace | None = None
         self._replies: dict[str, int] = {}
-        """How many replies each run of step persistence has had."""
+        """The number of replies in each run of step persistence."""
 
     def read(self, entry: Entry) -> Sequence[Record]:
-        """The records of the replies in the next entry; most have none."""
+        """Make the records of the next entry; most have none."""
         body = entry.body
         match body:
             case ModelReplied() | MessageAdded(role="assistant"):
@@ -139,7 +139,7 @@ class LogReader:
         )
 
     def _read_snapshot(self, entry: Entry) -> list[Record]:
-        """The replies that a snapshot of step persistence adds."""
+        """Make the records of the replies that a snapshot of step persistence adds."""
         records = []
         replies = self._replies.get(entry.run or "", 0)
         messages = [] if entry.content is None else unmark(msgspec.json.decode(entry.content))
@@ -202,12 +202,12 @@ class LogReader:
         }
 
     def _find_cast(self, run: RunStarted | None) -> dict[str, str]:
-        """Who has which role in the thread that the run is a turn of, if it is one."""
+        """The roles by agent in the thread that the run is a turn of; empty if it is none."""
         outer = self._runs.get(run.parent.run or "") if run is not None and run.parent is not None else None
         return {} if outer is None else cast_of(outer.config)
 
     def _find_iteration(self, entry: Entry, mark: Mapping[str, Json], *, in_thread: bool) -> int:
-        """As the reply says; one that was erased belongs to the iteration under way."""
+        """The iteration in the reply's metadata; for an erased reply, the current iteration."""
         marked = mark.get("iter")
         if isinstance(marked, int) and not isinstance(marked, bool) and marked >= 0:
             return marked
@@ -220,7 +220,7 @@ def _read_place(content: Raw | None) -> ThreadPlace | None:
     return None if content is None else _values.decode(content, ThreadPlace)
 
 
-# -- what a reply says -----------------------------------------------------------------------------------
+# -- what a reply says ---------------------------------------------------------------------------------
 
 
 def _read(entry: Entry, body: ModelReplied | MessageAdded) -> _ReplyContents:
@@ -250,7 +250,7 @@ def _read_foreign(message: ForeignMessage) -> _ReplyContents:
     data = message.data
     content: Json = message.text
     if not content and not message.parts and message.format not in ("openai", "anthropic", _PYDANTIC_AI):
-        # A format whose text is in a place that only the application knows.
+        # An unknown format: only the application knows where the text is.
         content = data if isinstance(data, dict | str) else msgspec.json.encode(data).decode()
     if not isinstance(data, dict):
         return _ReplyContents(content=content)
@@ -267,19 +267,19 @@ def _read_foreign(message: ForeignMessage) -> _ReplyContents:
 
 
 def _outputs_of(message: ForeignMessage) -> list[ToolCall]:
-    """The calls with which the model gave its output."""
+    """The calls that give the model's output."""
     parts = [part for part in message.parts if isinstance(part, CallPart)]
     if not any(gives_output(part, message.format) for part in parts):
         return []
     try:
         calls = calls_of(message)
     except (HoldfastError, LookupError, TypeError, AttributeError):
-        return []  # No reader for the arguments of this format, or not for these: the text is shown.
+        return []  # The arguments cannot be read: the record has the text.
     return [call for call in calls if gives_output(CallPart(call.id, call.name), message.format)]
 
 
 def _find_given(calls: Iterable[ToolCall]) -> dict[str, Json] | None:
-    """What a reply gave as its output, if that was not plain text. Some formats have arguments as text."""
+    """The output of a reply, if it is not plain text. In some formats, arguments are text."""
     for call in calls:
         args = call.args
         if isinstance(args, str):
@@ -298,13 +298,13 @@ def _text_under(data: Mapping[str, Json], name: str) -> str | None:
 
 
 def _citations_in(noted: Iterable[Mapping[str, Json]]) -> list[Json]:
-    """As the provider gave them: Anthropic and pydantic-ai say `citations`, OpenAI `annotations`."""
+    """The provider's citations: `citations` of Anthropic and pydantic-ai, `annotations` of OpenAI."""
     lists = (data.get(name) for data in noted for name in ("citations", "annotations"))
     return [citation for found in lists if isinstance(found, list) for citation in found]
 
 
 def _usage_of(data: Mapping[str, Json]) -> Usage:
-    """What pydantic-ai counted; zeros are left out."""
+    """The usage that pydantic-ai recorded. It leaves out zeros."""
     sent, given = data.get("input_tokens"), data.get("output_tokens")
     return Usage(
         input_tokens=sent if isinstance(sent, int) else 0,
@@ -320,7 +320,7 @@ def _time_of(data: Mapping[str, Json], otherwise: datetime) -> float:
 
 
 def _actions_of(given: Mapping[str, Json]) -> Record | None:
-    """What a moderator decided; None if that was no decision, and was refused."""
+    """A moderator's decision; None if it was not valid, and was refused."""
     type, rollback, clear = given.get("type"), given.get("rollback", 1), given.get("clear_summaries", False)
     if isinstance(rollback, float) and rollback.is_integer():
         rollback = int(rollback)
@@ -334,20 +334,20 @@ def _actions_of(given: Mapping[str, Json]) -> Record | None:
     }
 
 
-# -- as a file -------------------------------------------------------------------------------------------
+# -- as a file -----------------------------------------------------------------------------------------
 
 
 class LogFile:
-    """A file that follows sessions: whatever is missing at its end is written, a torn last line is cut. Lines
-    of others stay as they are."""
+    """A log file that follows sessions: missing records are appended, a torn last line is cut off. Lines of
+    other writers stay as they are."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._open: dict[str, tuple[LogReader, int]] = {}
-        """What was read of each session, and up to which entry, by its uid: an id can be used again."""
+        """The reader of each session and the last entry it has read, by uid: an id can be used again."""
 
     async def catch_up(self, session: Session) -> None:
-        """Write what the journal has and the file has not. Durable on return."""
+        """Append the records that the file does not have yet. Durable on return."""
         await session.flush()
         journal = Journal(session._writer.engine.driver, session.id)
         await session._writer.engine.call(self._append, journal, copy(session.state.facts.head))
@@ -356,7 +356,7 @@ class LogFile:
         try:
             files.make_tree(self._path.parent)
             with files.open_binary(self._path, "a+b") as file:
-                if files.has_locks():  # Other processes may write about other sessions.
+                if files.has_locks():  # Other processes may log other sessions to it.
                     files.lock(file.fileno())
                 _repair(file)
                 reader, after = self._open.pop(head.uid, (LogReader(head.session), 0))
@@ -378,7 +378,7 @@ class LogFile:
 
 
 def _repair(file: BinaryIO) -> None:
-    """Cut a last line that was not written to its end. One that is whole and lacks its newline gets it."""
+    """Cut off a torn last line. Add the newline to a whole line that lacks it."""
     end = file.seek(0, os.SEEK_END)
     last = b""
     start = end
@@ -399,7 +399,7 @@ def _repair(file: BinaryIO) -> None:
 
 
 def _find_written(file: BinaryIO, journal: Journal, head: Head) -> int:
-    """Up to which entry the session is in the file. A session that was deleted may have had the same id."""
+    """The last entry of the session in the file. A deleted session may have had the same id."""
     last: tuple[int, float] | None = None
     file.seek(0)
     for line in file:
@@ -412,7 +412,7 @@ def _find_written(file: BinaryIO, journal: Journal, head: Head) -> int:
 
 
 def _read_line(line: bytes, session: SessionId) -> tuple[int, float] | None:
-    """Of which entry a line is, and its time; None if it is another session's, or somebody else's."""
+    """The entry that a line is about, and its time; None if it is not a record of this session."""
     try:
         known = _decode_line(line)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -175,7 +175,7 @@ class AgentLoop(Generic[OutputT]):
             if not await self._finish_step():
                 return await self._pause()
 
-    # -- a step --------------------------------------------------------------------------------------
+    # -- a step ----------------------------------------------------------------------------------------
 
     async def _ask(self) -> None:
         instructions = self._view.add_instructions(self._session, self._config.instructions)
@@ -239,7 +239,7 @@ class AgentLoop(Generic[OutputT]):
         if chosen is not None:
             await self._session.compact(chosen.message, keep=chosen.keep)
 
-    # -- the end -------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------
 
     async def _pause(self) -> Outcome[OutputT]:
         waiting = await find_waiting(self._session)

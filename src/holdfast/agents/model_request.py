@@ -133,7 +133,7 @@ class ModelClient(Struct, frozen=True, kw_only=True):
             raise BadInput(f"{self.model.name}: a reply is an assistant's message, without results of calls")
         return reply
 
-    # -- what it may cost ----------------------------------------------------------------------------
+    # -- what it may cost ------------------------------------------------------------------------------
 
     def _reserve(
         self, budget: BudgetState, prompt: Prompt, costs: RequestCosts

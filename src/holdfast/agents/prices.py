@@ -116,7 +116,7 @@ def _find_published_usd(model: str, usage: Usage) -> float | None:
     return float(found.total_price)
 
 
-# -- tokens ----------------------------------------------------------------------------------------------
+# -- tokens --------------------------------------------------------------------------------------------
 
 
 def estimate_input_tokens(prompt: Prompt) -> int:

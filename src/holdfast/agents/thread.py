@@ -1,7 +1,7 @@
 """Threads: several agents take turns in one session, and a moderator may stop them or send them back.
 
-Who has spoken is read off the transcript, and where the thread stands is part of the session's state: so a
-thread that was killed goes on with the same loop, and a rewind takes everything back at once.
+The turns are read from the transcript, and the position of the thread is part of the session's state. So a
+killed thread goes on with the same loop, and a rewind takes everything back at once.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ AnyAgent: TypeAlias = Agent[Any, Any]
 
 @dataclass(frozen=True)
 class Decision:
-    """What a moderator decides at the end of an iteration. Use it as the moderator's `output_type`.
+    """A moderator's decision at the end of an iteration. Use it as the moderator's `output_type`.
 
-    STEP_BACK leaves the last `rollback` iterations behind, the present one included; `note` is what the
-    others are told; `clear_summaries` forgets the running summary, too.
+    STEP_BACK goes back by `rollback` iterations, the current one included. `note` is shown to the other
+    agents. `clear_summaries` also deletes the running summary.
     """
 
     type: Literal["CONTINUE", "STOP", "STEP_BACK"]
@@ -53,16 +53,16 @@ class Decision:
 
 
 Order: TypeAlias = Callable[[Session, int], str]
-"""Who speaks in an iteration, by name. Asked again after a crash, it must say the same once more."""
+"""Names the agent that speaks in an iteration. After a crash it is called again, and must name the same."""
 
 
 class Thread:
-    """Agents that take turns: `agents` one after another (or as `order` says), then in every iteration the
-    `advisors`, the `moderator` (its `output_type` is `Decision`) and the `summarizer`, whose text becomes the
-    running summary.
+    """Agents that take turns in one session.
 
-    `max_iterations` counts those that were left behind, too. `window`: how many messages each one sees.
-    `log`: a file that gets the experiment log, line by line.
+    In each iteration one of the `agents` speaks (in turn, or as `order` says), then the `advisors`, the
+    `moderator` (its `output_type` is `Decision`) and the `summarizer`; its text becomes the running summary.
+    `max_iterations` includes those that a step back left behind. `window`: how many messages an agent sees.
+    `log`: a file for the experiment log.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Thread:
         if not agents:
             raise BadInput("a thread needs at least one agent")
         if max_iterations < 1 or (window is not None and window < 1):
-            raise BadInput(f"max_iterations={max_iterations} and window={window} are at least 1")
+            raise BadInput(f"max_iterations={max_iterations} and window={window} must be at least 1")
         self.name, self._order, self._first = name, order, agents[0]
         self._max_iterations, self._budget, self._window = max_iterations, budget, window
         self._log = None if log is None else LogFile(Path(log))
@@ -108,7 +108,7 @@ class Thread:
             raise BadInput(f"two agents of the thread are called {agent.name!r}")
         self._cast[agent.name] = agent, role
 
-    # -- drive_lock -------------------------------------------------------------------------------------
+    # -- driving ---------------------------------------------------------------------------------------
 
     async def run(
         self,
@@ -120,7 +120,7 @@ class Thread:
         labels: Mapping[str, str] | None = None,
         wait_s: float = 0,
     ) -> Outcome[str]:
-        """Give the thread a topic, and let it go on until it is stopped, or has had its iterations."""
+        """Give the thread a topic, and drive it until it is stopped or reaches `max_iterations`."""
         check_message(message)
         opening = self._first.open_session(session, store, labels=labels, wait_s=wait_s)
         async with opening as opened:
@@ -129,7 +129,7 @@ class Thread:
     async def resume(
         self, session: str | Session, *, store: Store | None = None, deps: object = None, wait_s: float = 0
     ) -> Outcome[str]:
-        """Go on where the thread stands."""
+        """Continue the thread where it stands."""
         async with self._first.open_session(session, store, create=False, wait_s=wait_s) as opened:
             return await self._drive(opened, None, deps)
 
@@ -186,9 +186,9 @@ class _ThreadLoop:
         self._speakers = self._names("agent")
 
     async def go(self, message: str | Message | ForeignMessage | None, max_iterations: int) -> Outcome[str]:
-        """Iterate until somebody says stop."""
+        """Iterate until the thread is stopped or interrupted."""
         if message is not None:
-            unfinished = await self._take_up(message)
+            unfinished = await self._add_topic(message)
             if unfinished is not None:
                 return unfinished
         if not len(self._session.transcript):
@@ -208,7 +208,7 @@ class _ThreadLoop:
                 return unfinished
 
     async def _iterate(self, place: ThreadPlace) -> Outcome[str] | None:
-        """One iteration; the outcome of a turn that did not come to its end."""
+        """Run one iteration. Return the outcome of a turn that did not complete."""
         decision, summary = Decision("CONTINUE"), self._session.summary
         for name in self._list_turns(place.iteration):
             _, role = self._cast[name]
@@ -222,25 +222,25 @@ class _ThreadLoop:
                 summary = str(outcome.output)
         stop = self._session.cancel_requested
         if stop is not None:
-            # Now: the note of a step back, a message to go on with, would take it back.
+            # Before a step back: its note is a new message, which would withdraw the request to cancel.
             return self._conclude("cancelled", reason=stop)
         if decision.type == "STEP_BACK":
             await self._step_back(decision, place)
             return None
         stopped = decision.type == "STOP"
-        entries = [_summarise(summary)] if summary != self._session.summary else []
+        entries = [_summary_entry(summary)] if summary != self._session.summary else []
         self._session._writer.record_all(
             [*entries, self._set(replace(place, iteration=place.iteration + 1, stopped=stopped))]
         )
         return None
 
-    # -- turns ---------------------------------------------------------------------------------------
+    # -- turns -----------------------------------------------------------------------------------------
 
     def _names(self, role: ThreadRole) -> list[str]:
         return [name for name, (_, own) in self._cast.items() if own == role]
 
     def _list_turns(self, iteration: int) -> list[str]:
-        """Who speaks in an iteration, in order."""
+        """The names of the agents that speak in an iteration, in order."""
         if self._order is None:
             speaker = self._speakers[iteration % len(self._speakers)]
         else:
@@ -265,7 +265,7 @@ class _ThreadLoop:
         return await loop.go(None)
 
     def _find_ended(self, agent: AnyAgent, view: MemberView, place: ThreadPlace) -> FinalOutput | None:
-        """What the agent has said in this iteration, if it has said its last word."""
+        """The agent's output in this iteration, if it has given it."""
         transcript = self._session.transcript
         authors = [_author(message) for message in transcript]
         said = [
@@ -277,12 +277,12 @@ class _ThreadLoop:
             return None
         others = [index for index, (name, _) in enumerate(authors) if name is not None and index > said[-1]]
         if not others and not self._session.continuable:
-            return None  # Only who spoke last can have calls without results.
+            return None  # Only the last speaker can have calls without results.
         found = agent.loop_config.output.find(transcript[: others[0] if others else len(transcript)])
         return found if isinstance(found, FinalOutput) else None
 
-    async def _take_up(self, message: str | Message | ForeignMessage) -> Outcome[str] | None:
-        """A topic: after the iteration that a dead process left unfinished, if there is one."""
+    async def _add_topic(self, message: str | Message | ForeignMessage) -> Outcome[str] | None:
+        """Add a topic, after finishing the iteration that a dead process left unfinished."""
         place = self._place()
         if len(self._session.transcript) and not place.stopped and not self._is_at_boundary():
             unfinished = await self._iterate(place)
@@ -301,7 +301,7 @@ class _ThreadLoop:
         self._session._writer.record_all([said, self._set(place)])
         return None
 
-    # -- where it stands -----------------------------------------------------------------------------
+    # -- position --------------------------------------------------------------------------------------
 
     def _place(self) -> ThreadPlace:
         return self._session.get(THREAD, ThreadPlace) if THREAD in self._session.keys else ThreadPlace()
@@ -311,7 +311,7 @@ class _ThreadLoop:
         return StateSet(key=THREAD), pack_value(encoded, ALL_INLINE).content
 
     def _count_turns(self) -> int:
-        """Turns that were taken, those that were left behind included: a rewind does not touch runs."""
+        """Count all turns, also those before a step back: a rewind does not touch runs."""
         runs = self._session.state.facts.runs.values()
         return sum(run.agent in self._speakers and run.status == "completed" for run in runs)
 
@@ -324,19 +324,19 @@ class _ThreadLoop:
         return mark is not None and not self._session.state.facts.changed
 
     async def _mark(self) -> None:
-        """A checkpoint at the beginning of the iteration, to step back to."""
+        """Take a checkpoint at the beginning of the iteration, to step back to."""
         if self._find_mark(self._place().iteration) is None:
-            # A point that has a checkpoint, of another program perhaps, gets no second one.
+            # Without a change since the last checkpoint, no second one would be taken.
             self._session._writer.record_all([self._set(self._place())])
             await self._session.checkpoint(name=_mark_name(self._place().iteration))
 
     async def _step_back(self, decision: Decision, place: ThreadPlace) -> None:
-        """Go back to the beginning of an iteration, and say why, in one commit."""
+        """Go back to the beginning of an iteration, and add the moderator's note, in one commit."""
         target = max(place.first, place.iteration - max(decision.rollback, 1) + 1)
         mark = self._find_mark(target)
         assert mark is not None, f"every iteration has a mark: {target}"
         also: list[tuple[Body, bytes | None]] = [
-            _summarise("" if decision.clear_summaries else self._session.summary)
+            _summary_entry("" if decision.clear_summaries else self._session.summary)
         ]
         also += [await message_entry(self._session._writer.engine, note) for note in self._list_notes(mark)]
         if decision.note:
@@ -347,18 +347,18 @@ class _ThreadLoop:
         await return_to(self._session, mark, also=also)
 
     def _list_notes(self, mark: Checkpoint) -> list[AnyMessage]:
-        """What was said when the thread came back to this point before: it is still to be heard."""
+        """The notes of earlier steps back to this point: they are added again."""
         later = (item.read() for item in self._session.state.transcript_fold.items if item.seq > mark.seq)
         return list(takewhile(_is_note, later))
 
-    # -- the end -------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------
 
     async def _write_log(self) -> None:
         if self._log is not None:
             await self._log.catch_up(self._session)
 
     def _conclude(self, status: OutcomeStatus, *, reason: str = "", error: str = "") -> Outcome[str]:
-        """With the words of whoever spoke last."""
+        """Make the outcome, with the last reply of an agent as its output."""
         said = (
             message.text
             for message in reversed(self._session.transcript)
@@ -373,12 +373,12 @@ def _mark_name(iteration: int) -> str:
     return f"iteration {iteration}"
 
 
-def _summarise(summary: str) -> tuple[Body, bytes | None]:
+def _summary_entry(summary: str) -> tuple[Body, bytes | None]:
     return SummaryChanged(summary=summary), None
 
 
 def _is_note(message: AnyMessage) -> bool:
-    """Whether it is what a moderator said when it sent the others back."""
+    """Whether it is a moderator's note on a step back."""
     return (
         isinstance(message, Message)
         and message.role == "user"
@@ -387,7 +387,7 @@ def _is_note(message: AnyMessage) -> bool:
 
 
 def _author(message: object) -> tuple[str | None, object]:
-    """Whose reply a message is, and of which iteration."""
+    """The author and the iteration of a reply."""
     if not isinstance(message, Message) or message.role != "assistant":
         return None, None
     return message.agent, mark_of(message).get("iter")

@@ -1,8 +1,8 @@
-"""Tools with which a model makes a plan, keeps it true, and finishes a step only with evidence.
+"""Tools with which a model makes a plan, keeps it up to date, and finishes a step only with evidence.
 
-The plan lives in the session's journal, so keeping it is no side effect in the world: a rewind takes it back,
-and no call about it is ever in doubt. A call that a crash cut short is run again, perhaps when its change was
-stored and its result was not: so each of them leaves a plan alone that already says what it was asked for.
+The plan is in the session's journal, so the tools have no side effects: a rewind takes a change back, and no
+call is ever in doubt. An interrupted call is run again, even if its change was stored and only its result was
+not. So each tool leaves a plan alone that already has the change.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _STEPS: dict[str, Json] = {
             "what": {"type": "string", "description": "what to do, in one sentence"},
             "postcondition": {
                 "type": "string",
-                "description": "what can be observed once it is done, so that anybody can check it",
+                "description": "what can be observed once it is done, so that others can check it",
             },
         },
         "required": ["what", "postcondition"],
         "additionalProperties": False,
     },
 }
-# Written out, because some providers do not follow a `$ref` to the schema of a step.
+# Without a `$ref` to the schema of a step: some providers do not follow it.
 _MAKE: dict[str, Json] = {
     "type": "object",
     "properties": {
@@ -74,9 +74,9 @@ _ADD: dict[str, Json] = {
 
 
 def plan_tools() -> list[AnyTool]:
-    """`make_plan`, `add_plan_steps`, `update_plan_step`, `finish_plan_step` and `show_plan`.
+    """Make the tools `make_plan`, `add_plan_steps`, `update_plan_step`, `finish_plan_step` and `show_plan`.
 
-    They keep `session.plan`. Give them to a `Registry`; calls need a session.
+    They change `session.plan`. Give them to a `Registry`; calls need a session.
     """
     return [
         tool(side_effects=(), schema=_MAKE)(make_plan),
@@ -87,14 +87,14 @@ def plan_tools() -> list[AnyTool]:
     ]
 
 
-# -- the tools: none of them awaits anything between its look at the plan and its change -----------------
+# -- the tools: none of them awaits anything between reading the plan and changing it ------------------
 
 
 async def make_plan(ctx: AnyContext, goal: str, steps: Drafts, replace: bool = False) -> str:
     """Write down a plan before you begin work that takes several steps.
 
     Give each step a postcondition that can be observed. The plan outlives crashes and long conversations:
-    keep it true with update_plan_step and finish_plan_step, and look at it with show_plan.
+    keep it up to date with update_plan_step and finish_plan_step, and look at it with show_plan.
     """
     new = Plan(goal=_text("the goal", goal), steps=_number(_read(steps), first=1))
     old = ctx.session.plan
@@ -185,11 +185,11 @@ async def show_plan(ctx: AnyContext) -> str:
     return describe_plan(plan, evidence_chars=PLAN_TEXT_CHARS)
 
 
-# -- plans as text ---------------------------------------------------------------------------------------
+# -- plans as text -------------------------------------------------------------------------------------
 
 
 def describe_plan(plan: Plan, *, evidence_chars: int = PLAN_EVIDENCE_SHOWN_CHARS) -> str:
-    """The plan as a model or a person reads it: a line a step, with its number and a mark for its status."""
+    """The plan as text: one line per step, with its number and a mark for its status."""
     lines = [f"Goal: {_line(plan.goal)}"] if plan.goal else []
     lines += [_describe(step, evidence_chars) for step in plan.steps]
     return "\n".join([*lines, _progress(plan)])
@@ -216,7 +216,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-# -- plans as values -------------------------------------------------------------------------------------
+# -- plans as values -----------------------------------------------------------------------------------
 
 
 def _plan_of(ctx: AnyContext) -> Plan:
@@ -272,12 +272,12 @@ def _number(texts: Iterable[tuple[str, str]], *, first: int) -> tuple[PlanStep, 
 
 
 def _next_number(plan: Plan) -> int:
-    """No step ever gets the number of another, though it may have been dropped."""
+    """A number that no step has, not even a dropped one."""
     return max((int(step.id) for step in plan.steps if step.id.isdecimal()), default=0) + 1
 
 
 def _says(plan: Plan) -> tuple[str, list[tuple[str, str]]]:
-    """What was planned, whatever came of it."""
+    """The goal and the steps, without their status."""
     return plan.goal, [(step.what, step.postcondition) for step in plan.steps]
 
 

@@ -1,4 +1,4 @@
-"""A tool with which a model reads on where a long result was cut short."""
+"""A tool with which a model reads the rest of a result that was too long to be shown."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...tools.declaration import AnyTool, tool
 
 _PREFIX = re.compile(r"[0-9a-f]{8,64}")
 _NOTE_CHARS = 200
-"""What is said around a page."""
+"""The length of the note under a page."""
 
 
 def result_tools() -> list[AnyTool]:
-    """`read_result`, for results that are too long for the transcript: see `open_store(result_chars=…)`.
+    """Make the tool `read_result`, for results longer than the `result_chars` of `open_store`.
 
-    It reads what its own session refers to, and nothing else. Give it to a `Registry`; calls need a session.
+    It reads only blobs that its own session refers to. Give it to a `Registry`; calls need a session.
     """
     return [tool(name="read_result", side_effects={"read"})(read_result)]
 
@@ -53,15 +53,15 @@ async def read_result(
 
 
 def _page_chars(engine: Engine) -> int:
-    """A page must not be cut short in its turn."""
+    """The length of a page, which must not be cut short itself."""
     longest = engine.blobs.sizes.result_chars
     return RESULT_PAGE_CHARS if longest is None else max(1, min(RESULT_PAGE_CHARS, longest - _NOTE_CHARS))
 
 
 async def _find(session: Session, prefix: str) -> str:
-    """The blob of this session whose digest begins so."""
+    """The digest with this prefix, of a blob of this session."""
     if _PREFIX.fullmatch(prefix) is None:
-        raise BadInput(f"{prefix[:80]!r} is no name of a blob: it has 8 to 64 hexadecimal digits")
+        raise BadInput(f"{prefix[:80]!r} is not the name of a blob: a name has 8 to 64 hexadecimal digits")
     await session.flush()
     known = await session._writer.engine.call(_list_blobs, session)
     found = [digest for digest in known if digest.startswith(prefix)]
@@ -73,7 +73,7 @@ async def _find(session: Session, prefix: str) -> str:
 
 
 def _list_blobs(session: Session) -> set[str]:
-    """What the session's journal refers to, with what it inherits and what a rewind left behind."""
+    """The blobs that the session's journal refers to, also before a fork and a rewind."""
     found: set[str] = set()
     for line in Journal(session._writer.engine.driver, session.id).lines():
         found |= find_digests(line)
@@ -81,7 +81,7 @@ def _list_blobs(session: Session) -> set[str]:
 
 
 def _search(blob: str, text: str, wanted: str, offset: int, most: int) -> str:
-    """The lines that hold the text, from an offset on, as many as a page takes."""
+    """The lines that contain the text, from an offset on, as many as fit a page."""
     shown: list[str] = []
     place, size, hits = 0, 0, 0
     for line in text.splitlines(keepends=True):
@@ -100,12 +100,12 @@ def _search(blob: str, text: str, wanted: str, offset: int, most: int) -> str:
 
 
 def show_page(name: str, text: str, offset: int, limit: int) -> str:
-    """Up to `limit` characters from `offset` on, and how to go on."""
+    """Show up to `limit` characters from `offset` on, with a note that says how to go on."""
     if offset >= len(text):
         raise BadInput(f"{name} has {len(text)} characters: there is nothing at offset {offset}")
     end = min(offset + limit, len(text))
     if end < len(text):
-        # Whole lines, where there are any.
+        # End the page after a whole line, if there is one.
         end = text.rfind("\n", offset, end) + 1 or end
     page = text[offset:end]
     if offset == 0 and end == len(text):

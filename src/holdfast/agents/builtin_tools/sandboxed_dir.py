@@ -1,8 +1,8 @@
 """Files below one directory, and nothing outside of it.
 
 Every part of a path is opened relative to the directory before it, and no link is followed. A check of the
-path as a whole could be outrun: somebody may put a link where a directory was a moment ago. What is open
-stays what it is.
+whole path would have a race: another process may replace a directory by a link after the check. An open
+descriptor stays what it is.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ...tools.outcome import NotDone
 
 _RESERVED = ".holdfast"
 _TEMPORARY = f"{_RESERVED}-new"
-"""Only who has the lock writes, so one name is enough, and a leftover is replaced by the next one."""
+"""Only the holder of the lock writes, so one name is enough. The next writer replaces a leftover."""
 
 _ENTER = files.O_RDONLY | files.O_DIRECTORY | files.O_NOFOLLOW
-# Not blocking: somebody may put a pipe there between the look and the opening.
+# Not blocking: another process may put a pipe there between `stat` and `open`.
 _READ = files.O_RDONLY | files.O_NOFOLLOW | files.O_NONBLOCK | files.O_NOCTTY
 _CREATE = files.O_WRONLY | files.O_CREAT | files.O_EXCL | files.O_NOFOLLOW
 _NAME_BYTES_MAX = 255
@@ -40,7 +40,7 @@ _KINDS = (
 
 
 class ListedFile(Struct, frozen=True):
-    """Something in the directory. Its path is for people: what cannot be read in it is escaped."""
+    """A file or directory in a listing. Unprintable characters in its path are escaped."""
 
     path: str
     kind: str
@@ -48,7 +48,7 @@ class ListedFile(Struct, frozen=True):
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """The names in a relative path, if it can lead nowhere else; none for the directory itself."""
+    """The names in a relative path; none for the directory itself. Refuse a path that leads out of it."""
     if path.startswith("/"):
         raise BadInput(
             f"{path!r} is an absolute path: give one that begins in the scratchpad, like 'notes.md'"
@@ -61,7 +61,7 @@ def split_path(path: str) -> tuple[str, ...]:
     for part in parts:
         odd = next((char for char in part if not char.isprintable()), None)
         if odd is not None:
-            raise BadInput(f"{path!r} holds {odd!r}: use letters and signs that can be seen")
+            raise BadInput(f"{path!r} holds {odd!r}: use printable characters")
         if len(part.encode()) > _NAME_BYTES_MAX:
             raise BadInput(f"{part[:20]!r}… is too long for a name: at most {_NAME_BYTES_MAX} bytes")
         if part.startswith(_RESERVED):
@@ -70,7 +70,7 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def split_file_path(path: str) -> tuple[str, ...]:
-    """The same, of a path that names a file."""
+    """The names in a relative path that names a file."""
     parts = split_path(path)
     if not parts:
         raise BadInput(f"{path!r} names no file: give a path like 'notes.md'")
@@ -79,7 +79,7 @@ def split_file_path(path: str) -> tuple[str, ...]:
 
 @contextmanager
 def open_sandboxed_dir(path: Path) -> Iterator[SandboxedDir]:
-    """The directory, for as long as the block runs."""
+    """Open the directory for the block."""
     try:
         fd = files.open(path, _ENTER)
     except OSError as error:
@@ -96,10 +96,10 @@ def open_sandboxed_dir(path: Path) -> Iterator[SandboxedDir]:
 
 
 class SandboxedDir:
-    """An open directory. Paths are checked; bytes are there whole or not at all.
+    """An open directory. Paths are checked; a file is replaced as a whole or not at all.
 
-    Raises `BadInput` and `NotFound`, and `NotDone` if the operating system did not do it. An `OSError` of a
-    change means that it was done and may not outlive a power cut.
+    Raises `BadInput` and `NotFound`, and `NotDone` if the operating system refused. An `OSError` of a change
+    means that the change was made and may not be durable.
     """
 
     def __init__(self, fd: int) -> None:
@@ -107,23 +107,23 @@ class SandboxedDir:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else changes it through here meanwhile, in no thread and no process."""
+        """Lock the directory against other writers, in this process and in others."""
         with _translate_errors("the scratchpad", "cannot be locked"):
             if files.has_locks():
                 files.lock(self._fd)
         try:
             yield
         finally:
-            # By hand: a process that was forked meanwhile would keep it.
+            # Explicitly: a child that was forked meanwhile would keep the lock.
             files.unlock(self._fd)
 
     def read(self, path: str) -> bytes:
-        """What is in the file."""
+        """Read the file."""
         parts = split_file_path(path)
         with _translate_errors(path, "cannot be read"), self._above(parts) as above:
             _expect_file(path, files.stat(parts[-1], dir_fd=above, follow_symlinks=False))
             with files.open_binary(files.open(parts[-1], _READ, dir_fd=above), "rb") as file:
-                # Once more: it may be another one by now.
+                # Again: another process may have replaced it.
                 info = files.stat(file.fileno())
                 _expect_file(path, info)
                 data = file.read(SCRATCHPAD_FILE_BYTES_MAX + 1)
@@ -135,14 +135,14 @@ class SandboxedDir:
         return data
 
     def find(self, path: str) -> bytes | None:
-        """What is in the file; None if there is none."""
+        """Read the file; None if there is none."""
         try:
             return self.read(path)
         except NotFound:
             return None
 
     def replace(self, path: str, data: bytes) -> None:
-        """Make or replace the file, and the directories above it. Durable. Needs the lock."""
+        """Make or replace the file, and make the directories above it. Durable. Needs the lock."""
         if len(data) > SCRATCHPAD_FILE_BYTES_MAX:
             raise BadInput(
                 f"{path}: {len(data)} bytes are too many; the limit is {SCRATCHPAD_FILE_BYTES_MAX}. "
@@ -157,7 +157,7 @@ class SandboxedDir:
                 except OSError:
                     self._drop_new()
                     raise
-            # A rename is durable only once the directory is synced, too.
+            # A rename is durable only after the directory is synced.
             files.sync(above)
 
     def delete(self, path: str) -> bool:
@@ -166,14 +166,14 @@ class SandboxedDir:
         try:
             with self._above(parts) as above:
                 was_there = _remove(path, above, parts[-1])
-                # Also if somebody removed it before, and died before it was durable.
+                # Even if it was not there: a process that removed it may have died before this sync.
                 files.sync(above)
                 return was_there
         except NotFound:
             return False
 
     def entries(self, path: str, limit: int) -> list[ListedFile]:
-        """What is in a directory and those below it, by name, links not followed; at most `limit`."""
+        """List a directory and those below it, by name, without following links; at most `limit`."""
         parts = split_path(path)
         found: list[ListedFile] = []
         with _translate_errors(path or "the scratchpad", "cannot be listed"), self._above((*parts, "")) as fd:
@@ -197,7 +197,7 @@ class SandboxedDir:
     def _descend(self, fd: int, parts: tuple[str, ...], limit: int, found: list[ListedFile]) -> None:
         try:
             inner = files.open(parts[-1], _ENTER, dir_fd=fd)
-        except OSError:  # It is no directory any more, or may not be looked into.
+        except OSError:  # It is not a directory any more, or must not be read.
             return
         try:
             self._collect(inner, parts, limit, found)
@@ -206,7 +206,7 @@ class SandboxedDir:
 
     @contextmanager
     def _above(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
-        """The directory that the last part is in."""
+        """Open the directory that the last part is in."""
         fd = files.dup(self._fd)
         try:
             for number, name in enumerate(parts[:-1], start=1):
@@ -239,7 +239,7 @@ class SandboxedDir:
 
 @contextmanager
 def _translate_errors(path: str, what: str) -> Iterator[None]:
-    """Turn the operating system's errors into ours. They mean that nothing was done."""
+    """Raise errors of the operating system as ours. They mean that nothing was changed."""
     try:
         yield
     except FileNotFoundError as error:
@@ -256,7 +256,7 @@ def _enter(fd: int, name: str, *, make: bool) -> int:
     if make:
         with suppress(FileExistsError):
             files.mkdir(name, dir_fd=fd)
-        # Also if it is there: who made it may have died before its name was durable.
+        # Even if it was there: the process that made it may have died before this sync.
         files.sync(fd)
     return files.open(name, _ENTER, dir_fd=fd)
 

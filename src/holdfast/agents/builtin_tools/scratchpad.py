@@ -1,4 +1,4 @@
-"""Tools with which a model keeps text files in a directory of its session's own, and reaches nothing else."""
+"""Tools with which a model keeps text files in a directory of its session, and cannot reach any other."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .sandboxed_dir import ListedFile, open_sandboxed_dir, split_file_path
 
 _HARMLESS = (BadInput, NotFound)
 _ONCE = Retry(attempts=1)
-"""What fails here (a bad path, a full disk) fails again at once."""
+"""A retry does not help against a bad path or a full disk."""
 
 
 def scratchpad_tools(*, root: str | Path) -> list[AnyTool]:
-    """`scratchpad_write`, `scratchpad_append`, `scratchpad_read`, `scratchpad_list` and `scratchpad_delete`.
+    """Make the tools `scratchpad_write`, `_append`, `_read`, `_list` and `_delete`.
 
-    They work in the directory that `session.scratchpad` names; a session that has none gets `<root>/<its id>`
-    with its first write. Give them to a `Registry`; calls need a session.
+    They work in the directory `session.scratchpad`; a session without one gets `<root>/<its id>` with its
+    first write. Give them to a `Registry`; calls need a session.
     """
     pad = Scratchpad(Path(root).expanduser().absolute())
     return [
@@ -40,7 +40,7 @@ def scratchpad_tools(*, root: str | Path) -> list[AnyTool]:
         tool(
             name="scratchpad_append",
             side_effects={"mutate"},
-            # "Once more the same line" is another call, and means it.
+            # A second call with the same text means a second line.
             scope="call",
             verify=pad.has_appended,
             harmless=_HARMLESS,
@@ -65,7 +65,7 @@ class Scratchpad:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    # -- the tools -----------------------------------------------------------------------------------
+    # -- the tools -------------------------------------------------------------------------------------
 
     def write(self, ctx: AnyContext, path: str, content: str) -> str:
         """Write a text file in your scratchpad, or replace it as a whole.
@@ -94,7 +94,7 @@ class Scratchpad:
         with open_sandboxed_dir(self._make(ctx)) as folder, folder.locked():
             old = folder.find(name)
             new = _append(_decode(name, old or b""), text)
-            # Durable before the change: a crash in between can be told from one that came later.
+            # Durable before the change, so that `has_appended` knows whether the change was made.
             ctx.annotate(before=_digest(old), after=_digest(new))
             folder.replace(name, new)
         return _appended(name, new)
@@ -113,7 +113,7 @@ class Scratchpad:
             return Landed(_appended(name, data))
         if _digest(data) == ctx.notes["before"]:
             return NotLanded()
-        return Unsure(f"{name} was changed since by somebody else")
+        return Unsure(f"{name} was changed since by another writer")
 
     def read(self, ctx: AnyContext, path: str, offset: int = 0, limit: int = SCRATCHPAD_PAGE_CHARS) -> str:
         """Read a text file in your scratchpad. A long one comes in pages; the last line says how to go on.
@@ -159,7 +159,7 @@ class Scratchpad:
                     return f"deleted {name}"
         return f"there is no {name} (any more)"
 
-    # -- where it is ---------------------------------------------------------------------------------
+    # -- the directory ---------------------------------------------------------------------------------
 
     def _find(self, ctx: AnyContext) -> Path | None:
         """The session's directory; None if it has none yet."""
@@ -175,7 +175,7 @@ class Scratchpad:
         )
 
     def _make(self, ctx: AnyContext) -> Path:
-        """The session's directory, made if it has none, and on record."""
+        """The session's directory. Make and record one if there is none."""
         path = self._find(ctx)
         if path is None:
             path = self._root / ctx.session.id
@@ -207,7 +207,7 @@ class Scratchpad:
             return folder.entries(path, SCRATCHPAD_LISTED_MAX + 1)
 
 
-# -- text ------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------------
 
 
 def _encode(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Models of any provider, by way of pydantic-ai's model layer (extra `models`)."""
+"""Models of any provider, through pydantic-ai's model layer (extra `models`)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def open_model(
     settings: Mapping[str, Json] | None = None,
     links: bool = False,
 ) -> ProviderModel:
-    """A model by its name, as in `open_model("anthropic:claude-sonnet-4-5")`.
+    """Open a model by its name, as in `open_model("anthropic:claude-sonnet-4-5")`.
 
-    With `base_url`, one of an OpenAI-compatible server, by its name there: `open_model("llama3:8b",
+    With `base_url`, open a model of an OpenAI-compatible server: `open_model("llama3:8b",
     base_url="http://127.0.0.1:8080/v1")`, or in one string, `"http://127.0.0.1:8080/v1#llama3:8b"`. A model
-    of pydantic-ai is taken as it is. `api_key` is otherwise the one in the provider's environment variable,
-    and `settings` are pydantic-ai's: `{"temperature": 0}`. With `links`, it is sent links in the place of
-    media that are kept as blobs, where their home gives some.
+    of pydantic-ai is used as it is. Without `api_key`, the provider's environment variable has the key.
+    `settings` are pydantic-ai's: `{"temperature": 0}`. With `links`, the model is sent links in the place of
+    media that are kept as blobs, if their home has links.
 
-    `BadInput` if there is no such provider or no key for it. The first one opened takes seconds, for the
-    libraries to be imported: open it outside of an event loop.
+    Raises `BadInput` for an unknown provider or a missing key. The first call imports large libraries, which
+    takes seconds: make it outside of an event loop.
     """
     try:
         from . import provider_model

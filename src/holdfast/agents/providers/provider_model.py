@@ -39,13 +39,13 @@ from .reply import reply_from
 from .request import ProviderRequest, build_request
 
 COMPATIBLE: Final = "openai-compatible"
-"""What stands for the provider in the name of a model on an OpenAI-compatible server."""
+"""The provider in the name of a model on an OpenAI-compatible server."""
 
 _IN_THE_EXTRA: Final = ("anthropic", "openai", "google")
 
 _WHY_CHARS_MAX: Final = 500
 
-# Timed out, in conflict with another request, too early, too many; and everything from 500 on.
+# Timeout, conflict, too early, too many requests; and every status from 500 on.
 _RETRYABLE: Final = frozenset({408, 409, 425, 429})
 _SERVER_FAILED: Final = 500
 
@@ -53,8 +53,7 @@ _SERVER_FAILED: Final = 500
 class ProviderModel:
     """A model behind a provider's API. Made by `open_model`.
 
-    Each request has connections of its own, unless the model is entered: `async with model:` keeps them open
-    until its end.
+    Each request opens its own connections. In a block `async with model:`, requests share them.
     """
 
     def __init__(
@@ -62,18 +61,18 @@ class ProviderModel:
     ) -> None:
         self._name, self._find, self._settings = name, find, dict(settings)
         self.links = links
-        """Whether it is sent links in the place of bytes, where there are any."""
+        """Whether the model is sent links in the place of bytes, where there are links."""
 
     def __repr__(self) -> str:
         return f"<model {self._name}>"
 
     @property
     def name(self) -> str:
-        """How it is called: `provider:model`."""
+        """The name: `provider:model`."""
         return self._name
 
     async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
-        """Deltas as they come, if `prompt.stream`, then exactly one `Reply`, last."""
+        """Yield text deltas if `prompt.stream`, then exactly one `Reply`."""
         model = self._find()
         request = build_request(prompt, model, self._settings)
         with translate_errors(self._name):
@@ -116,7 +115,7 @@ async def _open(model: Model) -> AsyncIterator[None]:
 
 
 async def _leave(model: Model) -> None:
-    # Cut short by a cancellation, it would leave the connections open and count as entered forever.
+    # Shielded: a cancellation here would leave the connections open, and the model entered for ever.
     with anyio.CancelScope(shield=True):
         await model.__aexit__(None, None, None)
 
@@ -138,13 +137,13 @@ def _text_in(event: ModelResponseStreamEvent) -> str:
 
 
 def _is_whole(response: ModelResponse, model: Model, *, streamed: bool) -> bool:
-    """Whether it came to its end, for a server that dies may end a stream politely, without saying why."""
+    """Whether the reply is whole. A server that dies may end a stream without an error or a reason."""
     if response.state != "complete":
         return False
     if model.provider is None or "finish_reason" in (response.provider_details or {}):
-        return True  # What is no server, like the models that pydantic-ai has for tests, never says why.
+        return True  # pydantic-ai's test models have no server, and give no reason.
     if streamed and any(kind.__name__ == "OpenAIChatModel" for kind in type(model).__mro__):
-        return response.finish_reason not in ("stop", "tool_call")  # It guesses these where it was told none.
+        return response.finish_reason not in ("stop", "tool_call")  # It makes these up if it got none.
     return response.finish_reason is not None
 
 
@@ -152,14 +151,14 @@ def _is_whole(response: ModelResponse, model: Model, *, streamed: bool) -> bool:
 
 
 def as_given(model: Model) -> Callable[[], Model]:
-    """The same model for everybody."""
+    """Use the same model in all threads."""
     return lambda: model
 
 
 def by_name(name: str, *, base_url: str | None, api_key: str | None) -> Callable[[], Model]:
-    """Gives each thread a model of its own, whose connections belong to the event loop of that thread.
+    """Make one model per thread: its connections belong to the event loop of that thread.
 
-    The first is made here, so that whatever is wrong with the name or the key is known at once.
+    The first is made here, so that a wrong name or key is reported at once.
     """
     mine = threads.local()
 
@@ -183,7 +182,7 @@ def _make(name: str, base_url: str | None, api_key: str | None) -> Model:
             raise MissingExtra(f"the model {name!r}", "models") from error
         raise BadInput(f"the model {name!r} needs a further package: {error}") from error
     except (UserError, ValueError) as error:
-        # What follows is advice about pydantic-ai's own `Agent`.
+        # The rest is advice about pydantic-ai's own `Agent`.
         why = str(error).partition(" To try Pydantic AI")[0]
         hint = "" if ":" in name else "; a name is like 'anthropic:claude-sonnet-5'"
         raise BadInput(f"cannot open the model {name!r}: {why}{hint}") from error
@@ -198,7 +197,7 @@ def _compatible(name: str, base_url: str, api_key: str | None) -> Model:
         def name(self) -> str:
             return COMPATIBLE
 
-    # Without a key of its own, the server is not sent the one that the environment has for OpenAI.
+    # Without a key, the server must not be sent the OpenAI key of the environment.
     return OpenAIChatModel(name, provider=Compatible(base_url=base_url, api_key=api_key or "none"))
 
 
@@ -218,7 +217,7 @@ def _keyed(api_key: str) -> Callable[[str], Provider[Any]]:
 
 @contextmanager
 def translate_errors(name: str) -> Iterator[None]:
-    """Whatever the provider, its library or the network raises within leaves as a `ModelError`."""
+    """Raise errors of the provider, its library and the network as `ModelError`."""
     try:
         yield
     except (ModelAPIError, UnexpectedModelBehavior, UserError, FallbackExceptionGroup) as error:
@@ -228,7 +227,7 @@ def translate_errors(name: str) -> Iterator[None]:
 
 
 def model_error(name: str, error: Exception) -> ModelError:
-    """What an exception of pydantic-ai means for the loop."""
+    """The `ModelError` for an exception of pydantic-ai."""
     if isinstance(error, FallbackExceptionGroup):
         return _of_several(name, [model_error(name, one) for one in error.exceptions])
     if isinstance(error, ModelHTTPError):
@@ -248,7 +247,7 @@ def model_error(name: str, error: Exception) -> ModelError:
     if isinstance(error, ContentFilterError):
         return _failure(name, error, retryable=False, charged=True)
     if isinstance(error, ModelAPIError | UnexpectedModelBehavior):
-        # An answer, but none that makes sense, or none in time.
+        # An answer that makes no sense, or none in time.
         return _failure(name, error, retryable=True, charged=True)
     return _failure(name, error, retryable=False, charged=False)
 
@@ -268,7 +267,7 @@ def _of_several(name: str, errors: list[ModelError]) -> ModelError:
     return ModelError(
         f"{name}: " + "; ".join(map(str, errors)),
         retryable=any(error.retryable for error in errors),
-        # Whichever is ready first will do.
+        # The loop may retry as soon as any of them is ready.
         retry_after_s=None
         if None in waits
         else min((wait for wait in waits if wait is not None), default=None),
@@ -297,7 +296,7 @@ def _failure(
 
 
 def _why(error: Exception) -> str:
-    """The provider's own words, without what pydantic-ai puts around them."""
+    """The provider's own text, without what pydantic-ai puts around it."""
     body = getattr(error, "body", None)
     for _ in range(2):
         if isinstance(body, dict) and isinstance(body.get("message"), str):

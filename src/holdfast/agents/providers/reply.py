@@ -1,7 +1,7 @@
-"""A provider's reply as our message, and back again, with nothing lost that the provider wants back.
+"""A provider's reply as our message, and back, without losing what the provider must be sent again.
 
-What our blocks have no field for (signatures, ids, details of the provider) goes into their `metadata`, and
-what is true of the whole reply into the message's, by pydantic-ai's names.
+Data that our blocks have no field for (signatures, ids, details of the provider) goes into their `metadata`,
+by pydantic-ai's names; data of the whole reply goes into the message's.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _PART: Final = "provider_part"
-"""The kind of a block for what our blocks have no words for, such as a call of a provider's own tool."""
+"""The kind of a block for parts that we have no block for, such as a call of a provider's own tool."""
 
-# Ours already, or about a run of pydantic-ai's that never was.
+# In our own fields, or about a run of pydantic-ai, which there is none of.
 _NOT_KEPT: Final = frozenset({
     "content", "args", "tool_name", "tool_call_id", "part_kind", "parts", "usage", "timestamp", "kind",
     "state", "run_id", "conversation_id", "failed_attempts", "workspace_ref",
@@ -59,7 +59,7 @@ _T = TypeVar("_T", bound="DataclassInstance")
 
 
 def reply_from(response: ModelResponse) -> Reply:
-    """Our reply."""
+    """Make our reply from a provider's response."""
     blocks = [block for part in response.parts if (block := _block_from(part)) is not None]
     metadata = _kept(ModelResponse, response)
     if _may_hold_secrets(metadata.get("provider_url", "")):
@@ -81,7 +81,7 @@ def reply_from(response: ModelResponse) -> Reply:
 
 
 def response_from(message: Message) -> ModelResponse:
-    """The provider's reply, as `reply_from` took it, or one made of a message that never was a reply."""
+    """Restore the response that `reply_from` read, or make one of any other message."""
     parts = [part for block in message.blocks if (part := _part_from(block)) is not None]
     return _restored(ModelResponse, message.metadata, parts=parts)
 
@@ -123,13 +123,13 @@ def _part_from(block: Block) -> ModelResponsePart | None:
     if isinstance(block, UnknownBlock) and block.data.get("kind") == _PART:
         return _part.validate_python(block.data["part"])
     if isinstance(block, UnknownBlock):
-        return None  # Of a newer version, which knew what it is.
+        return None  # Written by a newer version.
     kind = "a file by its URL" if isinstance(block, Media) else "a tool result"
     raise BadInput(f"no model can be shown a message in which an assistant gives {kind}")
 
 
 def arguments(args: str | Mapping[str, Json] | None) -> Json:
-    """The arguments of a call as an object, or as the text that came if it is none: gate 2 refuses it."""
+    """The arguments of a call as an object; else the text as it came, which dispatch refuses."""
     if not args:
         return {}
     text = args if isinstance(args, str) else json.dumps(args)
@@ -149,7 +149,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _with_distinct_ids(blocks: Sequence[Block]) -> list[Block]:
-    """Small servers number the calls of a reply all alike, or not at all; a result has to say whose it is."""
+    """Give each call an id of its own. Small servers repeat ids or leave them out, and results need them."""
     seen: set[str] = set()
     distinct: list[Block] = []
     for block in blocks:
@@ -166,20 +166,20 @@ def _with_distinct_ids(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _kept(kind: type[_T], value: _T) -> dict[str, Json]:
-    """The fields that are not ours, where they say something."""
+    """The fields that are not ours and have a value."""
     dumped: dict[str, Json] = _adapters[kind].dump_python(value, mode="json", exclude=set(_NOT_KEPT))
     return {name: _faithful(field) for name, field in dumped.items() if field is not None}
 
 
 def _restored(kind: type[_T], metadata: Mapping[str, Json], **ours: Any) -> _T:
-    """One with our fields, and those of the provider found in `metadata`."""
+    """Make a part with our fields and the provider's, which are in `metadata`."""
     names = {field.name for field in fields(kind)} - _NOT_KEPT
     theirs = {name: value for name, value in metadata.items() if name in names}
     if theirs:
         try:
             theirs = _theirs(kind, theirs, ours)
         except ValidationError:
-            theirs = {}  # Somebody's own notes by the same names.
+            theirs = {}  # Metadata of an application, by the same names.
     return kind(**ours, **theirs)
 
 
@@ -190,7 +190,7 @@ def _theirs(kind: type[_T], theirs: Mapping[str, Json], ours: Mapping[str, Any])
 
 
 def _faithful(value: Json) -> Json:
-    """A value that the journal takes: what providers let slip must not cost a reply that is paid for."""
+    """A value that the journal accepts: a paid reply must not be lost because of a bad value in it."""
     if isinstance(value, str):
         return _whole(value)
     if isinstance(value, float):
@@ -203,5 +203,5 @@ def _faithful(value: Json) -> Json:
 
 
 def _whole(text: str) -> str:
-    """Halves of characters, which UTF-8 cannot say, become question marks."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     return text if text.isascii() else text.encode(errors="replace").decode()

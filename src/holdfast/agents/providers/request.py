@@ -49,7 +49,7 @@ from .reply import arguments, reply_from, response_from
 
 
 class ProviderRequest(NamedTuple):
-    """What pydantic-ai's models are asked with."""
+    """The arguments of a request to a model of pydantic-ai."""
 
     messages: list[ModelMessage]
     settings: ModelSettings
@@ -57,7 +57,7 @@ class ProviderRequest(NamedTuple):
 
 
 def build_request(prompt: Prompt, model: Model, settings: Mapping[str, Json]) -> ProviderRequest:
-    """The prompt for this model."""
+    """Make the request for a prompt to this model."""
     opening, rest = _split(prompt.messages)
     texts = [text for text in (prompt.instructions, *opening) if text]
     parameters = ModelRequestParameters(
@@ -76,14 +76,14 @@ def build_request(prompt: Prompt, model: Model, settings: Mapping[str, Json]) ->
 
 
 def _split(messages: Sequence[AnyMessage]) -> tuple[list[str], list[Message]]:
-    """What is said by the system before anybody else: instructions; and all the rest."""
+    """Split off the leading system messages, which are instructions."""
     ours = [to_own_message(message) for message in messages]
     first = next((index for index, message in enumerate(ours) if message.role != "system"), len(ours))
     return [message.text for message in ours[:first]], ours[first:]
 
 
 def conversation(messages: Iterable[Message]) -> list[ModelMessage]:
-    """The messages; those between two replies are one request, for results belong right after their reply."""
+    """Convert messages. Those between two replies become one request: results must follow their reply."""
     made: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
     names: dict[str, str] = {}
@@ -91,7 +91,7 @@ def conversation(messages: Iterable[Message]) -> list[ModelMessage]:
         if message.role == "assistant":
             _close(parts, made)
             made.append(response_from(message))
-            # An id may come again in a later reply, and means the later call then.
+            # If a later reply uses an id again, the id means the later call.
             names |= {call.id: call.name for call in message.tool_calls}
         else:
             parts += _request_parts(message, names)
@@ -100,7 +100,7 @@ def conversation(messages: Iterable[Message]) -> list[ModelMessage]:
 
 
 def _close(parts: list[ModelRequestPart], made: list[ModelMessage]) -> None:
-    """Results first, in the order of the calls; what else was said comes after them."""
+    """Add a request: results first, in the order of the calls, then the other parts."""
     if not parts:
         return
     last = made[-1] if made else None
@@ -158,7 +158,7 @@ def _content(block: Block) -> UserContent | None:
     if isinstance(block, Media):
         return _media(block)
     if isinstance(block, UnknownBlock):
-        return None  # Of a newer version, which knew what it is.
+        return None  # Written by a newer version.
     raise BadInput(f"only a reply of a model holds a {type(block).__name__}")
 
 
@@ -175,15 +175,15 @@ def _media(media: Media) -> UserContent:
 
 
 def _needs_preparing(messages: Iterable[ModelMessage], model: Model) -> bool:
-    """Whether there is something that not every provider takes as it is.
+    """Whether there is something that not every provider accepts as it is.
 
-    Only then, because preparing also escapes tags that pydantic-ai speaks with wherever tools or users wrote
-    them, and so changes what a model reads in a file.
+    Messages are prepared only then: preparing also escapes pydantic-ai's own tags in the texts of tools and
+    users, and so changes what a model reads in a file.
     """
     try:
         profile = model.profile
     except NotImplementedError:
-        return False  # It stands for several models, and prepares for each of them.
+        return False  # It combines several models, and prepares for each of them.
     if profile.get("tool_call_id_length") is not None:
         return True
     parts = (part for message in messages if message.kind == "request" for part in message.parts)
@@ -198,7 +198,7 @@ def _settings(prompt: Prompt, model: Model, settings: Mapping[str, Json]) -> Mod
     if prompt.max_tokens is not None:
         chosen["max_tokens"] = prompt.max_tokens
     if "max_retries" not in model.unsupported_settings:
-        # The loop tries again, and each try is in the journal.
+        # The loop retries, and records each attempt.
         chosen["max_retries"] = 0
     return cast(ModelSettings, chosen)
 
@@ -207,7 +207,7 @@ def _settings(prompt: Prompt, model: Model, settings: Mapping[str, Json]) -> Mod
 
 
 def to_own_message(message: AnyMessage) -> Message:
-    """The message in our blocks, or `BadInput` if it holds something that we have no block for."""
+    """Convert a message to our blocks. Raise `BadInput` for a part that we have no block for."""
     if isinstance(message, Message):
         return message
     read = _READERS.get(message.format)
