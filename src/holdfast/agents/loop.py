@@ -23,12 +23,13 @@ from ..ids import RunId, SessionId
 from ..messages import AnyMessage, ForeignMessage, Json, Message, ToolCall, calls_of
 from ..session.run import Run
 from ..session.session import Session
+from ..store.approvals import Waiting, list_waiting
 from ..tools.lineage import derive_id
 from ..tools.registry import Registry
 from .delegate import release_abandoned
 from .model import Prompt, ToolSpec
 from .model_request import LAST_CALL, Asker, Spending
-from .outcome import Event, Outcome, OutputT, Waiting, conclude, list_waiting
+from .outcome import Event, Outcome, OutputT, conclude
 from .output import Ended, Misses, Output, make_nudge
 
 Tell: TypeAlias = Callable[[Event[Any]], None]
@@ -288,7 +289,7 @@ async def find_waiting(session: Session) -> tuple[Waiting, ...]:
     states = [session.state]
     while states:
         state = states.pop()
-        found += list_waiting(state.facts.head.session, state)
+        found += list_waiting(state)
         # By the calls that lack a result: a rewind may have left others behind, which wait for ever.
         for id in _list_delegates(state):
             with suppress(NotFound):

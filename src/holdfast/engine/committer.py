@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Sequence
 
 from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
 
 from ..core.codec import Sealed
 from ..core.head import Head
@@ -86,6 +87,22 @@ class Channel:
                 [], [], None, None, item.head.sum, item
             )  # fmt: skip
         return self.flying
+
+
+def make_append(sealed: Sequence[Sealed], *, after: str | None, head: Head, pin: Pin | None = None) -> Append:
+    """The commit of sealed entries that follow the entry with the sum `after`, or begin a journal (None).
+
+    `head` is copied: later entries change the caller's.
+    """
+    return Append(
+        session=head.session,
+        after=after,
+        first_seq=sealed[0].entry.seq,
+        lines=tuple(one.line for one in sealed),
+        kinds=tuple(one.entry.kind for one in sealed),
+        head=replace(head),
+        pin=pin,
+    )
 
 
 class Committer:
