@@ -13,6 +13,7 @@ from holdfast import LeaseHeld, open_store
 from holdfast.core.entries import LeaseReleased, LeaseTaken
 from holdfast.drivers.contract import Append, Conflict, Outcome
 from holdfast.drivers.memory import MemoryDriver
+from holdfast.engine.committer import make_append
 from holdfast.engine.journal import Journal
 from holdfast.errors import Corrupt, Fenced
 from holdfast.ids import SessionId
@@ -92,14 +93,7 @@ async def test_a_session_that_does_not_know_yet_that_it_is_out_does_not_keep_oth
         after = state.facts.head.sum
         bodies = (LeaseTaken(holder="another", name="n"), LeaseReleased())
         sealed = [append_to(state, body, store._engine) for body in bodies]
-        item = Append(
-            session=SessionId("s"),
-            after=after,
-            first_seq=sealed[0].entry.seq,
-            lines=tuple(one.line for one in sealed),
-            kinds=tuple(one.entry.kind for one in sealed),
-            head=state.facts.head,
-        )
+        item = make_append(sealed, after=after, head=state.facts.head)
         await store._engine.call(store._engine.committer.commit_now, item)
         with pytest.raises(LeaseHeld, match="this process"), anyio.fail_after(60):
             await store.session("s").__aenter__()

@@ -1,5 +1,6 @@
 """Agents: a small loop over a session, the models that it asks, and the tools that it offers to them."""
 
+from ..store.approvals import Waiting
 from .agent import Agent
 from .builtin_tools.plan import plan_tools
 from .builtin_tools.results import result_tools
@@ -7,7 +8,7 @@ from .builtin_tools.scratchpad import scratchpad_tools
 from .experiment import experiment_log
 from .loop import Compaction
 from .model import Model, Prompt, Reply, TextDelta, ToolSpec
-from .outcome import Event, Outcome, Retrying, Waiting
+from .outcome import Event, Outcome, Retrying
 from .prices import Price
 from .providers import open_model
 from .scripted_model import ScriptedModel

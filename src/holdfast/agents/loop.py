@@ -23,12 +23,13 @@ from ..ids import RunId, SessionId
 from ..messages import AnyMessage, ForeignMessage, Json, Message
 from ..session.run import Run
 from ..session.session import Session
+from ..store.approvals import Waiting, list_waiting
 from ..tools.lineage import derive_id
 from ..tools.registry import Registry
 from .delegate import release_abandoned
 from .model import Prompt, ToolSpec
 from .model_request import LAST_CALL, ModelClient, RequestCosts
-from .outcome import Event, Outcome, OutputT, Waiting, conclude, list_waiting
+from .outcome import Event, Outcome, OutputT, conclude
 from .output import FinalOutput, MissingOutput, Output, make_nudge
 
 OnEvent: TypeAlias = Callable[[Event[Any]], None]
@@ -284,7 +285,7 @@ async def find_waiting(session: Session) -> tuple[Waiting, ...]:
     states = [session.state]
     while states:
         state = states.pop()
-        found += list_waiting(state.facts.head.session, state)
+        found += list_waiting(state)
         # By the open calls: delegates that a rewind left behind may wait for ever.
         for id in _list_delegates(state):
             with suppress(NotFound):

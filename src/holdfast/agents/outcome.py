@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Generic, Literal, TypeAlias
 
 from msgspec import Struct
@@ -10,27 +9,16 @@ from typing_extensions import TypeVar
 
 from ..core.budget import Usage
 from ..core.fold import Checkpoint
-from ..core.session_state import SessionState
 from ..ids import RunId, SessionId
-from ..messages import Json, ToolCall
+from ..messages import ToolCall
 from ..session.session import Session
+from ..store.approvals import Waiting
 from ..tools.outcome import Result
 from .model import TextDelta
 
 OutputT = TypeVar("OutputT", default=str)
 
 OutcomeStatus: TypeAlias = Literal["completed", "waiting", "failed", "cancelled"]
-
-
-class Waiting(Struct, frozen=True, kw_only=True):
-    """A call that waits for a person's answer: `store.approve`, `refuse` or `resolve`."""
-
-    session: SessionId
-    call: str
-    tool: str
-    kind: Literal["approval", "in_doubt"]
-    why: str = ""
-    args: Json = None
 
 
 class Outcome(Struct, Generic[OutputT], frozen=True, kw_only=True):
@@ -88,21 +76,3 @@ class Retrying(Struct, frozen=True, kw_only=True):
 
 Event: TypeAlias = TextDelta | Retrying | ToolCall | Result | Checkpoint | Outcome[OutputT]
 """What `Agent.stream` yields; the outcome comes last."""
-
-
-def list_waiting(session: SessionId, state: SessionState) -> Iterator[Waiting]:
-    """The calls of a session that wait for a person, without those of its delegates."""
-    effects = state.facts.effects
-    for question in effects.questions.values():
-        yield Waiting(
-            session=session,
-            call=question.call.id,
-            tool=question.tool,
-            kind="approval",
-            why=question.why,
-            args=question.args,
-        )
-    for row in effects.in_doubt:
-        yield Waiting(
-            session=session, call=row.call.id, tool=row.tool, kind="in_doubt", why=row.why, args=row.args
-        )

@@ -195,7 +195,7 @@ class Store:
     def refuse(self, session: str, call: str | int, *, by: str, reason: str = "") -> Answered:
         """Do not agree to a call that waits; the model is told why."""
 
-    def tail(self, session: str, *, after: int = 0, follow: bool = True) -> Generator[Entry]:
+    def tail(self, session: str, *, after: int = 0, follow: bool = True) -> Generator[Entry, None, None]:
         """The entries of a session as they become durable, from any process.
 
         Without `follow` it ends after those that are there; with it, when the session is deleted: a new one
@@ -555,7 +555,7 @@ class Registry:
     @property
     def grace_s(self) -> float: ...
     def add(self, given: AnyTool | Callable[..., Any]) -> AnyTool:
-        """One more tool; a plain function counts as one that declares nothing."""
+        """Add a tool; a plain function counts as one that declares nothing."""
 
     @property
     def waits_for_people(self) -> bool:
@@ -569,7 +569,7 @@ class Registry:
         """The tool with this name, or `NotFound`."""
 
     def schemas(self, provider: Provider = "json") -> list[dict[str, Json]]:
-        """The tools as a provider wants to be told of them."""
+        """The tools in the form that a provider expects."""
 
     def dispatch(
         self,
@@ -589,10 +589,10 @@ class Registry:
     def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
     ) -> list[Result]:
-        """The calls of the last reply, together; those that have a result keep it.
+        """Dispatch the calls of the last reply together; those that have a result keep it.
 
         One commit carries all intents. Calls of one tool that writes run in the reply's order, everything
-        else side by side. `on_result` is told of each as soon as it is there.
+        else side by side. `on_result` is called with each result as soon as it is there.
         """
 
     def settle(
@@ -601,9 +601,13 @@ class Registry:
         *,
         deps: Any = None,
         policy: str | None = None,
+        tool: AnyTool | None = None,
         on_result: OnResult | None = None,
     ) -> list[Effect]:
-        """Settle what is in doubt; see `Session.settle`. `on_result` is told of each result that it gives."""
+        """Settle the calls in doubt; see `Session.settle`.
+
+        `tool` stands in for the registry's tool of that name. `on_result` is called with each result.
+        """
 
     def settle_call(
         self, session: Session, row: Effect, *, tool: AnyTool | None = None, deps: Any = None
@@ -611,10 +615,10 @@ class Registry:
         """Settle one call in doubt, and leave the others alone; `tool` as in `dispatch_call`."""
 
     def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
-        """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""
+        """Settle the calls in doubt of every session that has no holder; those that stay in doubt."""
 
     def undo(self, session: Session, effects: Sequence[Effect], *, deps: Any = None) -> list[Undone]:
-        """Take effects back, the last first, each on record as an effect of its own."""
+        """Take effects back, the last first; each undo is recorded as an effect of its own."""
 
     @property
     def with_loop(self) -> AsyncRegistry: ...
@@ -695,7 +699,7 @@ class Agent(Generic[DepsT, OutputT]):
         labels: Mapping[str, str] | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
-    ) -> Generator[Event[OutputT]]:
+    ) -> Generator[Event[OutputT], None, None]:
         """Do the same as `run`, or without a message as `resume`, and yield events; the outcome comes last.
 
         Closing the stream cancels the run; it can be resumed. Text deltas are not stored, replies are.

@@ -9,11 +9,11 @@ import msgspec
 from ..blobs.blob import Blob
 from ..content.lazy import peek_at
 from ..core.budget import Usage
-from ..core.effects import Effect, Question
 from ..core.entries import Entry
 from ..core.fold import Checkpoint, RunInfo
 from ..core.head import Head
 from ..messages import AnyMessage, ForeignMessage
+from ..store.approvals import Waiting
 
 _NO_CONTENT = msgspec.Raw(b"null")
 
@@ -93,32 +93,22 @@ def shape_checkpoint(one: Checkpoint) -> dict[str, Any]:
     }
 
 
-def shape_question(session: str, question: Question) -> dict[str, Any]:
-    """A call that a person must agree to."""
-    return {
-        "kind": "approval",
-        "session": session,
-        "call": question.call.id,
-        "entry": question.asked,
-        "tool": question.tool,
-        "args": question.args,
-        "why": question.why,
-        "since": question.at,
+def shape_waiting(one: Waiting) -> dict[str, Any]:
+    """A call that waits for a person."""
+    shape = {
+        "kind": one.kind,
+        "session": one.session,
+        "call": one.call,
+        "entry": one.entry,
+        "tool": one.tool,
+        "args": one.args,
+        "why": one.why,
+        "since": one.since,
     }
-
-
-def shape_doubt(session: str, effect: Effect) -> dict[str, Any]:
-    """A call of which nobody knows what became of it."""
-    return {
-        "kind": "in_doubt",
-        "session": session,
-        "call": effect.call.id,
-        "entry": effect.issued,
-        "tool": effect.tool,
-        "args": effect.args,
-        "why": effect.why or "the process that ran it is gone and left no outcome",
-        "since": effect.at,
-    }
+    if one.kind == "in_doubt":
+        shape["why"] = one.why or "the process that ran it is gone and left no outcome"
+        shape["operation"] = one.operation
+    return shape
 
 
 def shape_entry(entry: Entry) -> dict[str, Any]:

@@ -17,6 +17,8 @@ import logging
 import weakref
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ..core.codec import Sealed
 from ..core.head import Head
 from ..drivers.contract import Append, Claimed, Conflict, Done, Driver, OriginGone, Outcome, Pin
@@ -82,6 +84,22 @@ class Channel:
                 [], [], None, None, item.head.sum, item
             )  # fmt: skip
         return self.flying
+
+
+def make_append(sealed: Sequence[Sealed], *, after: str | None, head: Head, pin: Pin | None = None) -> Append:
+    """The commit of sealed entries that follow the entry with the sum `after`, or begin a journal (None).
+
+    `head` is copied: later entries change the caller's.
+    """
+    return Append(
+        session=head.session,
+        after=after,
+        first_seq=sealed[0].entry.seq,
+        lines=tuple(one.line for one in sealed),
+        kinds=tuple(one.entry.kind for one in sealed),
+        head=replace(head),
+        pin=pin,
+    )
 
 
 class Committer:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 from ..core.effects import Effect, Effects
 from ..core.entries import LeftBehind, SessionForked
 from ..core.session_state import SessionState
-from ..drivers.contract import Append, Conflict, OriginGone, Pin
+from ..drivers.contract import Conflict, OriginGone, Pin
+from ..engine.committer import make_append
 from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import BadInput, NotFound, ReadOnly
@@ -60,29 +59,17 @@ def _begin(
     # The journal that has the entry itself: a version may be inherited.
     owner = journal.find_owner(seq)
     state.facts.head.session = name
-    sealed = append_to(
-        state,
-        SessionForked(
-            uid=uid,
-            origin=owner.id,
-            origin_uid=owner.uid,
-            version=version,
-            labels=labels,
-            left_behind=left_behind,
-        ),
-        engine,
+    forked = SessionForked(
+        uid=uid,
+        origin=owner.id,
+        origin_uid=owner.uid,
+        version=version,
+        labels=labels,
+        left_behind=left_behind,
     )
-    outcome = engine.committer.commit_now(
-        Append(
-            session=name,
-            after=None,
-            first_seq=sealed.entry.seq,
-            lines=(sealed.line,),
-            kinds=(sealed.entry.kind,),
-            head=copy(state.facts.head),
-            pin=Pin(origin=owner.name, uid=owner.uid, seq=seq),
-        ),
-    )
+    sealed = append_to(state, forked, engine)
+    pin = Pin(origin=owner.name, uid=owner.uid, seq=seq)
+    outcome = engine.committer.commit_now(make_append([sealed], after=None, head=state.facts.head, pin=pin))
     if isinstance(outcome, OriginGone):
         raise NotFound(f"session {origin!r} was deleted")
     if isinstance(outcome, Conflict):

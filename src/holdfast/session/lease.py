@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from copy import copy
 
 import anyio
 from msgspec import Struct
@@ -17,8 +16,8 @@ from msgspec import Struct
 from ..core.codec import Sealed, seal
 from ..core.entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
 from ..core.session_state import SessionState
-from ..drivers.contract import Append, Conflict, Done
-from ..engine.committer import Channel
+from ..drivers.contract import Conflict, Done
+from ..engine.committer import Channel, make_append
 from ..engine.engine import Engine
 from ..engine.heartbeat import Life
 from ..engine.journal import Journal
@@ -123,15 +122,8 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
     head = state.facts.head
     after = head.sum or None
     sealed = [append_to(state, body, engine) for body in bodies]
-    head = copy(state.facts.head)
-    item = Append(
-        session=head.session,
-        after=after,
-        first_seq=sealed[0].entry.seq,
-        lines=tuple(one.line for one in sealed),
-        kinds=tuple(one.entry.kind for one in sealed),
-        head=head,
-    )
+    item = make_append(sealed, after=after, head=state.facts.head)
+    head = item.head
     channel = Channel(head.session, head.sum)
     channel.head, channel.fence, channel.durable_seq = head, head.seq, head.seq
     # Registered first: from the moment the line is there, nobody here may mistake it for a leftover.
@@ -163,14 +155,7 @@ def _give_back(engine: Engine, found: Taken | _Held | _Refused | None) -> None:
     head = found.state.facts.head
     after = head.sum
     sealed = append_to(found.state, LeaseReleased(), engine)
-    item = Append(
-        session=head.session,
-        after=after,
-        first_seq=sealed.entry.seq,
-        lines=(sealed.line,),
-        kinds=(sealed.entry.kind,),
-        head=copy(found.state.facts.head),
-    )
+    item = make_append([sealed], after=after, head=found.state.facts.head)
     try:
         engine.committer.commit_now(item)
     except HoldfastError as error:

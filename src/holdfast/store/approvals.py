@@ -1,7 +1,9 @@
-"""What people answer: what became of a call in doubt, and whether a call may be made."""
+"""What waits for a person, and the answers: calls to approve, and calls in doubt."""
 
 from __future__ import annotations
 
+import logging
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -9,10 +11,11 @@ from msgspec import UNSET, Struct
 
 from ..core.effects import Effect, Question
 from ..core.entries import InboxApproval, InboxVerdict, Verdict
+from ..core.fold import Facts
 from ..core.session_state import SessionState
 from ..engine.engine import Engine
 from ..engine.journal import Journal
-from ..errors import BadInput, LeaseHeld, NotFound
+from ..errors import BadInput, Corrupt, LeaseHeld, NotFound
 from ..ids import SessionId, check_text
 from ..messages import Json, refuse_unfaithful
 from ..session.effect_claims import OperationVerdict, list_doubts, settle_operation
@@ -21,34 +24,105 @@ from ..session.inbox import encode_item
 if TYPE_CHECKING:
     from .store import Store
 
+log = logging.getLogger("holdfast")
 Answered: TypeAlias = Literal["settled", "posted", "late"]
-"""Taken in at once, left for whoever holds the session, or too late to change anything."""
+"""Taken in at once, left in the inbox for the holder of the session, or too late to change anything."""
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A call that waits for a person's answer: `store.approve`, `refuse` or `resolve`.
+
+    `entry` and `since` are the entry that asked, or issued the call, and its time. A call in doubt of a
+    deleted session has an `operation`, for `store.resolve_operation`.
+    """
+
+    session: SessionId
+    call: str
+    tool: str
+    kind: Literal["approval", "in_doubt"]
+    why: str = ""
+    args: Json = None
+    entry: int
+    since: datetime
+    operation: str | None = None
 
 
 class Doubt(Struct, frozen=True):
-    """A call in doubt, and its session. `operation` is what to resolve if that one was deleted, by
-    `resolve_operation`; else it is None."""
+    """A call in doubt, and its session.
+
+    If the session was deleted, `operation` is what `resolve_operation` needs; else it is None.
+    """
 
     session: SessionId
     effect: Effect
     operation: str | None = None
 
 
+def list_waiting(state: SessionState) -> list[Waiting]:
+    """What an open session waits for, without its delegates: calls to approve, then calls in doubt."""
+    session = state.facts.head.session
+    questions = [_ask(session, question) for question in state.facts.effects.questions.values()]
+    return [*questions, *(_as_waiting(Doubt(session, row)) for row in _list_in_doubt(state.facts, held=True))]
+
+
+async def find_waiting(store: Store) -> list[Waiting]:
+    """What all sessions of a store wait for, the oldest first."""
+    found = [_as_waiting(doubt) async for doubt in store.in_doubt()]
+    async for head in store.sessions():
+        if head.waiting:
+            try:
+                questions = (await store.load(head.session)).facts.effects.questions.values()
+            except Corrupt as error:  # One damaged session must not hide what the others wait for.
+                log.warning("session %s is left out: %s", head.session, error)
+                continue
+            found += [_ask(head.session, question) for question in questions]
+    return sorted(found, key=lambda one: (one.since, one.entry))
+
+
+def _ask(session: SessionId, question: Question) -> Waiting:
+    return Waiting(
+        session=session,
+        call=question.call.id,
+        tool=question.tool,
+        kind="approval",
+        why=question.why,
+        args=question.args,
+        entry=question.asked,
+        since=question.at,
+    )
+
+
+def _as_waiting(doubt: Doubt) -> Waiting:
+    row = doubt.effect
+    return Waiting(
+        session=doubt.session,
+        call=row.call.id,
+        tool=row.tool,
+        kind="in_doubt",
+        why=row.why,
+        args=row.args,
+        entry=row.issued,
+        since=row.at,
+        operation=doubt.operation,
+    )
+
+
+def _list_in_doubt(facts: Facts, *, held: bool) -> list[Effect]:
+    """The calls in doubt of a session. A running effect counts if no live process holds the session."""
+    rows = [facts.effects.rows[issued] for issued in facts.effects.open]
+    return [row for row in rows if row.status == "in_doubt" or (row.changes_the_world and not held)]
+
+
 def open_doubts(engine: Engine, session: SessionId) -> list[Doubt]:
-    """The calls in doubt of a session. One that runs counts if its holder is gone."""
+    """The calls in doubt of a session, read from its journal. Blocks."""
     facts = Journal(engine.driver, session).fold().facts
     lease = facts.head.lease
     held = lease is not None and engine.heartbeat.judge(lease.holder).alive
-    rows = [facts.effects.rows[issued] for issued in facts.effects.open]
-    return [
-        Doubt(session, row)
-        for row in rows
-        if row.status == "in_doubt" or (row.changes_the_world and not held)
-    ]
+    return [Doubt(session, row) for row in _list_in_doubt(facts, held=held)]
 
 
 def gone_doubts(engine: Engine) -> list[Doubt]:
-    """What deleted sessions left in doubt, and others may still want."""
+    """The calls in doubt that deleted sessions left, and that other sessions may still repeat. Blocks."""
     return [
         Doubt(claim.session, claim.effect, operation)
         for operation, claim in list_doubts(engine)

@@ -25,8 +25,9 @@ from ..core.fold import RUN_ENDS, Checkpoint, RunInfo
 from ..core.head import Head
 from ..core.session_state import Overview, SessionState
 from ..core.values import Codec
-from ..drivers.contract import Append, Driver, HeadFilter, RunCursor, RunLines, Tip
+from ..drivers.contract import Driver, HeadFilter, RunCursor, RunLines, Tip
 from ..drivers.url import OpenDriver, StoreAddress, find_driver
+from ..engine.committer import make_append
 from ..engine.engine import Engine, run_or_undo
 from ..engine.journal import Journal
 from ..errors import BadInput, Closed, Corrupt, HoldfastError, NewerFormat, NotFound
@@ -562,16 +563,8 @@ async def _submit(
 def _make_session(engine: Engine, session: SessionId, agent: str, labels: dict[str, str]) -> None:
     state = SessionState(session)
     sealed = append_to(state, SessionOpened(uid=fresh_uid(), labels=labels, agent=agent), engine)
-    head = state.facts.head
-    item = Append(
-        session=session,
-        after=None,
-        first_seq=sealed.entry.seq,
-        lines=(sealed.line,),
-        kinds=(sealed.entry.kind,),
-        head=head,
-    )
-    engine.committer.commit_now(item)  # Whoever else made it meanwhile made it just as well.
+    # A conflict means that another process has just made the session, which is as good.
+    engine.committer.commit_now(make_append([sealed], after=None, head=state.facts.head))
 
 
 def _read_runs(engine: Engine, rows: Iterable[RunLines], *, strict: bool) -> list[RunInfo]:

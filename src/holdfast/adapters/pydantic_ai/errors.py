@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...agents.outcome import Waiting
 from ...errors import HoldfastError
+from ...store.approvals import Waiting
 
 
 class RunWaits(HoldfastError):

@@ -36,11 +36,12 @@ def pending(
 
 
 async def _pending(store: Store, session: str | None, common: Common) -> None:
+    from ...store.approvals import find_waiting
     from ..console import print_json, say
+    from ..json_views import shape_waiting
     from ..store_access import get_head
-    from ..waiting import find_waiting
 
-    found = [one for one in await find_waiting(store) if session in (None, one["session"])]
+    found = [shape_waiting(one) for one in await find_waiting(store) if session in (None, one.session)]
     if session is not None and not found:
         await get_head(store, session)
     for one in found:
