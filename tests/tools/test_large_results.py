@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Registry, open_store
 from holdfast.agents import result_tools
 from holdfast.blobs.home import BlobContext
-from holdfast.content.lazy import BlobMedia, BlobResult, iter_lazy, late
+from holdfast.content.lazy import BlobMedia, BlobResult, iter_lazy, lazy_value
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import StoreFailed
@@ -64,7 +64,7 @@ async def dispatched(url: str | Driver, *names: str) -> list[ToolResult]:
         message = (await store.load("s")).transcript[-1]
         assert isinstance(message, Message)
         for one in iter_lazy([message]):
-            late(one).read()
+            lazy_value(one).read()
         return [block for block in message.blocks if isinstance(block, ToolResult)]
 
 

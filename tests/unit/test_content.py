@@ -30,7 +30,7 @@ from holdfast.content.lazy import (
     BlobResult,
     Shared,
     iter_lazy,
-    late,
+    lazy_value,
     read_foreign,
     read_own,
 )
@@ -148,7 +148,7 @@ def test_a_message_of_ours_is_given_back_as_it_was(message: Message, sizes: Size
         assert again == message
         assert pieces.reads == 0
     for one in iter_lazy([again]):
-        late(one).read()
+        lazy_value(one).read()
     assert again == message
     assert [getattr(one, "data", None) for one in again.blocks] == [
         getattr(one, "data", None) for one in message.blocks

@@ -76,16 +76,16 @@ class BlobReader:
 
     def share(self, digest: str) -> Shared:
         """The same, for a caller that keeps them."""
-        with self._naming(digest) as source:
+        with self._reading(digest) as source:
             return source.read(digest)
 
     def stream(self, digest: str) -> Iterator[bytes]:
         """The same in parts."""
-        with self._naming(digest) as source:
+        with self._reading(digest) as source:
             yield from source.stream(digest)
 
     @contextmanager
-    def _naming(self, digest: str) -> Iterator[BlobSource]:
+    def _reading(self, digest: str) -> Iterator[BlobSource]:
         try:
             if self.source is None:
                 raise NotFound("the journal was read without its store")
@@ -98,7 +98,7 @@ NO_BLOBS: Final = BlobReader("?", None)
 """For reading a content without its blobs."""
 
 
-class _Late:
+class _LazyValue:
     """A value that is read on first access and then kept. It stands in the `__dict__` of a struct."""
 
     def __init__(self, blobs: BlobReader, get: Callable[[], Any]) -> None:
@@ -126,7 +126,7 @@ class BlobMedia(
     @property  # type: ignore[misc]
     def data(self) -> bytes | None:
         """The bytes. The first access reads them, and blocks; `LostBlob` if they are missing or damaged."""
-        found: Shared = late(self).read()
+        found: Shared = lazy_value(self).read()
         return found.data
 
     @property
@@ -139,17 +139,17 @@ class BlobMedia(
     @property
     def blobs(self) -> BlobReader:
         """Reads the blob; errors name the entry that refers to it."""
-        return late(self).blobs
+        return lazy_value(self).blobs
 
     @property
     def lost(self) -> LostBlob | None:
         """Why the last attempt to read the bytes failed, if it did."""
-        return late(self).lost
+        return lazy_value(self).lost
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Media):
             return NotImplemented
-        return _sketch(self) == _sketch(other)
+        return _media_identity(self) == _media_identity(other)
 
 
 class BlobResult(
@@ -167,12 +167,12 @@ class BlobResult(
     @property  # type: ignore[misc]
     def value(self) -> Json:
         """The value. The first access reads it, and blocks; `LostBlob` if it is missing or damaged."""
-        return late(self).read()
+        return lazy_value(self).read()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ToolResult):
             return NotImplemented
-        return _facts(self) == _facts(other) and _same(self, other)
+        return _inline_fields(self) == _inline_fields(other) and _same_content(self, other)
 
 
 class BlobForeign(ForeignMessage, frozen=True, kw_only=True, gc=True, dict=True):
@@ -182,7 +182,7 @@ class BlobForeign(ForeignMessage, frozen=True, kw_only=True, gc=True, dict=True)
     def data(self) -> Json:
         """The message as it was given. The first access reads its blobs, and blocks; `LostBlob` if one is
         missing or damaged."""
-        return late(self).read()
+        return lazy_value(self).read()
 
     @property
     def stored(self) -> Json:
@@ -198,7 +198,7 @@ class BlobForeign(ForeignMessage, frozen=True, kw_only=True, gc=True, dict=True)
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ForeignMessage):
             return NotImplemented
-        return _facts(self) == _facts(other) and _same(self, other)
+        return _inline_fields(self) == _inline_fields(other) and _same_content(self, other)
 
 
 Lazy = BlobMedia | BlobResult | BlobForeign
@@ -215,21 +215,21 @@ def stored(one: Lazy) -> Json:
     return _SLOTS[type(one)].__get__(one)
 
 
-def late(one: Lazy) -> _Late:
+def lazy_value(one: Lazy) -> _LazyValue:
     """The value in blobs, read or not."""
-    found: _Late | None = one.__dict__.get("late")
+    found: _LazyValue | None = one.__dict__.get("lazy_value")
     if found is None:
         raise TypeError(f"a {type(one).__name__} was copied without its store: copy the whole message")
     return found
 
 
-def _facts(one: ToolResult | ForeignMessage) -> list[Json]:
+def _inline_fields(one: ToolResult | ForeignMessage) -> list[Json]:
     """Everything but what may be in a blob."""
     lazy = _SLOT.get(type(one), "value" if isinstance(one, ToolResult) else "data")
     return [getattr(one, name) for name in one.__struct_fields__ if name != lazy]
 
 
-def _same(one: BlobResult | BlobForeign, other: ToolResult | ForeignMessage) -> bool:
+def _same_content(one: BlobResult | BlobForeign, other: ToolResult | ForeignMessage) -> bool:
     """Whether the rest is equal, too. Nothing is read if the references are equal."""
     if isinstance(other, Lazy) and stored(one) == stored(other):
         return True
@@ -237,7 +237,7 @@ def _same(one: BlobResult | BlobForeign, other: ToolResult | ForeignMessage) -> 
     return bool(getattr(one, name) == getattr(other, name))
 
 
-def _sketch(media: Media) -> tuple[Json, ...]:
+def _media_identity(media: Media) -> tuple[Json, ...]:
     if isinstance(media, BlobMedia):
         digest: str | None = media.reference.digest
     else:
@@ -245,8 +245,8 @@ def _sketch(media: Media) -> tuple[Json, ...]:
     return media.media_type, digest, media.url, media.name, media.metadata
 
 
-def _awaken(one: T, blobs: BlobReader, get: Callable[[], Any]) -> T:
-    one.__dict__["late"] = _Late(blobs, get)
+def _attach(one: T, blobs: BlobReader, get: Callable[[], Any]) -> T:
+    one.__dict__["lazy_value"] = _LazyValue(blobs, get)
     return one
 
 
@@ -267,7 +267,7 @@ def blob_media(media: Media, reference: Reference, blobs: BlobReader) -> BlobMed
         name=media.name,
         metadata=media.metadata,
     )
-    return _awaken(made, blobs, lambda: blobs.share(reference.digest))
+    return _attach(made, blobs, lambda: blobs.share(reference.digest))
 
 
 def read_own(content: Raw, blobs: BlobReader) -> Message:
@@ -339,7 +339,7 @@ def lazy_result(result: ToolResult, value: Json, blobs: BlobReader) -> ToolResul
         return msgspec.structs.replace(result, value=unmark(value))
     fields = {name: getattr(result, name) for name in result.__struct_fields__}
     made = BlobResult(**{**fields, "value": value})
-    return _awaken(made, blobs, lambda: put_back(value, blobs.read))
+    return _attach(made, blobs, lambda: put_back(value, blobs.read))
 
 
 def read_foreign(content: Raw, message: ForeignMessage, blobs: BlobReader) -> ForeignMessage:
@@ -349,7 +349,7 @@ def read_foreign(content: Raw, message: ForeignMessage, blobs: BlobReader) -> Fo
     if not find_digests(bytes(content)):
         return ForeignMessage(**{**fields, "data": unmark(data)})
     made = BlobForeign(**{**fields, "data": data})
-    return _awaken(made, blobs, lambda: put_back(data, blobs.read))
+    return _attach(made, blobs, lambda: put_back(data, blobs.read))
 
 
 _decode_content = msgspec.json.Decoder(ResultContent).decode

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from ..errors import LostBlob
 from ..messages import AnyMessage, Block, ForeignMessage, Json, Media, Message, Text, ToolResult
 from .extract import put_back
-from .lazy import BlobForeign, BlobMedia, iter_lazy, late, stored
+from .lazy import BlobForeign, BlobMedia, iter_lazy, lazy_value, stored
 from .references import parse_reference
 
 
 async def read_all(messages: Iterable[AnyMessage]) -> None:
     """Read the blobs of these messages that a model is shown, in threads. Lost ones are marked as `lost`."""
     for one in iter_lazy(messages):
-        if isinstance(one, BlobMedia | BlobForeign) and not late(one).is_read:
+        if isinstance(one, BlobMedia | BlobForeign) and not lazy_value(one).is_read:
             try:
-                await anyio.to_thread.run_sync(late(one).read, abandon_on_cancel=True)
+                await anyio.to_thread.run_sync(lazy_value(one).read, abandon_on_cancel=True)
             except LostBlob:
                 continue
 
@@ -66,13 +66,15 @@ async def _link(message: AnyMessage) -> AnyMessage:
 
 
 async def _find_link(digest: str, one: BlobMedia | BlobForeign) -> str | None:
-    source = late(one).blobs.source
+    source = lazy_value(one).blobs.source
     return None if source is None else await source.link(digest)
 
 
 async def _link_foreign(message: BlobForeign) -> AnyMessage:
     data = await _link_json(stored(message), message)
-    found = await anyio.to_thread.run_sync(put_back, data, late(message).blobs.read, abandon_on_cancel=True)
+    found = await anyio.to_thread.run_sync(
+        put_back, data, lazy_value(message).blobs.read, abandon_on_cancel=True
+    )
     fields = {name: getattr(message, name) for name in message.__struct_fields__ if name != "data"}
     return ForeignMessage(**fields, data=found)
 
