@@ -17,7 +17,7 @@ from tests.cli.stage import Done, call
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever needs the shop first waits until it is made: two dozen processes, one after the other."""
+    """The first test that needs the shop creates it: two dozen processes, one after the other."""
     for item in items:
         if "stocked" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(600))

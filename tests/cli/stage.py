@@ -71,7 +71,7 @@ def call(shop: Path, line: str, given: str | None = None, **more: str) -> Done:
 
 
 class Terminal:
-    """A command on a terminal of its own, with somebody who reads and types."""
+    """A command on a terminal of its own, with a reader and a typist."""
 
     def __init__(self, shop: Path, arguments: Sequence[str], *, columns: int = 100, **more: str) -> None:
         self._ours, theirs = pty.openpty()

@@ -71,13 +71,13 @@ def test_the_command_names_the_store_where_it_must(shop: Path) -> None:
 
 
 def test_an_approval_is_taken_in_at_once_if_nobody_holds_the_session(shop: Path) -> None:
-    """With corrected arguments, on record with who agreed; then the agent goes on."""
+    """With corrected arguments, recorded with the person who approved; then the agent goes on."""
     line = """approve asking c-refund --args '{"order": "42", "cents": 1}' --note fair --json"""
     assert call(shop, line).json["outcome"] == "settled"
     resumed = call(shop, "resume clerk.py asking")
     assert (resumed.code, resumed.out) == (0, "Done as you said.\n")
     entries = call(shop, "tail asking -n 0").out
-    assert "ann agreed to c-refund fair" in entries
+    assert "ann approved c-refund fair" in entries
     assert "refunded 1 for 42" in entries
 
 
@@ -165,7 +165,7 @@ def test_messages_and_requests_to_stop_reach_whoever_comes_next(shop: Path) -> N
 
 
 def test_an_operation_of_a_deleted_session_is_resolved_by_its_name(shop: Path) -> None:
-    """Whoever asks for it is told the command."""
+    """The error names the command."""
     asked = call(shop, "run clerk.py 'Announce it' --session first")
     assert "is blocked" not in asked.out
     told = call(shop, "export first --form jsonl").out
@@ -174,7 +174,7 @@ def test_an_operation_of_a_deleted_session_is_resolved_by_its_name(shop: Path) -
     assert (listed["kind"], listed["tool"], listed["entry"] > 0) == ("in_doubt", "announce", True)
     assert listed["commands"]["landed"].startswith(f"holdfast {command} --result")
     assert f"holdfast {command}" in call(shop, "pending").out
-    assert call(shop, f"{command} --result seen").err.startswith("landed: on record for operation")
+    assert call(shop, f"{command} --result seen").err.startswith("landed: recorded for operation")
     assert call(shop, "pending deleted").code == 3
     late = call(shop, command)
     assert (late.code, late.err.split(":")[1]) == (1, " too late")

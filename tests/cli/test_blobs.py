@@ -38,7 +38,7 @@ def test_blobs_are_listed_with_who_refers_to_them(
     listed = call_here(album, "blobs")
     assert "cat.png" in listed.out
     assert "shows" in listed.out
-    assert "nobody" in listed.out
+    assert "none" in listed.out
     assert "100.0 kB" in listed.out
     assert "2 blobs, 220.0 kB" in listed.err
     found = call_here(album, "blobs --json").json
@@ -50,7 +50,7 @@ def test_blobs_are_listed_with_who_refers_to_them(
 
 
 def test_gc_removes_nothing_unless_it_is_told_to(album: Path, call_here: Callable[[Path, str], Done]) -> None:
-    """And only what is old enough, and what nobody refers to."""
+    """And only blobs that are old enough and unreferenced."""
     recent = call_here(album, "blobs gc --remove --yes --json").json
     assert (recent["orphans"], recent["recent"], recent["removed"]) == ([], 1, False)
     refused = call_here(album, "blobs gc --grace 0")
@@ -61,7 +61,7 @@ def test_gc_removes_nothing_unless_it_is_told_to(album: Path, call_here: Callabl
     assert "nothing was removed" in dry.err
     assert len(call_here(album, "blobs --json").json["blobs"]) == 2
     done = call_here(album, "blobs gc --grace 0 --alone --remove --yes")
-    assert "removed 1 blob, 120.0 kB; 1 are referred to, 0 are too recent" in done.err
+    assert "removed 1 blob, 120.0 kB; 1 are referenced, 0 are too recent" in done.err
     assert [blob["name"] for blob in call_here(album, "blobs --json").json["blobs"]] == ["cat.png"]
 
 
@@ -78,7 +78,7 @@ def test_a_home_elsewhere_is_named(tmp_path: Path, call_here: Callable[[Path, st
 
 
 def test_media_are_shown_by_what_they_are(album: Path, call_here: Callable[[Path, str], Done]) -> None:
-    """Nobody wants to read base64."""
+    """Media is described, not printed as base64."""
     for line in ("export shows", "export shows --form markdown"):
         assert "[image/png cat.png, media+sha256://" in call_here(album, line).out
     for line in ("show shows", "tail shows"):  # Cut and folded where the terminal is narrow.

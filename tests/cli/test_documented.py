@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.app import make_app
-from holdfast.cli.examples import EXAMPLES
+from holdfast.cli.app import EXAMPLES, make_app
+from holdfast.cli.commands.export import FORMS
 from holdfast.cli.exit_codes import MEANINGS
-from holdfast.cli.export_formats import FORMS
 from tests.cli.stage import Done, Terminal, call, end, environment, start
 from tests.docs.blocks import ROOT, find_blocks
 
@@ -70,7 +69,7 @@ def test_the_forms_on_the_page_are_those_of_the_code() -> None:
 
 @pytest.mark.parametrize("line", INVOCATIONS)
 def test_a_documented_invocation_works(line: str, shop: Path) -> None:
-    """As it stands, in a shell; with somebody who answers if asked, and a Ctrl-C for what goes on."""
+    """As it stands, in a shell; with an answer where it asks, and a Ctrl-C where it follows."""
     if line == "holdfast clean done":
         with Terminal(shop, ["clean", "done"]) as terminal:
             terminal.read_until("[y/N]")

@@ -32,10 +32,10 @@ def test_an_agent_is_found_by_module_or_file(target: str, shop: Path) -> None:
     ("target", "code", "says"),
     [
         ("clerk.py:clrk", 3, "did you mean clerk?"),
-        ("nobody.py", 3, "there is no file nobody.py"),
-        ("nobody:agent", 3, "no module 'nobody'"),
+        ("missing.py", 3, "there is no file missing.py"),
+        ("missing:agent", 3, "no module 'missing'"),
         ("clerk:decide", 1, ""),
-        ("clerk:SCRIPTS", 2, "is no holdfast.Agent"),
+        ("clerk:SCRIPTS", 2, "is not a holdfast.Agent"),
         ("broken.py", 1, "broken.py, line 2"),
         ("torn.py", 1, "torn.py, line 2)\n"),
         ("waits.py:main", 2, "waits.py:main is an async function"),
@@ -82,7 +82,7 @@ def test_all_that_was_interrupted_is_resumed_at_once(shop: Path) -> None:
     }
     (waiting,) = done.json["outcomes"][0]["waiting"]
     assert (waiting["kind"], waiting["call"]) == ("in_doubt", "c-charge")
-    assert call(shop, "resume clerk.py --all").err == "nothing was interrupted\n"
+    assert call(shop, "resume clerk.py --all").err == "no session was interrupted\n"
 
 
 def test_a_run_that_waits_says_how_to_go_on(shop: Path) -> None:
@@ -133,7 +133,7 @@ def test_ctrl_c_ends_a_run_in_an_orderly_way(shop: Path) -> None:
     process.send_signal(signal.SIGINT)
     done = end(process)
     assert (done.code, done.out) == (130, "")
-    assert done.err == "stopped; holdfast resume clerk.py busy goes on\n"
+    assert done.err == "stopped; to continue: holdfast resume clerk.py busy\n"
     shown = call(shop, "show busy --json").json
     assert shown["session"]["standing"] == "cancelled"
     assert shown["leases"][-1]["ended"] == "released"
@@ -185,7 +185,7 @@ def test_tools_get_what_deps_names(shop: Path) -> None:
 
 
 def test_a_file_may_be_called_like_one_of_our_own_modules(shop: Path) -> None:
-    """What it is called is nobody's business: nothing of ours is taken from it."""
+    """Its name does not matter: holdfast imports nothing of its own from it."""
     (shop / "agents").mkdir()
     (shop / "agents" / "rich.py").write_text((shop / "clerk.py").read_text())
     assert call(shop, "run agents/rich.py:clerk 'Look at it'").out == "It is there.\n"

@@ -14,7 +14,7 @@ import pytest
 from holdfast import open_store
 from holdfast.cli import main
 from holdfast.cli.app import make_app
-from holdfast.cli.error_display import command_first
+from holdfast.cli.entry_point import command_first
 from holdfast.cli.options import COMMON_OPTIONS
 from tests.cli.stage import ROOT, Done, call, environment
 
@@ -47,7 +47,7 @@ HEAVY = (
         ("rewind done --version 77", 3, "version 77 does not exist"),
         ("fork done --into killed", 2, "exists already"),
         ("resume clerk.py", 2, "--all"),
-        ("submit nobody hello", 3, "no session nobody"),
+        ("submit missing hello", 3, "no session missing"),
         ("run clerk.py --nope", 2, "looks like an option"),
         ("sessions --limit -3", 2, "must not be negative"),
         ("tail done -n -3", 2, "must not be negative"),
@@ -82,7 +82,7 @@ def test_an_error_is_one_line_that_says_what_to_do(
     ],
 )
 def test_only_run_makes_a_store(line: str, tmp_path: Path, call_here: Callable[[Path, str], Done]) -> None:
-    """Whoever looks into a store that is not there is told so, and leaves nothing behind."""
+    """Reading a store that does not exist is an error, and creates nothing."""
     shutil.copy(Path(__file__).with_name("clerk.py"), tmp_path)
     run = call if line.startswith("resume") else call_here
     done = run(tmp_path, line)
@@ -188,7 +188,7 @@ def test_a_damaged_session_is_named_and_hides_no_other(shop: Path) -> None:
 
 @pytest.mark.parametrize("line", ["--help", "show --help", "run --help", "--version", "completion bash"])
 def test_help_imports_nothing_heavy(line: str, tmp_path: Path) -> None:
-    """No store, no agent, no validation: who asks for help gets it at once."""
+    """No store, no agent, no validation: help is fast."""
     script = (
         "import sys\n"
         "from holdfast.cli import main\n"

@@ -74,15 +74,15 @@ def test_a_kill_is_where_it_happened(stocked: Path) -> None:
     assert (before["status"], after["status"]) == ("interrupted", "completed")
     assert after["continues"] == before["run"]
     text = call(stocked, "show killed").out
-    assert f"✗   {first['name']} is gone and never gave the lease back" in text
+    assert f"✗   {first['name']} is gone and did not release its lease" in text
     assert f"continues {before['run']}" in text
 
 
 def test_a_session_that_nobody_took_over_yet_says_so(stocked: Path) -> None:
-    """An effect that was under way is in doubt, though nobody has written that down yet."""
+    """An effect that was under way is in doubt, although no process has recorded that yet."""
     shown = call(stocked, "show doubtful --json").json
     assert shown["leases"][-1]["ended"] == "lost"
-    assert "nobody has taken over yet" in shown["timeline"][-1]["what"]
+    assert "no process has taken over yet" in shown["timeline"][-1]["what"]
     (charge,) = [one for one in shown["timeline"] if one["tool"] == "charge"]
     assert charge["status"] == "in_doubt"
     assert "charge" in shown["problems"][0]
@@ -147,7 +147,7 @@ def test_tail_prints_entries_and_goes_on_after_one(stocked: Path) -> None:
     """For people a line each; for programs with body and content."""
     lines = call(stocked, "tail done -n 3").out.splitlines()
     assert len(lines) == 3
-    assert lines[-1].endswith("lease given back")
+    assert lines[-1].endswith("lease released")
     entries = [json.loads(line) for line in call(stocked, "tail done -n 0 --json").out.splitlines()]
     assert [one["seq"] for one in entries] == list(range(1, len(entries) + 1))
     later = call(stocked, f"tail done --after {len(entries) - 2} --json").out.splitlines()

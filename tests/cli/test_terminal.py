@@ -99,7 +99,7 @@ def test_cleaning_can_leave_something(shop: Path) -> None:
 
 
 def test_undoing_asks_first(shop: Path) -> None:
-    """Tools act in the world: here a booking is taken back, once somebody agrees."""
+    """Tools act in the world: here a booking is taken back, once a person agrees."""
     assert (shop / "room-12").exists()
     with Terminal(shop, ["rewind", "done", "--version", "3", "--undo", "clerk.py"]) as terminal:
         terminal.read_until("[y/N]")
@@ -113,7 +113,7 @@ def test_undoing_asks_first(shop: Path) -> None:
 def test_ctrl_c_ends_what_waits(shop: Path) -> None:
     """The key, on a terminal: one word, the usual code, no traceback."""
     with Terminal(shop, ["tail", "done", "-f"]) as terminal:
-        terminal.read_until("lease given back")
+        terminal.read_until("lease released")
         terminal.type("\x03")
         assert terminal.finish() == 130
     assert "stopped" in terminal.plain

@@ -163,7 +163,7 @@ def test_what_to_try_next_works(played: tuple[Path, str]) -> None:
     assert told == ["pay_refund", "send_letter", "close_ticket"]
     for words in ('"what":"refund"', "pay_refund|1|landed", str(SCRIPT[-1]), "no end", '"kind":"completed"'):
         assert words in done.stdout
-    assert "is gone and never gave the lease back" in done.stdout
+    assert "is gone and did not release its lease" in done.stdout
     with blocking.open_store(f"sqlite:{database}", create=False) as store:
         what_if = store.load(done.stdout.splitlines()[-1])
     assert [message.role for message in what_if.transcript] == ["user", "assistant", "tool"]

@@ -195,7 +195,7 @@ class Store:
     def refuse(self, session: str, call: str | int, *, by: str, reason: str = "") -> Answered:
         """Do not agree to a call that waits; the model is told why."""
 
-    def tail(self, session: str, *, after: int = 0, follow: bool = True) -> Generator[Entry, None, None]:
+    def tail(self, session: str, *, after: int = 0, follow: bool = True) -> Generator[Entry]:
         """The entries of a session as they become durable, from any process.
 
         Without `follow` it ends after those that are there; with it, when the session is deleted: a new one
@@ -699,7 +699,7 @@ class Agent(Generic[DepsT, OutputT]):
         labels: Mapping[str, str] | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
-    ) -> Generator[Event[OutputT], None, None]:
+    ) -> Generator[Event[OutputT]]:
         """Do the same as `run`, or without a message as `resume`, and yield events; the outcome comes last.
 
         Closing the stream cancels the run; it can be resumed. Text deltas are not stored, replies are.

@@ -1,9 +1,10 @@
 """The command line `holdfast`.
 
-`app` has the commands, each a function in `commands/`; `opening` opens the store for them, `console` is what
-they speak through, `exits` what they end with. `timeline` reads a journal to people and `forms` are the ways
-to export one. What is heavy (the store, the agents, the tables) is imported inside the commands: `--help`
-starts at once.
+`commands/` has a file for each command, named after it; `app` lists them, and `options` has what they share.
+`entry_point` runs a command line, `store_access` opens the store, `console` prints, and `exit_codes` has the
+exit codes. What is heavy (the store, the agents, the tables) is imported inside the commands, so that
+`--help` is fast: the larger commands have their second half in a module beside `commands/`
+(`session_report`, `session_stats`, `export_formats`, `agent_display`, `worker_display`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
-    from .error_display import hide_secrets, run_command
+    """Run one command; return its exit code."""
+    from .entry_point import hide_secrets, run_command
 
     return run_command(hide_secrets(sys.argv[1:]) if arguments is None else list(arguments))

@@ -1,4 +1,4 @@
-"""All commands, and what `--help` says before any of them is chosen."""
+"""The commands, their groups and their examples: what `holdfast --help` lists."""
 
 from __future__ import annotations
 
@@ -6,43 +6,104 @@ import re
 
 from cyclopts import App, Group, Parameter
 
-from .commands import (
-    answers,
-    blobs,
-    branch,
-    clean,
-    demo,
-    diff,
-    drive,
-    export,
-    fleet,
-    pending,
-    send,
-    sessions,
-    tail,
-)
-from .commands import completion as shells
-from .commands import show as showing
-from .commands import stats as counting
-from .examples import show_examples
+from .commands.approve import approve
+from .commands.blobs import blobs
+from .commands.cancel import cancel
+from .commands.clean import clean
+from .commands.completion import completion
+from .commands.demo import demo
+from .commands.diff import diff
+from .commands.export import export
+from .commands.fork import fork
+from .commands.pending import pending
+from .commands.refuse import refuse
+from .commands.resolve import resolve
+from .commands.resolve_operation import resolve_operation
+from .commands.resume import resume
+from .commands.rewind import rewind
+from .commands.run import run
+from .commands.sessions import sessions
+from .commands.show import show
+from .commands.stats import stats
+from .commands.submit import submit
+from .commands.tail import tail
+from .commands.worker import worker
+from .commands.workers import workers
 from .exit_codes import MEANINGS
 
-_HELP = """Sessions of LLM agents that survive crashes, from the outside.
+_HELP = """Durable sessions of LLM agents: list, run, answer and change them.
 
-`holdfast demo` shows it in a minute. `holdfast run agent.py "Hello"` drives an agent of yours; kill it, and
-`holdfast resume agent.py SESSION` goes on. `sessions`, `show` and `tail` look, from any process, whoever
-holds a session. `pending` lists what waits for you, with the command that answers it.
+`holdfast demo` shows in a minute how an agent survives a kill. `holdfast run agent.py "Hello"` runs an agent
+of yours; kill it, and `holdfast resume agent.py SESSION` continues it. `sessions`, `show` and `tail` read
+sessions, also while another process holds them. `pending` lists what waits for you, with the commands that
+answer it.
 """
-_LOOK = Group("Look", sort_key=1)
-_DRIVE = Group("Drive", sort_key=2)
-_ANSWER = Group("Answer", sort_key=3)
-_CHANGE = Group("Change", sort_key=4)
-_REST = Group("Set up", sort_key=5)
+_COMMANDS = {
+    "Look": (sessions, show, tail, diff, export, stats, blobs, workers),
+    "Drive": (demo, run, resume, worker, submit, cancel),
+    "Answer": (pending, approve, refuse, resolve, resolve_operation),
+    "Change": (fork, rewind, clean),
+    "Set up": (completion,),
+}
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "demo": ("holdfast demo --fast",),
+    "run": (
+        'holdfast run clerk.py "Refund order 42" --session order-42',
+        'holdfast run clerk.py:clerk "Refund order 43" --label tenant=acme --json',
+    ),
+    "resume": ("holdfast resume clerk.py killed", "holdfast resume clerk.py --all"),
+    "sessions": (
+        "holdfast sessions",
+        "holdfast sessions --interrupted",
+        "holdfast sessions --status waiting --label tenant=acme --json",
+    ),
+    "show": ("holdfast show killed", "holdfast show killed --last 10", "holdfast show family --brief"),
+    "tail": ("holdfast tail killed -n 5", "holdfast tail killed -f", "holdfast tail killed --after 3 --json"),
+    "diff": ("holdfast diff done 1", "holdfast diff done 1 2 --json"),
+    "export": (
+        "holdfast export done",
+        "holdfast export done --form markdown --output done.md",
+        "holdfast export done --form jsonl",
+    ),
+    "worker": (
+        "holdfast worker clerk.py --until-idle",
+        "holdfast worker clerk.py --concurrency 2 --label tenant=acme --until-idle --json",
+    ),
+    "workers": ("holdfast workers",),
+    "stats": ("holdfast stats", "holdfast stats done killed --json"),
+    "blobs": ("holdfast blobs", "holdfast blobs gc", "holdfast blobs gc --remove --yes"),
+    "submit": (
+        'holdfast submit killed "Mind the gap" --key mail-17',
+        "echo 'A long letter' | holdfast submit killed -",
+        'holdfast submit order-44 "Refund order 44" --agent clerk --label tenant=acme',
+    ),
+    "cancel": ('holdfast cancel killed --reason "maintenance tonight"',),
+    "pending": ("holdfast pending", "holdfast pending asking --json"),
+    "approve": (
+        "holdfast approve asking c-refund",
+        """holdfast approve asking c-refund --args '{"order": "42", "cents": 4900}' --note "half is fair" """,
+    ),
+    "refuse": ('holdfast refuse asking c-refund --reason "not without a receipt"',),
+    "resolve": (
+        'holdfast resolve doubtful c-charge landed --result "receipt 7" --note "seen at the bank"',
+        "holdfast resolve doubtful c-charge not-landed --by ann",
+        "holdfast resolve doubtful @11 gave-up",
+    ),
+    "resolve-operation": (
+        "holdfast resolve-operation ed34c2178d39d70278cf488c56bb7f23189be62ce3d6d7f2a7315cf2806d1e0f landed",
+    ),
+    "fork": ("holdfast fork done --version 1 --into what-if",),
+    "rewind": ("holdfast rewind done --steps 1", "holdfast rewind done --version 1 --undo clerk.py --yes"),
+    "clean": ("holdfast clean done", "holdfast clean done --only transcript --yes"),
+    "completion": ("holdfast completion bash > holdfast.bash",),
+}
+"""The examples at the end of each command's help. `docs/cli.md` has them too, and a test runs them all."""
 
 
 def make_app() -> App:
     """The command line."""
     codes = "\n".join(f"{code:>5}  {meaning}" for code, meaning in MEANINGS.items())
+    groups = {name: Group(name, sort_key=place) for place, name in enumerate(_COMMANDS, 1)}
     app = App(
         name="holdfast",
         help=_flow(_HELP),
@@ -53,43 +114,27 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         print_error=False,
         exit_on_error=False,
-        group_commands=_REST,
-        # Defaults are told in words; a flag has no opposite unless somebody needs it.
+        group_commands=groups["Set up"],
+        # The help texts name defaults in words; a flag has no `--no-` form.
         default_parameter=Parameter(negative=(), show_default=False),
     )
-    for group, commands in {
-        _LOOK: (
-            sessions.sessions,
-            showing.show,
-            tail.tail,
-            diff.diff,
-            export.export,
-            counting.stats,
-            blobs.blobs,
-            fleet.workers,
-        ),
-        _DRIVE: (demo.demo, drive.run, drive.resume, fleet.worker, send.submit, send.cancel),
-        _ANSWER: (
-            pending.pending,
-            answers.approve,
-            answers.refuse,
-            answers.resolve,
-            answers.resolve_operation,
-        ),
-        _CHANGE: (branch.fork, branch.rewind, clean.clean),
-        _REST: (shells.completion,),
-    }.items():
+    for group, commands in _COMMANDS.items():
         for place, command in enumerate(commands):
             command.__doc__ = _flow(command.__doc__ or "")
-            epilogue = show_examples(command.__name__.replace("_", "-"))
-            app.command(command, group=group, sort_key=place, help_epilogue=epilogue)
+            epilogue = _show_examples(command.__name__.replace("_", "-"))
+            app.command(command, group=groups[group], sort_key=place, help_epilogue=epilogue)
     return app
 
 
+def _show_examples(command: str) -> str:
+    lines = "\n".join(f"  {line.strip()}" for line in EXAMPLES[command])
+    return f"Examples:\n\n{lines}\n\nExit codes: holdfast --help"
+
+
 def _flow(doc: str) -> str:
-    """A docstring with its paragraphs on one line each: a terminal has a width of its own."""
+    """A docstring with each paragraph on one line: cyclopts wraps it to the width of the terminal."""
     about, line, parameters = doc.partition("----------\n")
-    paragraphs = [" ".join(one.split()) for one in re.split(r"\n\s*\n", about)]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", about)]
     described = re.sub(r"\n {8,}(?=\S)", " ", parameters)
     described = re.sub(r"(?m)^( {4}\S+) ", r"\1\n        ", described)
     return "\n\n    ".join(paragraphs) + (f"\n    {line}{described}" if line else "")

@@ -1,9 +1,8 @@
-"""What commands speak through: tables for people, JSON for programs, messages on stderr.
+"""Output of all commands: tables and text for people, JSON for programs, messages on stderr.
 
-Titles, names, arguments, results and errors were written by users, models and tools. Everything that is shown
-to people is printed here, and `visible` makes sure that it is only text: no markup, no escape sequence that
-moves the cursor or writes the clipboard, no character that reorders or hides what is beside it. What
-programs read (`--json`) says exactly the same as the store.
+Titles, names, arguments, results and errors come from users, models and tools. Everything that people read
+is printed here, and `visible` makes it plain text: no markup, no escape sequence that moves the cursor or
+writes the clipboard, no character that reorders or hides its neighbours. JSON has exactly what is stored.
 """
 
 from __future__ import annotations
@@ -28,8 +27,18 @@ NARROW: Final = 90
 """Below this many columns, tables leave out what is least important."""
 
 _PIPED: Final = 200
-"""The width for a pipe, which has none: wide enough to cut nothing that fits a line."""
+"""The width for a pipe, which has none of its own."""
 
+STANDING_STYLES: Final = {
+    "running": "cyan",
+    "held": "cyan",
+    "completed": "green",
+    "interrupted": "bold red",
+    "failed": "red",
+    "waiting": "yellow",
+    "cancelled": "dim",
+}
+RUN_STYLES: Final = {**STANDING_STYLES, "paused": "yellow"}
 
 _BEYOND_ASCII: Final = (
     "\x7f-\x9f"  # DEL and the C1 controls
@@ -44,9 +53,9 @@ _ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """The text with every character that a terminal would act on written as an escape: `\\x1b`, `\\u202e`.
+    """Escape every character that a terminal would act on: `\\x1b`, `\\u202e`.
 
-    With `lines`, ends of lines and tabs stay: for text that has lines of its own.
+    With `lines`, ends of lines and tabs stay, for text of several lines.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -64,32 +73,32 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class SafeText(Text):
-    """Styled text of which no character is a control. Nothing in it is markup."""
+    """Styled text without control characters or markup."""
 
     def __init__(self, text: str = "", style: StyleType = "", *, lines: bool = False) -> None:
         super().__init__(visible(text, lines=lines), style)
 
     def append(self, text: Text | str, style: StyleType | None = None) -> SafeText:
-        """Add to its end."""
+        """Add escaped text at the end."""
         super().append(visible(text) if isinstance(text, str) else text, style)
         return self
 
 
 class SafeConsole(Console):
-    """Prints strings as they are, without markup, and no control character but its own styles.
+    """A console that prints strings without markup, and no control characters but its own styles.
 
-    Strings are made visible before they are laid out. What else is rendered is looked at once more.
+    Strings are escaped before layout, and all other rendered text afterwards.
     """
 
     def __init__(self, *, stderr: bool = False, width: int | None = None, markup: bool = False) -> None:
         super().__init__(stderr=stderr, width=width, highlight=False, emoji=False, markup=markup)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A string as text."""
+        """Escape a string."""
         return super().render_str(visible(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Anything as segments; those with a control code are rich's own."""
+        """Escape all segments but those with rich's own control codes."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -97,12 +106,12 @@ class SafeConsole(Console):
                 yield Segment(visible(segment.text, lines=True), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Whoever started the command knows what that means; by itself, rich would call it an error."""
+        """Leave it to the entry point, which has an exit code for it; rich would exit with an error."""
         raise BrokenPipeError
 
 
 def stdout() -> Console:
-    """For what was asked for. Colours on terminals only, as `NO_COLOR` and `TERM` have it."""
+    """The console for results. Colours only on terminals, as `NO_COLOR` and `TERM` say."""
     console = SafeConsole()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = SafeConsole(width=_PIPED)
@@ -110,35 +119,35 @@ def stdout() -> Console:
 
 
 def say(text: str) -> None:
-    """A message beside the output. Its first line alone begins at the margin."""
-    said = SafeText(text.replace("\n", "\n  "), lines=True)
-    SafeConsole(stderr=True).print(said, soft_wrap=True)
+    """Print a message on stderr. Lines after the first are indented."""
+    message = SafeText(text.replace("\n", "\n  "), lines=True)
+    SafeConsole(stderr=True).print(message, soft_wrap=True)
 
 
 def print_text(text: str, *, lines: bool = False, end: str = "\n") -> None:
-    """Plain text that was asked for."""
+    """Print plain text on stdout."""
     sys.stdout.write(visible(text, lines=lines) + end)
     sys.stdout.flush()
 
 
 def is_narrow(console: Console) -> bool:
-    """Whether columns must be saved."""
+    """Whether tables must leave out columns."""
     return console.width < NARROW
 
 
 def print_json(value: Any) -> None:
-    """One object; times in UTC."""
+    """Print one object, indented; times in UTC."""
     sys.stdout.write(_as_json(msgspec.json.format(msgspec.json.encode(value), indent=2)) + "\n")
 
 
 def print_line(value: Any) -> None:
-    """One object on a line of its own, for those who follow."""
+    """Print one object on one line, and flush, for readers that follow."""
     sys.stdout.write(_as_json(msgspec.json.encode(value)) + "\n")
     sys.stdout.flush()
 
 
 def escape_json(text: str) -> str:
-    """The same JSON, with the controls that JSON allows as they are written as escapes."""
+    """Escape the control characters that JSON permits unescaped."""
     return text if text.isascii() and "\x7f" not in text else _HIDDEN_IN_JSON.sub(_escape_in_json, text)
 
 
@@ -152,7 +161,7 @@ def _escape_in_json(found: re.Match[str]) -> str:
 
 
 def make_table(*columns: str, title: str | None = None) -> Table:
-    """A plain table. A column whose name ends with `>` is flush right, with `…` may be cut, else is whole."""
+    """An empty table. A column whose name ends with `>` is flush right; one that ends with `…` wraps."""
     table = Table(
         title=title,
         title_justify="left",
@@ -175,7 +184,7 @@ def make_table(*columns: str, title: str | None = None) -> Table:
 
 
 def print_facts(console: Console, rows: Sequence[tuple[str, RenderableType | str | None]]) -> None:
-    """Names and values, one a line; what is empty is left out."""
+    """Print names and values, one a line, without the empty ones."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -186,11 +195,11 @@ def print_facts(console: Console, rows: Sequence[tuple[str, RenderableType | str
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on only if a person agrees, on a terminal, or has agreed beforehand."""
+    """Ask on the terminal, unless `yes`; raise `Stop` if the answer is not yes."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Stop(Exit.USAGE, f"{question} Nobody is here to be asked: say --yes")
+        raise Stop(Exit.USAGE, f"{question} There is no terminal to ask on: say --yes")
     print(f"{visible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Stop(Exit.ERROR, "nothing was done")

@@ -1,4 +1,4 @@
-"""Entries and messages in a few words."""
+"""Entries and messages as short text."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ..messages import (
 from .formatting import compact, shorten, usd
 
 
-def text_of(content: str | tuple[object, ...]) -> str:
-    """What a tool result says, media aside."""
+def result_text(content: str | tuple[object, ...]) -> str:
+    """The text of a tool result, with a short description of media."""
     if isinstance(content, str):
         return content
     return " ".join(block.text if isinstance(block, Text) else _media_in(block) for block in content)
 
 
 def describe_media(media: Media) -> str:
-    """What it is and where its bytes are; they are not read."""
+    """The type and place of media; the bytes are not read."""
     name = f" {media.name}" if media.name else ""
     if isinstance(media, BlobMedia):
         where = f"{SCHEME}//{media.reference.digest}"
@@ -48,8 +48,8 @@ def _media_in(block: object) -> str:
     return describe_media(block) if isinstance(block, Media) else "[media]"
 
 
-def said_in(message: AnyMessage) -> str:
-    """What a message says, and which tools it calls."""
+def message_text(message: AnyMessage) -> str:
+    """The text of a message, and the tools that it calls."""
     if isinstance(message, ForeignMessage):
         calls = [part.name for part in message.parts if isinstance(part, CallPart)]
         return " ".join([message.text, *(f"→ {name}" for name in calls)]).strip()
@@ -60,15 +60,17 @@ def said_in(message: AnyMessage) -> str:
         elif isinstance(block, ToolCall):
             parts.append(f"→ {block.name}({short_args(block.args)})")
         elif isinstance(block, ToolResult):
-            parts.append(text_of(block.content))
+            parts.append(result_text(block.content))
         elif isinstance(block, Media):
             parts.append(describe_media(block))
     return " ".join(parts)
 
 
 def foreign_blocks(message: ForeignMessage) -> list[Text | ToolCall | ToolResult]:
-    """What a message in a foreign format says, calls and gives, as blocks of ours. Blobs are not read. Empty
-    if nothing is in a usual place."""
+    """The text, calls and results of a message in a foreign format, as blocks. Blobs are not read.
+
+    Empty if the format has them in an unknown place.
+    """
     data = peek_at(message)
     if not isinstance(data, dict):
         return []
@@ -88,7 +90,7 @@ def _foreign_calls(message: ForeignMessage) -> list[ToolCall]:
 
 
 def _read_args(args: Json) -> Json:
-    """As an object, also where the format has it as text."""
+    """The arguments as an object, also where the format has them as text."""
     try:
         return msgspec.json.decode(args) if isinstance(args, str) else args
     except msgspec.DecodeError:
@@ -96,7 +98,7 @@ def _read_args(args: Json) -> Json:
 
 
 def _foreign_result(message: ForeignMessage, call: str) -> ToolResult | None:
-    """What a tool gave: the message itself (OpenAI), or one of its parts."""
+    """The result of a call: the message itself (OpenAI), or one of its parts."""
     data = message.data
     parts = data.get("content") if isinstance(data.get("content"), list) else data.get("parts") or ()
     ids = ("tool_use_id", "tool_call_id")
@@ -111,24 +113,24 @@ def _foreign_result(message: ForeignMessage, call: str) -> ToolResult | None:
 
 
 def short_args(args: Json) -> str:
-    """Arguments as one would write them."""
+    """Arguments as in a Python call."""
     if isinstance(args, dict):
         return ", ".join(f"{key}={compact(value)}" for key, value in args.items())
     return args if isinstance(args, str) else compact(args)
 
 
-def message_of(entry: Entry, format: str) -> str:
-    """What the message of an entry says; one in a foreign format as far as one can tell."""
+def entry_message_text(entry: Entry, format: str) -> str:
+    """The text of an entry's message; of one in a foreign format as far as it is known."""
     if entry.content is None:
         return "[erased]"
     if format == OWN:
-        return said_in(peek(entry.content))
+        return message_text(peek(entry.content))
     data = unmark(msgspec.json.decode(entry.content))
     return ForeignMessage(format=format, data=data, role="user").text or compact(data)
 
 
-def result_of(entry: Entry) -> str:
-    """What a tool gave, as the model is shown it."""
+def entry_result_text(entry: Entry) -> str:
+    """The result of a tool, as the model sees it."""
     return read_content(entry.content).text
 
 
@@ -146,24 +148,28 @@ def _describe(entry: Entry) -> str:
         case kinds.SessionClosed(status=status, reason=reason):
             return f"status set to {status} {reason}".rstrip()
         case kinds.SessionPostponed(until=until, reason=reason):
-            return f"put off until {until:%Y-%m-%d %H:%M:%S} UTC: {reason}" if until else f"put off: {reason}"
+            return (
+                f"postponed until {until:%Y-%m-%d %H:%M:%S} UTC: {reason}"
+                if until
+                else f"postponed: {reason}"
+            )
         case kinds.SessionLabelled(labels=labels):
             return "labels: " + ", ".join(f"{key}={value}" for key, value in labels.items())
         case kinds.SessionRewound(version=version):
             return f"rewound to version {version}"
         case kinds.SessionErased(upto=upto):
-            return f"what was said up to entry {upto} is erased"
+            return f"contents up to entry {upto} erased"
         case kinds.LeaseTaken(name=name):
             return f"lease taken by {name} (fence {entry.seq})"
         case kinds.LeaseRenewed():
-            return "lease renewed after a silence"
+            return "lease renewed after missing heartbeats"
         case kinds.LeaseReleased():
-            return "lease given back"
+            return "lease released"
         case kinds.CheckpointTaken(version=version, name=name, why=why):
             problem = f", cannot be continued: {why[0]}" if why else ""
             return f"checkpoint, version {version}{f' ({name})' if name else ''}{problem}"
         case kinds.CheckpointDropped(version=version):
-            return f"version {version} is no longer offered"
+            return f"version {version} dropped"
         case kinds.StateSet(key=key) | kinds.StateUnset(key=key):
             return f"state: {key} {'set' if isinstance(entry.body, kinds.StateSet) else 'removed'}"
         case kinds.PlanChanged(plan=plan):
@@ -189,7 +195,7 @@ def _describe_work(entry: Entry) -> str:
         case kinds.RunCompleted():
             return "run completed"
         case kinds.RunFailed(reason=reason, error=error, retry_at=retry_at):
-            again = f"; tried again at {retry_at:%Y-%m-%d %H:%M:%S} UTC" if retry_at else ""
+            again = f"; retry at {retry_at:%Y-%m-%d %H:%M:%S} UTC" if retry_at else ""
             return f"run failed: {reason} {error}".rstrip() + again
         case kinds.RunCancelled(reason=reason):
             return f"run cancelled {reason}".rstrip()
@@ -200,13 +206,13 @@ def _describe_work(entry: Entry) -> str:
         case kinds.DelegateEnded(session=session, cost_usd=cost_usd):
             return f"delegate {session} ended, {usd(cost_usd)} in all"
         case kinds.MessageAdded(role=role, format=format):
-            return f"{role}: {message_of(entry, format)}"
+            return f"{role}: {entry_message_text(entry, format)}"
         case kinds.TranscriptCompacted(span=span):
-            return f"entries {span.first} to {span.last} are replaced by a summary"
+            return f"entries {span.first} to {span.last} replaced by a summary"
         case kinds.ModelRequested(model=model):
-            return f"asks {model or 'the model'}"
+            return f"request to {model or 'the model'}"
         case kinds.ModelReplied(format=format):
-            return f"reply: {message_of(entry, format)}"
+            return f"reply: {entry_message_text(entry, format)}"
         case kinds.ModelFailed(error=error):
             return f"no reply: {error}"
         case _:
@@ -218,30 +224,30 @@ def _describe_tool(entry: Entry) -> str:
         case kinds.ToolIssued(tool=tool, args=args, attempt=attempt):
             return f"{tool}({short_args(args)}){f', attempt {attempt}' if attempt > 1 else ''} begins"
         case kinds.ToolRan(tool=tool, args=args):
-            return f"{tool}({short_args(args)}): {result_of(entry)}"
+            return f"{tool}({short_args(args)}): {entry_result_text(entry)}"
         case kinds.ToolCompleted(call=call, replay_of=replay_of):
-            again = f", as it was for {replay_of}" if replay_of else ""
-            return f"call {call.id} completed{again}: {result_of(entry)}"
+            again = f", replayed from {replay_of}" if replay_of else ""
+            return f"call {call.id} completed{again}: {entry_result_text(entry)}"
         case kinds.ToolFailed(call=call, error=error):
             return f"call {call.id} failed: {error}"
         case kinds.ToolRefused(tool=tool, gate=gate):
-            return f"{tool} refused ({gate}): {result_of(entry)}"
+            return f"{tool} refused ({gate}): {entry_result_text(entry)}"
         case kinds.ToolInDoubt(call=call, why=why):
             return f"call {call.id} is in doubt: {why}"
         case kinds.ToolSettled(call=call, verdict=verdict, by=by, note=note):
             return f"call {call.id} settled by {by}: {verdict.replace('_', ' ')} {note}".rstrip()
         case kinds.ToolDiscarded(call=call):
-            return f"call {call.id} had no outcome and was harmless"
+            return f"call {call.id} had no outcome and no side effects"
         case kinds.ToolUndone(issued=issued):
-            return f"the effect of entry {issued} was taken back"
+            return f"the effect of entry {issued} was undone"
         case kinds.ToolAnnotated(notes=notes):
             return f"note: {compact(notes)}"
         case kinds.ToolReported():
             return f"progress: {'[erased]' if entry.content is None else msgspec.json.decode(entry.content)}"
         case kinds.ApprovalAsked(call=call, tool=tool, args=args, why=why):
-            return f"asks whether {tool}({short_args(args)}) may be called ({call.id}): {why}"
+            return f"asks for approval of {tool}({short_args(args)}) ({call.id}): {why}"
         case kinds.ApprovalGiven(call=call, by=by, note=note):
-            return f"{by} agreed to {call.id} {note}".rstrip()
+            return f"{by} approved {call.id} {note}".rstrip()
         case kinds.ApprovalRefused(call=call, by=by):
             return f"{by} refused {call.id}"
         case _:

@@ -1,4 +1,4 @@
-"""Exit codes: what a program learns of a command without reading what it said."""
+"""The exit codes of all commands, and which error has which."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """One meaning a number, over all commands."""
+    """One meaning per number, over all commands."""
 
     DONE = 0
     ERROR = 1
@@ -22,20 +22,20 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.DONE: "done",
-    Exit.ERROR: "an error: it says what, and what to do",
+    Exit.ERROR: "an error: the message says what happened, and what to do",
     Exit.USAGE: "the command line, an id or a URL is wrong; nothing was done",
     Exit.NOT_FOUND: "no such store, session, version or call",
-    Exit.HELD: "somebody else holds the session",
-    Exit.WAITS: "run, resume: it waits for a person, see `holdfast pending`",
-    Exit.FAILED: "run, resume: it failed, and says why",
-    Exit.CANCELLED: "run, resume: somebody asked it to stop",
+    Exit.HELD: "another process holds the session",
+    Exit.WAITS: "run, resume: the run waits for a person, see `holdfast pending`",
+    Exit.FAILED: "run, resume: the run failed; the message says why",
+    Exit.CANCELLED: "run, resume: the run was cancelled",
     Exit.INTERRUPTED: "Ctrl-C",
-    Exit.BROKEN_PIPE: "whoever read the output went away",
+    Exit.BROKEN_PIPE: "the reader of the output closed the pipe",
 }
 
 
 class Stop(Exception):
-    """Ends a command with a message on stderr and a code."""
+    """End a command with a message on stderr and an exit code."""
 
     def __init__(self, code: Exit, why: str) -> None:
         super().__init__(why)
@@ -43,22 +43,22 @@ class Stop(Exception):
 
 
 def explain(error: Exception) -> tuple[Exit, str]:
-    """What an error means for the command line, in its words."""
+    """The exit code and the message of an error, in the words of the command line."""
     from ..errors import BadInput, Fenced, LeaseHeld, LostBlob, NotFound
 
     match error:
         case Stop():
             return error.code, str(error)
         case LeaseHeld():
-            left = "" if error.left_s is None else f"; its lease runs out in {max(error.left_s, 0):.0f} s"
+            left = "" if error.left_s is None else f"; its lease expires in {max(error.left_s, 0):.0f} s"
             return Exit.HELD, (
-                f"{error.name!r} is held by {error.holder}{left} unless it is renewed. Wait for it with "
-                "--wait SECONDS, or leave a message with `holdfast submit`"
+                f"{error.name!r} is held by {error.holder}{left} unless it is renewed. Wait with "
+                "--wait SECONDS, or send a message with `holdfast submit`"
             )
         case LostBlob():
             return (
                 Exit.ERROR,
-                f"{error}. If blobs are not kept in the store itself, name their home with --blobs",
+                f"{error}. If blobs are not kept in the store itself, name the place with --blobs",
             )
         case Fenced():
             return Exit.HELD, str(error)

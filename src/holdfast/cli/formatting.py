@@ -10,14 +10,14 @@ from ..messages import Json
 
 
 def clock(at: datetime, now: datetime, *, seconds: bool = True) -> str:
-    """Local time; with its day, unless that is today."""
+    """Local time, with the date unless that is today."""
     there, here = at.astimezone(), now.astimezone()
     time = f"{there:%H:%M:%S}" if seconds else f"{there:%H:%M}"
     return time if there.date() == here.date() else f"{there:%Y-%m-%d} {time}"
 
 
 def size(bytes: int) -> str:
-    """How much that is, roughly."""
+    """A number of bytes, rounded."""
     amount = float(bytes)
     for unit in ("bytes", "kB", "MB", "GB"):
         if amount < 1000:
@@ -27,7 +27,7 @@ def size(bytes: int) -> str:
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """How long since then, roughly."""
+    """The time since then, rounded."""
     s = max(0.0, (now - at).total_seconds())
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if s >= length:
@@ -49,7 +49,7 @@ def span(s: float | None) -> str:
 
 
 def usd(amount: float) -> str:
-    """Money: cents, and what is below them where it is little."""
+    """Money; with fractions of cents below a dollar."""
     if amount == 0:
         return "–"
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
@@ -61,7 +61,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """On one line, and not longer than this."""
+    """The text on one line of at most `width` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= width else flat[: max(1, width - 1)] + "…"
 

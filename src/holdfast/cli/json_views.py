@@ -1,4 +1,4 @@
-"""JSON for programs: the stable shape of everything that several commands show."""
+"""The JSON of sessions, runs, entries and other things that commands print with `--json`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NO_CONTENT = msgspec.Raw(b"null")
 
 
 def standing(head: Head, held: bool) -> str:
-    """Where a session stands, in one word: its status, unless somebody drives it or should have gone on."""
+    """The status of a session, or `running`, `held` or `interrupted` by its lease and last run."""
     if held:
         return "running" if head.open_run else "held"
     return "interrupted" if head.open_run else head.status
 
 
 def shape_head(head: Head, held: bool) -> dict[str, Any]:
-    """A session, without its contents."""
+    """A session without its contents."""
     return {
         "session": head.session,
         "title": head.title,
@@ -53,7 +53,7 @@ def shape_head(head: Head, held: bool) -> dict[str, Any]:
 
 
 def shape_usage(usage: Usage) -> dict[str, int]:
-    """Tokens, all kinds of them."""
+    """The numbers of tokens."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -63,7 +63,7 @@ def shape_usage(usage: Usage) -> dict[str, int]:
 
 
 def shape_run(run: RunInfo) -> dict[str, Any]:
-    """One drive of the loop."""
+    """A run."""
     return {
         "run": run.run,
         "session": run.session,
@@ -126,7 +126,7 @@ def shape_entry(entry: Entry) -> dict[str, Any]:
 
 
 def shape_blob(blob: Blob) -> dict[str, Any]:
-    """Bytes under their digest."""
+    """A blob."""
     return {
         "digest": blob.digest,
         "size": blob.size,
@@ -139,7 +139,7 @@ def shape_blob(blob: Blob) -> dict[str, Any]:
 
 
 def shape_message(message: AnyMessage) -> dict[str, Any]:
-    """A message: our own as its blocks, a foreign one as it was given."""
+    """A message: as blocks, or in a foreign format as it was given."""
     if isinstance(message, ForeignMessage):
         return {"role": message.role, "format": message.format, "data": peek_at(message)}
     return {"role": message.role, "format": message.format, "blocks": message.blocks}

@@ -1,6 +1,6 @@
-"""Finding agents in a user's code: `module:attribute`, `file.py:attribute`, or a file with one agent.
+"""Load agents from a user's code: `module:attribute`, `file.py:attribute`, or a file with one agent.
 
-Import this after everything that a command needs: a user's file may be called like a module of ours.
+Import this after everything that a command needs: a user's file may have the name of a module of holdfast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def load_agents(target: str) -> dict[str, AnyAgent]:
-    """The agents that a target names, by the names of their attributes. Its code is imported."""
+    """Import a target; return its agents by the names of their attributes."""
     place, colon, attribute = target.rpartition(":")
     if not colon:
         place, attribute = target, ""
@@ -38,7 +38,8 @@ def load_agents(target: str) -> dict[str, AnyAgent]:
     }
     if not found:
         raise Stop(
-            Exit.NOT_FOUND, f"{target} has no holdfast.Agent at its top; name a function that makes one"
+            Exit.NOT_FOUND,
+            f"{target} has no holdfast.Agent at module level; name a function that returns one",
         )
     return found
 
@@ -56,28 +57,28 @@ def pick(agents: dict[str, AnyAgent], target: str, name: str | None = None) -> A
 
 
 def load_value(target: str) -> object:
-    """Any attribute; one that can be called is called."""
+    """Load an attribute; a callable one is called."""
     place, colon, attribute = target.rpartition(":")
     if not colon:
         raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
     value = _find(_import(place), attribute, target)
-    return _refuse_waiting(value() if callable(value) else value, target)
+    return _reject_awaitable(value() if callable(value) else value, target)
 
 
 def load_factory(target: str) -> Callable[..., Any]:
-    """Something that can be called."""
+    """Load a callable attribute."""
     place, colon, attribute = target.rpartition(":")
     if not colon:
         raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
     value = _find(_import(place), attribute, target)
     if not callable(value):
-        raise Stop(Exit.USAGE, f"{target} cannot be called; it is to make the dependencies of each session")
+        raise Stop(Exit.USAGE, f"{target} is not callable; it must return the dependencies of each session")
     found: Callable[..., Any] = value
     return found
 
 
 def _import(place: str) -> ModuleType:
-    # Scripts are started with their own directory in the path; users expect the one they are in.
+    # The path of an installed script has its own directory; users expect the current one.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -110,7 +111,7 @@ def _import_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # What it imports from beside itself is found, and what it defines can be found by its name.
+    # So that it can import its neighbours, and that pickle and type hints find its definitions.
     sys.path.insert(0, str(path.parent.absolute()))
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -130,16 +131,16 @@ def _find(module: ModuleType, attribute: str, target: str) -> Any:
 
 def _as_agent(value: object, target: str) -> AnyAgent:
     made = value() if callable(value) and not isinstance(value, Agent | type) else value
-    _refuse_waiting(made, target)
+    _reject_awaitable(made, target)
     if not isinstance(made, Agent):
-        raise Stop(Exit.USAGE, f"{target} is no holdfast.Agent, and makes none")
+        raise Stop(Exit.USAGE, f"{target} is not a holdfast.Agent, and does not return one")
     return made
 
 
-def _refuse_waiting(made: T, target: str) -> T:
-    """What is made here is made without waiting."""
+def _reject_awaitable(made: T, target: str) -> T:
+    """Reject the result of an async function: nothing awaits it here."""
     if inspect.iscoroutine(made):
         made.close()
     if inspect.isawaitable(made):
-        raise Stop(Exit.USAGE, f"{target} is an async function; name what it makes, or a plain function")
+        raise Stop(Exit.USAGE, f"{target} is an async function; name its result, or a plain function")
     return made

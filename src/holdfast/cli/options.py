@@ -1,14 +1,21 @@
-"""Options and arguments that many commands share. Nothing heavy is imported here: `--help` reads it."""
+"""Options and arguments that several commands share.
+
+`--help` reads this module, so nothing heavy is imported here. An option without a help text here has it in
+the docstring of each command that takes it.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import Group, Parameter
+
+from .exit_codes import Exit, Stop
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
@@ -20,15 +27,15 @@ _SHARED = Group("Common options", sort_key=9)
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Common:
-    """What every command understands."""
+    """The options of every command that opens a store."""
 
     store: Annotated[
         str,
         Parameter(
             env_var="HOLDFAST_STORE",
             group=_SHARED,
-            help="Where the sessions are, sqlite:PATH or dir:PATH; sqlite:holdfast.db if you do not say. "
-            "Commands that only read never make one.",
+            help="Where the sessions are: sqlite:PATH, dir:PATH or postgresql://…; sqlite:holdfast.db by "
+            "default. Commands that only read never create it.",
         ),
     ] = DEFAULT_STORE
     blobs: Annotated[
@@ -39,29 +46,30 @@ class Common:
             help="Where large content is kept, if not in the store itself: dir:PATH, s3://bucket/prefix …",
         ),
     ] = None
-    json: Annotated[bool, Parameter(group=_SHARED, help="One JSON object for programs. Times are UTC.")] = (
-        False
-    )
+    json: Annotated[bool, Parameter(group=_SHARED, help="Print one JSON object. Times are UTC.")] = False
 
     @property
-    def again(self) -> str:
+    def store_options(self) -> str:
         """The options that name the same store and blobs in another command, if they are needed."""
         known = os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
         from ..redact import without_password
 
-        again = "" if self.store == known else f" --store {shlex.quote(without_password(self.store))}"
+        options = "" if self.store == known else f" --store {shlex.quote(without_password(self.store))}"
         if self.blobs and self.blobs != os.environ.get("HOLDFAST_BLOBS"):
-            again += f" --blobs {shlex.quote(without_password(self.blobs))}"
-        return again
+            options += f" --blobs {shlex.quote(without_password(self.blobs))}"
+        return options
 
 
 DEFAULTS = Common()
-COMMON_OPTIONS = {f"--{one.name}": not isinstance(one.default, bool) for one in fields(Common)}
-"""The options of `Common`, and whether a value follows: they may stand before the command, too."""
+COMMON_OPTIONS = {f"--{each.name}": not isinstance(each.default, bool) for each in fields(Common)}
+"""The options of `Common`, and whether a value follows: they may also stand before the command."""
+
+
+# -- sessions, calls, agents --------------------------------------------------------------------------
 
 
 def complete_session(context: CompletionContext) -> Iterable[tuple[str, str]]:
-    """The ids of the store, for a shell that asks."""
+    """The session ids of the store, for the shell's completion."""
     from .store_access import list_ids
 
     store = context.get("store")
@@ -70,44 +78,78 @@ def complete_session(context: CompletionContext) -> Iterable[tuple[str, str]]:
 
 
 SessionArg: TypeAlias = Annotated[str, Parameter(completer=complete_session, help="The session's id.")]
+OptionalSession: TypeAlias = Annotated[str | None, Parameter(completer=complete_session)]
 CallArg: TypeAlias = Annotated[
     str, Parameter(help="The call's id, or @N for the one at entry N. `holdfast pending` shows both.")
 ]
 TargetArg: TypeAlias = Annotated[
     str, Parameter(help="The agent: module:attribute, file.py:attribute, or file.py with one agent in it.")
 ]
+Deps: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        help="What its tools get as ctx.deps: module:attribute or file.py:attribute; a function is called."
+    ),
+]
 
 
-def _is_no_option(type_: object, value: object) -> None:
+# -- messages and labels ------------------------------------------------------------------------------
+
+
+def _reject_option(type_: object, value: object) -> None:
     """A lone hyphen is stdin; anything else that begins with one was probably meant as an option."""
     if isinstance(value, str) and value.startswith("-") and value != "-":
-        raise ValueError("It looks like an option. A message that begins with a hyphen comes from stdin: -.")
+        raise ValueError("It looks like an option. Pass a message that begins with a hyphen on stdin: -.")
 
 
 MessageArg: TypeAlias = Annotated[
     str,
-    Parameter(allow_leading_hyphen=True, validator=_is_no_option, help="What to say. - reads it from stdin."),
+    Parameter(
+        allow_leading_hyphen=True, validator=_reject_option, help="The message. - reads it from stdin."
+    ),
 ]
 
 
-def _is_no_debt(type_: object, value: object) -> None:
-    """Nobody has fewer than none."""
+def read_message(message: str) -> str:
+    """The text of a `MessageArg`."""
+    return sys.stdin.read() if message == "-" else message
+
+
+Labels: TypeAlias = Annotated[tuple[str, ...], Parameter(consume_multiple=False)]
+
+
+def parse_labels(given: Iterable[str]) -> dict[str, str]:
+    """The names and values of `Labels`."""
+    found: dict[str, str] = {}
+    for label in given:
+        name, equals, value = label.partition("=")
+        if not (name and equals and value):
+            raise Stop(Exit.USAGE, f"a label is written name=value, not {label!r}")
+        found[name] = value
+    return found
+
+
+# -- the rest -----------------------------------------------------------------------------------------
+
+
+def _reject_negative(type_: object, value: object) -> None:
     if isinstance(value, int) and value < 0:
         raise ValueError("It must not be negative.")
 
 
-Number: TypeAlias = Annotated[int, Parameter(validator=_is_no_debt)]
-By: TypeAlias = Annotated[
-    str | None, Parameter(help="Who says so; it is on record. Your login name unless you say otherwise.")
-]
+Number: TypeAlias = Annotated[int, Parameter(validator=_reject_negative)]
+Quiet: TypeAlias = Annotated[bool, Parameter(name=["--quiet", "-q"], help="Show no progress.")]
 Wait: TypeAlias = Annotated[
-    float, Parameter(name="--wait", help="Seconds to wait for whoever holds the session.")
+    float, Parameter(name="--wait", help="Seconds to wait while another process holds the session.")
 ]
 Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], help="Do not ask.")]
+By: TypeAlias = Annotated[
+    str | None, Parameter(help="The person who answers, for the record; your login name by default.")
+]
 
 
-def who(by: str | None) -> str:
-    """Who speaks."""
+def user_name(by: str | None) -> str:
+    """The value of `By`, or the login name."""
     import getpass
 
     return by or getpass.getuser()

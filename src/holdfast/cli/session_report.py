@@ -1,4 +1,4 @@
-"""All there is to tell of a session: its head, timeline, versions, and the tree of its runs and delegates."""
+"""The report of `show`: a session's head, timeline, versions, and the tree of its runs and delegates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from ..core.session_state import SessionState
 from ..limits import DELEGATE_DEPTH_MAX
 from ..store.store import Store
 from ..system.clock import utc_now
-from .console import SafeText, is_narrow, make_table, print_facts
+from .console import RUN_STYLES, STANDING_STYLES, SafeText, is_narrow, make_table, print_facts
 from .formatting import clock, count, shorten, span, usd
 from .json_views import shape_checkpoint, shape_head, shape_run, standing
-from .styles import RUN, STANDING, STATUS
-from .timeline import Moment, Timeline
+from .timeline import Timeline, make_timeline_table
 
 
 class Branch(Struct, kw_only=True):
@@ -32,7 +31,7 @@ class Branch(Struct, kw_only=True):
     delegates: dict[str | None, list[Branch]]
 
 
-class Story(Struct, kw_only=True):
+class SessionReport(Struct, kw_only=True):
     """What `show` shows."""
 
     head: Head
@@ -42,12 +41,12 @@ class Story(Struct, kw_only=True):
     tree: Branch
 
 
-async def read_story(store: Store, head: Head) -> Story:
-    """Everything, in a few reads."""
+async def read_report(store: Store, head: Head) -> SessionReport:
+    """Read all of it from the store."""
     held = await store.is_held(head)
     state = await store.load(head.session)
     entries = [entry async for entry in store.tail(head.session, follow=False)]
-    return Story(
+    return SessionReport(
         head=head,
         held=held,
         state=state,
@@ -71,21 +70,21 @@ async def _read_branch(store: Store, head: Head, held: bool, depth: int) -> Bran
 # -- for programs -------------------------------------------------------------------------------------
 
 
-def shape_story(story: Story) -> dict[str, Any]:
-    """As one object."""
-    timeline = story.timeline
+def shape_report(report: SessionReport) -> dict[str, Any]:
+    """The report as JSON."""
+    timeline = report.timeline
     return {
-        "session": shape_head(story.head, story.held),
-        "plan": story.state.plan,
-        "summary": story.state.summary,
-        "budget": story.state.budget,
-        "problems": [str(problem) for problem in story.state.problems],
+        "session": shape_head(report.head, report.held),
+        "plan": report.state.plan,
+        "summary": report.state.summary,
+        "budget": report.state.budget,
+        "problems": [str(problem) for problem in report.state.problems],
         "inherited_entries": timeline.inherited,
         "leases": timeline.leases,
         "timeline": timeline.moments,
         "steps": list(timeline.steps.values()),
-        "checkpoints": [shape_checkpoint(one) for one in story.state.checkpoints],
-        "tree": _shape_branch(story.tree),
+        "checkpoints": [shape_checkpoint(one) for one in report.state.checkpoints],
+        "tree": _shape_branch(report.tree),
     }
 
 
@@ -108,25 +107,25 @@ def _shape_branch(branch: Branch) -> dict[str, Any]:
 # -- for people ---------------------------------------------------------------------------------------
 
 
-def print_story(console: Console, story: Story, *, brief: bool) -> None:
-    """Head, timeline, versions, tree."""
-    _print_head(console, story)
+def print_report(console: Console, report: SessionReport, *, brief: bool) -> None:
+    """Print head, timeline, versions and tree; without the timeline if `brief`."""
+    _print_head(console, report)
     if not brief:
         console.print()
-        console.print(_make_timeline(story.timeline, narrow=is_narrow(console)))
-    if story.state.checkpoints:
+        console.print(make_timeline_table(report.timeline, narrow=is_narrow(console)))
+    if report.state.checkpoints:
         console.print()
-        console.print(_make_versions(story))
-    if story.tree.runs or story.tree.delegates:
+        console.print(_make_versions(report))
+    if report.tree.runs or report.tree.delegates:
         console.print()
         console.print(SafeText("runs", style="bold"))
-        console.print(_make_tree(story.tree))
+        console.print(_make_tree(report.tree))
 
 
-def _print_head(console: Console, story: Story) -> None:
-    head, state, now = story.head, story.state, utc_now()
-    word = standing(head, story.held)
-    title = SafeText(head.session, style="bold").append(f"  {word}", style=STANDING.get(word, ""))
+def _print_head(console: Console, report: SessionReport) -> None:
+    head, state, now = report.head, report.state, utc_now()
+    word = standing(head, report.held)
+    title = SafeText(head.session, style="bold").append(f"  {word}", style=STANDING_STYLES.get(word, ""))
     if head.reason:
         title.append(f" ({head.reason})", style="dim")
     console.print(title)
@@ -137,7 +136,7 @@ def _print_head(console: Console, story: Story) -> None:
     tokens = f"{spent.tokens:,} tokens" + (f" of {caps.tokens:,}" if caps.tokens is not None else "")
     lease = ""
     if head.lease is not None:
-        lease = head.lease.name if story.held else f"{head.lease.name}, which is gone"
+        lease = head.lease.name if report.held else f"{head.lease.name}, which is gone"
     plan = state.plan
     done = sum(step.status == "done" for step in plan.steps) if plan else 0
     print_facts(
@@ -154,75 +153,15 @@ def _print_head(console: Console, story: Story) -> None:
             ("spent", f"{money}, {tokens}, {count(head.step, 'step')}"),
             ("plan", f"{done} of {len(plan.steps)} done: {plan.goal}".rstrip(": ") if plan else ""),
             ("to approve", str(head.waiting or "")),
-            ("in doubt", str(head.in_doubt or "") if not story.held else ""),
+            ("in doubt", str(head.in_doubt or "") if not report.held else ""),
             ("unfinished", "; ".join(map(str, state.problems))),
         ],
     )
 
 
-_SIGNS = {
-    "session": ("●", "cyan"),
-    "lease": ("⚿", "dim"),
-    "lost": ("✗", "bold red"),
-    "run": ("▶", "magenta"),
-    "message": ("»", ""),
-    "model": ("✦", "green"),
-    "tool": ("⚙", "blue"),
-    "refused": ("⊘", "yellow"),
-    "question": ("?", "yellow"),
-    "checkpoint": ("◆", "cyan"),
-    "other": ("·", "dim"),
-}
-
-
-def _make_timeline(timeline: Timeline, *, narrow: bool) -> Table:
-    columns = ["time>", "", "what…", "took>"] if narrow else ["time>", "step>", "", "what…", "took>", "cost>"]
-    table = make_table(*columns, title="timeline")
-    now = utc_now()
-    for moment in timeline.moments:
-        sign, style = _SIGNS[moment.kind]
-        row = [clock(moment.at, now).rpartition(" ")[2]]
-        row += [] if narrow else [str(moment.step)]
-        cells: list[SafeText] = [SafeText(one, style="dim") for one in row]
-        cells += [SafeText(sign, style=style), _describe(moment, timeline, narrow=narrow)]
-        cells.append(SafeText(span(moment.took_s)))
-        if not narrow:
-            cells.append(SafeText(usd(moment.usd) if moment.usd else ""))
-        if moment.kind == "lost":
-            table.add_section()
-        table.add_row(*cells, style="on dark_red" if moment.kind == "lost" else "")
-        if moment.kind in ("lost", "checkpoint"):
-            table.add_section()
-    return table
-
-
-def _describe(moment: Moment, timeline: Timeline, *, narrow: bool) -> SafeText:
-    width = 160 if narrow else 300
-    text = SafeText(
-        shorten(moment.what, width), style="bold" if moment.kind in ("lost", "checkpoint") else ""
-    )
-    if moment.status and moment.status != "replied":
-        text.append(f"  {moment.status.replace('_', ' ')}", style=STATUS.get(moment.status, ""))
-    if moment.detail:
-        text.append(f"  {shorten(moment.detail, width // 2)}", style="dim")
-    if moment.kind == "checkpoint":
-        text.append(_sum_of_step(moment, timeline), style="not bold dim")
-    return text
-
-
-def _sum_of_step(moment: Moment, timeline: Timeline) -> str:
-    step = timeline.steps.get(moment.step)
-    if step is None or f"version {step.version}" not in moment.what:
-        return ""
-    parts = [f"model {span(step.model_s)}"] if step.model_s else []
-    parts += [f"tools {span(step.tools_s)}"] if step.tools_s else []
-    parts += [usd(step.usd)] if step.usd else []
-    return f"  step {step.step}: {', '.join(parts)}" if parts else ""
-
-
-def _make_versions(story: Story) -> Table:
-    versions, now = story.state.checkpoints, utc_now()
-    # Said only where it is not what one would think: after a rewind, or where somebody gave names.
+def _make_versions(report: SessionReport) -> Table:
+    versions, now = report.state.checkpoints, utc_now()
+    # These columns are shown only after a rewind, or if versions have names.
     branched = any(one.base != one.version - 1 for one in versions[1:])
     named = any(one.name for one in versions)
     columns = [
@@ -234,7 +173,7 @@ def _make_versions(story: Story) -> Table:
     ]
     table = make_table(*columns, "can be continued…", title="versions")
     for one in versions:
-        here = "  ← here" if one.version == story.state.version else ""
+        here = "  ← here" if one.version == report.state.version else ""
         row = [str(one.version), str(one.step), clock(one.at, now).rpartition(" ")[2]]
         row += [str(one.base or "")] if branched else []
         row += [one.name or ""] if named else []
@@ -250,7 +189,9 @@ def _make_tree(branch: Branch) -> Tree:
 
 def _name_branch(branch: Branch) -> SafeText:
     word = standing(branch.head, branch.held)
-    name = SafeText(branch.head.session, style="bold").append(f"  {word}", style=STANDING.get(word, ""))
+    name = SafeText(branch.head.session, style="bold").append(
+        f"  {word}", style=STANDING_STYLES.get(word, "")
+    )
     return name.append(f"  {usd(branch.head.usd)}", style="dim")
 
 
@@ -264,7 +205,7 @@ def _grow(tree: Tree, branch: Branch) -> None:
 
 
 def _name_run(run: RunInfo) -> SafeText:
-    text = SafeText(run.run).append(f"  {run.status}", style=RUN.get(run.status, ""))
+    text = SafeText(run.run).append(f"  {run.status}", style=RUN_STYLES.get(run.status, ""))
     return text.append(" ".join(_about(run)), style="dim")
 
 

@@ -1,4 +1,4 @@
-"""What sessions took and what came of their calls, counted from their journals."""
+"""The counts of `stats`: durations, money and outcomes of calls, from the journals of sessions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.budget import Usage
 from ..core.effects import Effect
 from ..core.entries import Entry
 from .json_views import shape_usage
-from .timeline import became_of
+from .timeline import effect_status
 
 
 class Times(Struct):
@@ -37,7 +37,7 @@ class Times(Struct):
 
 
 class ToolTally(Struct, kw_only=True):
-    """One tool: what became of its calls, and what its bodies took."""
+    """One tool: the outcomes of its calls, and the durations of its bodies."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     times: Times = field(default_factory=Times)
@@ -52,7 +52,7 @@ class RefusalTally(Struct, kw_only=True):
 
 
 class Tally(Struct, kw_only=True):
-    """Over any number of sessions."""
+    """Counts over any number of sessions."""
 
     sessions: Counter[str] = field(default_factory=Counter)
     runs: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ class Tally(Struct, kw_only=True):
     refusals: dict[tuple[str, str], RefusalTally] = field(default_factory=dict)
 
     def add(self, entries: Iterable[Entry], effects: dict[int, Effect], *, held: bool) -> None:
-        """Count one session. What a fork inherits is its origin's."""
+        """Count one session. Entries that a fork inherits count for its origin."""
         own: list[Entry] = []
         for entry in entries:
             if isinstance(entry.body, kinds.SessionForked):
@@ -110,7 +110,7 @@ class Tally(Struct, kw_only=True):
             match entry.body:
                 case kinds.ToolIssued(tool=tool):
                     names[entry.seq] = tool
-                    self._tool(tool).outcomes[became_of(effects[entry.seq], held=held)] += 1
+                    self._tool(tool).outcomes[effect_status(effects[entry.seq], held=held)] += 1
                 case kinds.ToolRan(tool=tool, latency_ms=latency_ms):
                     self._tool(tool).outcomes["completed"] += 1
                     if latency_ms is not None:
@@ -126,11 +126,14 @@ class Tally(Struct, kw_only=True):
     def _tool(self, name: str) -> ToolTally:
         return self.tools.setdefault(name, ToolTally())
 
-    # -- refusals, and what the model made of them ---------------------------------------------------
+    # -- refusals, and the calls after them -----------------------------------------------------------
 
     def _add_refusals(self, entries: Sequence[Entry]) -> None:
-        """A refusal is followed by the next call of the same tool in a later reply, or by the first call
-        there if that tool is not called; what stood beside it in its own reply is no answer to it."""
+        """Count refusals, and whether the next call passed.
+
+        That is the next call of the same tool in a later reply, or else the first call of that
+        reply. Other calls of the refused call's own reply do not count.
+        """
         waiting: list[tuple[str, RefusalTally]] = []
         for reply in _by_reply(entries):
             passed: dict[str, bool] = {}
@@ -152,7 +155,7 @@ class Tally(Struct, kw_only=True):
     # -- for programs --------------------------------------------------------------------------------
 
     def shape(self) -> dict[str, Any]:
-        """As one object."""
+        """The counts as JSON."""
         return {
             "sessions": dict(self.sessions),
             "runs": dict(self.runs),
@@ -179,16 +182,16 @@ class Tally(Struct, kw_only=True):
         }
 
 
-class _Reply(list[tuple[str, bool]]):
-    """The calls of one reply, or one call that a caller made by itself: (tool, whether it passed)."""
+class _ReplyCalls(list[tuple[str, bool]]):
+    """The calls of one reply, or one call without a reply: (tool, whether it passed)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.refused: list[kinds.ToolRefused] = []
 
 
-def _by_reply(entries: Iterable[Entry]) -> Iterable[_Reply]:
-    found: dict[object, _Reply] = {}
+def _by_reply(entries: Iterable[Entry]) -> Iterable[_ReplyCalls]:
+    found: dict[object, _ReplyCalls] = {}
     for entry in entries:
         body = entry.body
         if not isinstance(body, kinds.ToolIssued | kinds.ToolRan | kinds.ToolRefused | kinds.ApprovalAsked):
@@ -196,7 +199,7 @@ def _by_reply(entries: Iterable[Entry]) -> Iterable[_Reply]:
         if isinstance(body, kinds.ToolIssued) and body.attempt > 1:
             continue
         place = body.call.reply if body.call.reply is not None else f"={body.call.id}"
-        reply = found.setdefault(place, _Reply())
+        reply = found.setdefault(place, _ReplyCalls())
         refused = isinstance(body, kinds.ToolRefused)
         reply.append((body.tool, not refused))
         if isinstance(body, kinds.ToolRefused):

@@ -1,4 +1,4 @@
-"""The store a command works on, and the session it names."""
+"""Open the store of a command, and find the session that it names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .options import Common
 T = TypeVar("T")
 
 IDS_MAX: Final = 10_000
-"""How many ids are looked at for one that was misspelt, or completed: nobody waits for a list of millions."""
+"""How many ids are read to complete one, or to suggest one: listing millions would take too long."""
 
 
 def with_store(common: Common, work: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
-    """Do something with the store that the options name."""
+    """Run `work` with the store that the options name."""
 
     async def main() -> T:
         store = open_store(common.store, blobs=common.blobs, create=create)
@@ -46,11 +46,11 @@ def with_store(common: Common, work: Callable[[Store], Awaitable[T]], *, create:
 
 
 async def get_head(store: Store, session: str) -> Head:
-    """The session, or an error that names those with a similar id."""
+    """The head of a session; if there is none, an error that suggests similar ids."""
     try:
         return await store.head(session)
     except (NotFound, BadId) as missing:
-        known = [head.session async for head in _some(store)]
+        known = [head.session async for head in _iter_heads(store)]
         close = list_closest(session, known, max_count=3)
         if close:
             hint = f"did you mean {' or '.join(close)}?"
@@ -61,7 +61,7 @@ async def get_head(store: Store, session: str) -> Head:
         raise Stop(Exit.NOT_FOUND, f"no session {shlex.quote(session)}; {hint}") from missing
 
 
-async def _some(store: Store) -> AsyncIterator[Head]:
+async def _iter_heads(store: Store) -> AsyncIterator[Head]:
     left = IDS_MAX
     async for head in store.sessions():
         yield head
@@ -70,15 +70,15 @@ async def _some(store: Store) -> AsyncIterator[Head]:
             return
 
 
-def list_ids(url: str, beginning: str) -> list[tuple[str, str]]:
-    """Ids that begin like this, with their titles. A shell that completes wants no errors."""
+def list_ids(url: str, prefix: str) -> list[tuple[str, str]]:
+    """Ids with this prefix, with their titles, for completion; empty on errors."""
 
     async def main() -> list[tuple[str, str]]:
         async with open_store(url, create=False) as store:
-            return [(head.session, visible(shorten(head.title, 60))) async for head in _some(store)]
+            return [(head.session, visible(shorten(head.title, 60))) async for head in _iter_heads(store)]
 
     try:
         found = anyio.run(main)
     except HoldfastError:
         return []
-    return list(islice((one for one in found if one[0].startswith(beginning)), 100))
+    return list(islice((row for row in found if row[0].startswith(prefix)), 100))

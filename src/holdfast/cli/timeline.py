@@ -1,22 +1,26 @@
-"""A journal as a timeline: who held the session, what the model and the tools took, where it broke off.
+"""A journal as a timeline: leases, durations and costs, and where a process died. For `show` and the demo.
 
-Pure: entries go in one by one. What came of something that was begun is filled in where it began, as long as
-the same holder says so; what is found out later has a line of its own, at its own time.
+`Timeline` is pure: it folds entries one by one. The outcome of a request or call is filled in where it began
+if the same holder recorded it; an outcome that a later holder recorded is a moment of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
+from rich.table import Table
 
 from ..core import entries as kinds
 from ..core.effects import Effect
 from ..core.entries import CallRef, Entry
 from ..messages import CallPart
-from .entry_text import describe, message_of, result_of, short_args
+from ..system.clock import utc_now
+from .console import SafeText, make_table
+from .entry_text import describe, entry_message_text, entry_result_text, short_args
+from .formatting import clock, shorten, span, usd
 
 MomentKind: TypeAlias = Literal[
     "session",
@@ -34,7 +38,7 @@ MomentKind: TypeAlias = Literal[
 
 
 class Moment(Struct, kw_only=True):
-    """Something that happened; what took time has `took_s`, and ends in its `status`."""
+    """A row of the timeline. A request or call has its duration, `took_s`, and its `status`."""
 
     seq: int
     at: datetime
@@ -51,8 +55,8 @@ class Moment(Struct, kw_only=True):
     call: str | None = None
 
 
-class Tenure(Struct, kw_only=True):
-    """A lease from its taking to its end: `released`, `lost` (never given back) or `held`."""
+class LeasePeriod(Struct, kw_only=True):
+    """A lease from its acquisition to its end: `released`, `lost` (its holder died) or still `held`."""
 
     holder: str
     name: str
@@ -62,8 +66,8 @@ class Tenure(Struct, kw_only=True):
     ended: Literal["released", "lost", "held"] = "held"
 
 
-class Step(Struct, kw_only=True):
-    """What a step took. The last one may have no version yet."""
+class StepTotals(Struct, kw_only=True):
+    """The durations and costs of a step. The last one may have no version yet."""
 
     step: int
     version: int | None = None
@@ -71,6 +75,35 @@ class Step(Struct, kw_only=True):
     tools_s: float = 0.0
     usd: float = 0.0
     tokens: int = 0
+
+
+_KINDS: dict[type[kinds.Body], MomentKind] = {
+    kinds.SessionOpened: "session",
+    kinds.SessionClosed: "session",
+    kinds.SessionPostponed: "session",
+    kinds.SessionRewound: "session",
+    kinds.SessionErased: "session",
+    kinds.LeaseRenewed: "lease",
+    kinds.RunStarted: "run",
+    kinds.RunCompleted: "run",
+    kinds.RunFailed: "run",
+    kinds.RunCancelled: "run",
+    kinds.RunPaused: "run",
+    kinds.DelegateStarted: "run",
+    kinds.DelegateEnded: "run",
+    kinds.MessageAdded: "message",
+    kinds.TranscriptCompacted: "message",
+    kinds.ToolRefused: "refused",
+    kinds.ToolUndone: "tool",
+    kinds.ApprovalAsked: "question",
+    kinds.ApprovalGiven: "question",
+    kinds.ApprovalRefused: "question",
+    kinds.CheckpointDropped: "checkpoint",
+    kinds.PlanChanged: "other",
+    kinds.BudgetChanged: "other",
+    kinds.InboxTaken: "other",
+}
+"""Entries whose description is their moment. `Timeline` handles other kinds, or leaves them to `tail`."""
 
 
 class Timeline:
@@ -82,15 +115,15 @@ class Timeline:
 
     def _clear(self) -> None:
         self.moments: list[Moment] = []
-        self.leases: list[Tenure] = []
-        self.steps: dict[int, Step] = {}
+        self.leases: list[LeasePeriod] = []
+        self.steps: dict[int, StepTotals] = {}
         self.inherited = 0
-        """Entries before a fork: they are its origin's to tell."""
+        """How many entries come from the origin of a fork. They are not in the timeline."""
         self._last: Entry | None = None
         self._requests: dict[int, Moment] = {}
         self._calls: dict[int, Moment] = {}
         self._asked: dict[tuple[int, int], str] = {}
-        """Calls of replies that were not issued yet: harmless ones are, without a line, while they run."""
+        """Calls of the last reply without an entry: a call without side effects has none while it runs."""
 
     @classmethod
     def of(cls, entries: Iterable[Entry], effects: Mapping[int, Effect], *, held: bool) -> Timeline:
@@ -99,7 +132,7 @@ class Timeline:
         for entry in entries:
             timeline.apply(entry)
         if timeline._is_open() and not held:
-            timeline._lose("nobody has taken over yet")
+            timeline._lose("no process has taken over yet")
         for moment in timeline._calls.values():
             moment.status = moment.status or "running"
         return timeline
@@ -130,7 +163,7 @@ class Timeline:
             case kinds.ToolRan():
                 what = f"{body.tool}({short_args(body.args)})"
                 moment = self._add(entry, "tool", what, tool=body.tool, call=body.call.id, status="completed")
-                moment.took_s, moment.detail = (body.latency_ms or 0.0) / 1000, result_of(entry)
+                moment.took_s, moment.detail = (body.latency_ms or 0.0) / 1000, entry_result_text(entry)
                 self._step(entry.step).tools_s += moment.took_s
             case kinds.ToolCompleted() | kinds.ToolFailed():
                 self._end_call(entry, body.call, body.issued, body)
@@ -139,7 +172,7 @@ class Timeline:
             case kinds.ToolSettled():
                 what = f"call {body.call.id} settled by {body.by}"
                 moment = self._add(entry, "tool", what, status=body.verdict, call=body.call.id)
-                said = result_of(entry) if body.told else ""
+                said = entry_result_text(entry) if body.told else ""
                 moment.detail = "; ".join(one for one in (body.note, said) if one)
             case kinds.CheckpointTaken():
                 self._add(entry, "checkpoint", describe(entry))
@@ -158,10 +191,14 @@ class Timeline:
         self.moments.append(moment)
         return moment
 
-    def _step(self, number: int) -> Step:
-        return self.steps.setdefault(number, Step(step=number))
+    def _step(self, number: int) -> StepTotals:
+        return self.steps.setdefault(number, StepTotals(step=number))
 
-    # -- who held it ---------------------------------------------------------------------------------
+    def holder_at(self, seq: int) -> str:
+        """The name of the last process that took the lease up to this entry."""
+        return next((lease.name for lease in reversed(self.leases) if lease.fence <= seq), "")
+
+    # -- leases --------------------------------------------------------------------------------------
 
     def _fork(self, entry: Entry) -> None:
         self._clear()
@@ -180,17 +217,17 @@ class Timeline:
             before = self.leases[-1].name
             silence_s = (entry.at - self._last.at).total_seconds()
             self._lose(f"{body.name} took over")
-            after = f", {silence_s:.1f} s after the last sign of {before}"
-        self.leases.append(Tenure(holder=body.holder, name=body.name, fence=entry.seq, since=entry.at))
+            after = f", {silence_s:.1f} s after the last entry of {before}"
+        self.leases.append(LeasePeriod(holder=body.holder, name=body.name, fence=entry.seq, since=entry.at))
         self._add(entry, "lease", f"{body.name} holds the session{after}")
 
     def _release(self, entry: Entry) -> None:
         if self._is_open():
             self.leases[-1].ended, self.leases[-1].until = "released", entry.at
-        self._add(entry, "lease", "lease given back")
+        self._add(entry, "lease", "lease released")
 
     def _lose(self, then: str) -> None:
-        """The holder left without a goodbye: killed, or silent until somebody else took over."""
+        """The holder died, or was silent until another process took over."""
         assert self._last is not None
         lease = self.leases[-1]
         lease.ended, lease.until = "lost", self._last.at
@@ -202,17 +239,17 @@ class Timeline:
         cut += running.values()
         names = [moment.tool or "a request to the model" for moment in cut] + list(self._asked.values())
         under_way = ", ".join(dict.fromkeys(names))
-        moment = self._add(self._last, "lost", f"{lease.name} is gone and never gave the lease back; {then}")
+        moment = self._add(self._last, "lost", f"{lease.name} is gone and did not release its lease; {then}")
         moment.detail = f"not finished: {under_way}" if under_way else ""
 
-    # -- what took time ------------------------------------------------------------------------------
+    # -- requests and calls --------------------------------------------------------------------------
 
     def _answer(self, entry: Entry, body: kinds.ModelReplied | kinds.ModelFailed) -> None:
         moment = self._requests.pop(body.request or 0, None) or self._add(entry, "model", "")
         took_s = (entry.at - moment.at).total_seconds()
         step = self._step(entry.step)
         if isinstance(body, kinds.ModelReplied):
-            moment.status, moment.what = "replied", message_of(entry, body.format)
+            moment.status, moment.what = "replied", entry_message_text(entry, body.format)
             names = [part.name for part in body.parts if isinstance(part, CallPart)]
             self._asked = {(entry.seq, index): name for index, name in enumerate(names)}
             took_s = took_s if body.latency_ms is None else body.latency_ms / 1000
@@ -224,7 +261,7 @@ class Timeline:
         step.tokens += body.usage.tokens
 
     def _break_off(self, entry: Entry, body: kinds.ToolInDoubt | kinds.ToolDiscarded) -> None:
-        """It came to no outcome. That may be said again later, by somebody else."""
+        """A call without an outcome. A later holder may record the same once more."""
         moment = self._calls.get(body.issued)
         if moment is None or moment.status:
             if isinstance(body, kinds.ToolInDoubt):
@@ -251,47 +288,109 @@ class Timeline:
             )
             what = f"call {call.id}" + (f" gets what {replay_of} gave" if replay_of else "")
             moment = self._add(entry, "tool", what, status=status, call=call.id)
-            moment.detail = result_of(entry)
+            moment.detail = entry_result_text(entry)
             return
         latency_ms = getattr(body, "latency_ms", None)
         took_s = (entry.at - moment.at).total_seconds() if latency_ms is None else latency_ms / 1000
         moment.took_s = took_s
         moment.status = "completed" if isinstance(body, kinds.ToolCompleted) else "failed"
-        moment.detail = body.error if isinstance(body, kinds.ToolFailed) else result_of(entry)
+        moment.detail = body.error if isinstance(body, kinds.ToolFailed) else entry_result_text(entry)
         self._step(entry.step).tools_s += took_s
 
 
-def became_of(effect: Effect, *, held: bool) -> str:
-    """The status of an effect. Nobody who is gone still runs one."""
+def effect_status(effect: Effect, *, held: bool) -> str:
+    """The status of an effect; it cannot be running if its session is not held."""
     if effect.status != "running" or held:
         return effect.status
     return "in_doubt" if effect.changes_the_world else "cut off"
 
 
-_KINDS: dict[type[kinds.Body], MomentKind] = {
-    kinds.SessionOpened: "session",
-    kinds.SessionClosed: "session",
-    kinds.SessionPostponed: "session",
-    kinds.SessionRewound: "session",
-    kinds.SessionErased: "session",
-    kinds.LeaseRenewed: "lease",
-    kinds.RunStarted: "run",
-    kinds.RunCompleted: "run",
-    kinds.RunFailed: "run",
-    kinds.RunCancelled: "run",
-    kinds.RunPaused: "run",
-    kinds.DelegateStarted: "run",
-    kinds.DelegateEnded: "run",
-    kinds.MessageAdded: "message",
-    kinds.TranscriptCompacted: "message",
-    kinds.ToolRefused: "refused",
-    kinds.ToolUndone: "tool",
-    kinds.ApprovalAsked: "question",
-    kinds.ApprovalGiven: "question",
-    kinds.ApprovalRefused: "question",
-    kinds.CheckpointDropped: "checkpoint",
-    kinds.PlanChanged: "other",
-    kinds.BudgetChanged: "other",
-    kinds.InboxTaken: "other",
+# -- drawing ------------------------------------------------------------------------------------------
+
+_COLUMNS: Final = ("time>", "step>", "", "what…", "took>", "cost>")
+_NARROW_COLUMNS: Final = ("time>", "", "what…", "took>")
+_SIGNS: Final[dict[MomentKind, tuple[str, str]]] = {
+    "session": ("●", "cyan"),
+    "lease": ("⚿", "dim"),
+    "lost": ("✗", "bold red"),
+    "run": ("▶", "magenta"),
+    "message": ("»", ""),
+    "model": ("✦", "green"),
+    "tool": ("⚙", "blue"),
+    "refused": ("⊘", "yellow"),
+    "question": ("?", "yellow"),
+    "checkpoint": ("◆", "cyan"),
+    "other": ("·", "dim"),
 }
-"""Kinds that are told as they are; those in neither place are left to `holdfast tail`."""
+_STATUS_STYLES: Final = {
+    "replied": "green",
+    "completed": "green",
+    "landed": "green",
+    "replayed": "cyan",
+    "undone": "cyan",
+    "failed": "red",
+    "no reply": "red",
+    "cut off": "bold red",
+    "in_doubt": "bold yellow",
+    "not_landed": "yellow",
+    "gave_up": "yellow",
+    "discarded": "dim",
+}
+
+
+def make_timeline_table(
+    timeline: Timeline, *, narrow: bool, holders: Mapping[str, SafeText] | None = None
+) -> Table:
+    """A row for each moment.
+
+    `holders` has a label for the holder of each lease, by its name: then a column says who held the session,
+    in the place of the steps, and of the times if `narrow`.
+    """
+    columns: Sequence[str] = _NARROW_COLUMNS if narrow else _COLUMNS
+    if holders is not None:
+        columns = ("holder", "", "what…") if narrow else ("time>", "holder", "", "what…", "took>", "cost>")
+    table = make_table(*columns, title=None if holders else "timeline")
+    now = utc_now()
+    for moment in timeline.moments:
+        sign, style = _SIGNS[moment.kind]
+        cells = {
+            "time>": SafeText(clock(moment.at, now).rpartition(" ")[2], style="dim"),
+            "step>": SafeText(str(moment.step), style="dim"),
+            "holder": (holders or {}).get(timeline.holder_at(moment.seq), SafeText()),
+            "": SafeText(sign, style=style),
+            "what…": _describe_moment(moment, timeline, narrow=narrow),
+            "took>": SafeText(span(moment.took_s)),
+            "cost>": SafeText(usd(moment.usd) if moment.usd else ""),
+        }
+        if moment.kind == "lost":
+            table.add_section()
+        table.add_row(
+            *(cells[column] for column in columns), style="on dark_red" if moment.kind == "lost" else ""
+        )
+        if moment.kind in ("lost", "checkpoint"):
+            table.add_section()
+    return table
+
+
+def _describe_moment(moment: Moment, timeline: Timeline, *, narrow: bool) -> SafeText:
+    width = 160 if narrow else 300
+    text = SafeText(
+        shorten(moment.what, width), style="bold" if moment.kind in ("lost", "checkpoint") else ""
+    )
+    if moment.status and moment.status != "replied":
+        text.append(f"  {moment.status.replace('_', ' ')}", style=_STATUS_STYLES.get(moment.status, ""))
+    if moment.detail:
+        text.append(f"  {shorten(moment.detail, width // 2)}", style="dim")
+    if moment.kind == "checkpoint":
+        text.append(_sum_of_step(moment, timeline), style="not bold dim")
+    return text
+
+
+def _sum_of_step(moment: Moment, timeline: Timeline) -> str:
+    step = timeline.steps.get(moment.step)
+    if step is None or f"version {step.version}" not in moment.what:
+        return ""
+    parts = [f"model {span(step.model_s)}"] if step.model_s else []
+    parts += [f"tools {span(step.tools_s)}"] if step.tools_s else []
+    parts += [usd(step.usd)] if step.usd else []
+    return f"  step {step.step}: {', '.join(parts)}" if parts else ""

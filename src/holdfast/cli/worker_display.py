@@ -1,4 +1,4 @@
-"""A worker on the command line: what it does is shown, and signals stop it."""
+"""Show a worker on the command line, and stop it on signals (`worker`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REFRESH_S = 0.5
 _SHOWN = 20
 
 
-async def work(
+async def show_worker(
     store: Store,
     agents: Sequence[AnyAgent],
     *,
@@ -36,14 +36,15 @@ async def work(
     until_idle: bool,
     json: bool,
 ) -> int:
-    """Work until it is stopped, or idle; the exit code."""
+    """Run a worker until it is stopped, or idle; return the exit code."""
     screen = _Screen(json=json)
     worker = Worker(
         store, agents, concurrency=concurrency, labels=labels, deps=deps, drain_s=drain_s, tell=screen.tell
     )
-    say(f"works for {', '.join(str(agent.name) for agent in agents)}, {concurrency} sessions at once")
+    names = ", ".join(str(agent.name) for agent in agents)
+    say(f"works for {names}, at most {concurrency} sessions at once")
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_obey_signals, worker)
+        tasks.start_soon(_stop_on_signals, worker)
         async with screen.shown(worker):
             await worker.run(until_idle=until_idle)
         tasks.cancel_scope.cancel()
@@ -51,18 +52,18 @@ async def work(
     return Exit.DONE
 
 
-async def _obey_signals(worker: Worker) -> None:
+async def _stop_on_signals(worker: Worker) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         stopping = False
         async for _ in signals:
             if not stopping:
-                say(f"stops: {len(worker.jobs)} under way; once more hands them over at once")
+                say(f"stopping: {len(worker.jobs)} under way; a second signal hands them over at once")
             worker.stop(now=stopping)
             stopping = True
 
 
 class _Screen:
-    """A table that is kept up to date on a terminal, lines elsewhere, objects for programs."""
+    """A live table on a terminal, lines elsewhere, JSON objects with `json`."""
 
     def __init__(self, *, json: bool) -> None:
         self._json = json
@@ -72,12 +73,12 @@ class _Screen:
 
     @property
     def summary(self) -> str:
-        """What became of the sessions so far."""
+        """How many sessions ended in which way so far."""
         parts = [f"{count} {kind.replace('_', ' ')}" for kind, count in self._counts.items()]
-        return ", ".join(parts) or "nothing was to do"
+        return ", ".join(parts) or "no session was due"
 
     def tell(self, event: WorkEvent) -> None:
-        """Show what became of a session."""
+        """Show an event of a session."""
         if event.kind != "taken":
             self._counts[event.kind] += 1
         if self._json:
@@ -89,7 +90,7 @@ class _Screen:
 
     @asynccontextmanager
     async def shown(self, worker: Worker) -> AsyncIterator[None]:
-        """Keep the table on the screen."""
+        """Keep the table on the terminal up to date."""
         if self._json or not self._console.is_terminal:
             yield
             return
@@ -130,7 +131,7 @@ def _line(event: WorkEvent) -> str:
     if event.reason and event.reason != event.kind:
         parts.append(f"({event.reason})")
     if event.retry_at is not None:
-        parts.append(f"tries again at {clock(event.retry_at, now)}")
+        parts.append(f"retries at {clock(event.retry_at, now)}")
     if event.error:
         parts.append(event.error)
     if event.kind != "taken":

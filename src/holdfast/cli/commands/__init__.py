@@ -1,1 +1,1 @@
-"""One module for each command, or for two that are alike."""
+"""One module for each command, with its name."""

@@ -16,27 +16,27 @@ _HOUR_S = 3600.0
 
 
 def blobs(
-    action: Annotated[Literal["list", "gc"], Parameter(help="list, unless you say gc.")] = "list",
+    action: Annotated[Literal["list", "gc"], Parameter(help="list or gc; list by default.")] = "list",
     /,
     *,
     remove: bool = False,
-    grace: Annotated[float, Parameter(help="Hours that a blob must be old; 24 if you do not say.")] = 24,
+    grace: Annotated[float, Parameter(help="How old a blob must be, in hours; 24 by default.")] = 24,
     alone: bool = False,
     yes: Yes = False,
     common: Common = DEFAULTS,
 ) -> None:
-    """List blobs with who refers to them, or collect those that nobody refers to.
+    """List blobs with the sessions that refer to them, or remove unreferenced ones.
 
-    Blobs are large content that is kept apart from the journals. `gc` only says what it would remove; with
-    --remove it does so, and asks first. What a session, an earlier version, a fork or an inbox refers to
+    Blobs are large content that is kept outside the journals. `gc` only lists what it would remove; with
+    --remove it asks, and removes. A blob that a session, an earlier version, a fork or an inbox refers to
     always stays.
 
     Parameters
     ----------
     remove
-        With gc: remove them.
+        With gc: remove the unreferenced blobs.
     alone
-        Nobody else has the store open: then the grace may be shorter than half an hour.
+        No other process has the store open: then --grace may be less than half an hour.
     """
     from ..store_access import with_store
 
@@ -45,21 +45,21 @@ def blobs(
         return
     found = with_store(common, lambda store: _collect(store, grace, alone, dry_run=True))
     if remove and found.orphans:
-        _ask(found, yes)
+        _confirm(found, yes)
         found = with_store(common, lambda store: _collect(store, grace, alone, dry_run=False))
-    _tell(found, common)
+    _report(found, common)
 
 
 async def _collect(store: Store, grace: float, alone: bool, *, dry_run: bool) -> Collected:
     return await store.collect_blobs(grace_s=grace * _HOUR_S, dry_run=dry_run, alone=alone)
 
 
-def _ask(found: Collected, yes: bool) -> None:
+def _confirm(found: Collected, yes: bool) -> None:
     from ..console import confirm
     from ..formatting import count, size
 
     what = f"{count(len(found.orphans), 'blob')} ({size(found.size)})"
-    confirm(f"Remove {what} that nobody refers to? This cannot be undone.", yes=yes)
+    confirm(f"Remove {what} without references? This cannot be undone.", yes=yes)
 
 
 async def _list(store: Store, common: Common) -> None:
@@ -83,13 +83,13 @@ async def _list(store: Store, common: Common) -> None:
                 blob.media_type,
                 blob.name or "",
                 put,
-                ", ".join(blob.sessions) or "nobody",
+                ", ".join(blob.sessions) or "none",
             )
         stdout().print(table)
     say(f"{count(len(found), 'blob')}, {size(total)}" if found else "no blobs")
 
 
-def _tell(found: Collected, common: Common) -> None:
+def _report(found: Collected, common: Common) -> None:
     from ..console import make_table, print_json, say, stdout
     from ..formatting import count, size
     from ..json_views import shape_blob
@@ -111,10 +111,10 @@ def _tell(found: Collected, common: Common) -> None:
         for blob in found.orphans:
             table.add_row(blob.digest[:16], size(blob.size), blob.media_type, blob.name or "")
         stdout().print(table)
-    did = "removed" if found.removed else "nobody refers to"
+    orphans = f"{count(len(found.orphans), 'blob')}, {size(found.size)}"
     say(
-        f"{did} {count(len(found.orphans), 'blob')}, {size(found.size)}; {found.referred} are referred to, "
-        f"{found.recent} are too recent"
+        f"{f'removed {orphans}' if found.removed else f'unreferenced: {orphans}'}; "
+        f"{found.referred} are referenced, {found.recent} are too recent"
     )
     if found.orphans and not found.removed:
-        say(f"nothing was removed: holdfast blobs gc --remove{common.again}")
+        say(f"nothing was removed; to remove: holdfast blobs gc --remove{common.store_options}")

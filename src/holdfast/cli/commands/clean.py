@@ -20,26 +20,26 @@ def clean(
     yes: Yes = False,
     common: Common = DEFAULTS,
 ) -> None:
-    """Delete sessions, or erase what was said in them. You are asked first.
+    """Delete sessions, or erase their contents. Asks first.
 
-    A deleted session is gone, and its id is free. Lines that a fork shares stay for the fork. Sessions that
-    somebody holds are left alone.
+    A deleted session is gone, and its id is free. Entries that a fork shares stay for the fork. A session
+    that another process holds is not touched.
 
     Parameters
     ----------
     only
-        transcript: erase what messages and results said; digests stay in their place, and so does what was
-        spent and done. checkpoints: offer no version any more; what was said stays.
+        transcript: erase the contents of messages and results; digests, costs and outcomes stay.
+        checkpoints: drop all versions; contents stay.
     """
     from ..console import confirm
     from ..formatting import count
     from ..store_access import with_store
 
-    # Asked outside of the event loop, which would keep a Ctrl-C to itself.
+    # Asked outside the event loop, which would swallow a Ctrl-C.
     heads = with_store(common, lambda store: _find(store, (session, *more)))
     what = {
         None: "Delete",
-        "transcript": "Erase what was said in",
+        "transcript": "Erase the contents of",
         "checkpoints": "Drop all versions of",
     }[only]
     which = ", ".join(head.session for head in heads)

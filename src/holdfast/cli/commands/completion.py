@@ -6,14 +6,14 @@ from typing import Literal
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print the script that teaches a shell to complete commands, options and session ids.
+    """Print the script with which a shell completes commands, options and session ids.
 
     For bash: holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
 
     Parameters
     ----------
     shell
-        Which one.
+        The shell.
     """
     from ..app import make_app
 

@@ -8,19 +8,19 @@ from cyclopts import Parameter
 
 
 def demo(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
-    """Watch an agent being killed in the middle of its work, and go on as if nothing had happened.
+    """Watch an agent that is killed during its work continue without losing or repeating anything.
 
-    Needs no key and no network. It leaves a database behind and says how to look into it.
+    Needs no key and no network. It keeps its database and prints commands to inspect it.
 
     Parameters
     ----------
     arguments
-        What `python -m holdfast.demo --help` lists, such as the SQLite file to make.
+        What `python -m holdfast.demo --help` lists, such as the SQLite file to create.
     """
     import sys
 
     from ...demo.__main__ import main
 
-    # It reads the command line by itself, as when it is started alone.
+    # It parses the command line itself, as when it is started alone.
     sys.argv = ["holdfast demo", *arguments]
     return main()

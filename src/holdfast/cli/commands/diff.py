@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def diff(session: SessionArg, a: int, b: int | None = None, /, *, common: Common = DEFAULTS) -> None:
-    """Compare two versions of a session: messages, state, plan, summary, and what was spent between them.
+    """Compare two versions of a session: messages, state, plan, summary, and what was spent between.
 
     `holdfast show` lists the versions. A version that a rewind left behind can be compared as well.
 
@@ -21,7 +21,7 @@ def diff(session: SessionArg, a: int, b: int | None = None, /, *, common: Common
     a
         The older version.
     b
-        The newer one; the latest if you leave it out.
+        The newer version; the latest by default.
     """
     from ..store_access import with_store
 
@@ -60,7 +60,7 @@ def _shape(changes: Diff) -> dict[str, Any]:
 
 
 def _jsonable(value: object) -> object:
-    """User state may be anything; what JSON has no word for is shown as Python does. Nothing is null."""
+    """A value of user state as JSON, or else its `repr`. An absent value is null."""
     import msgspec
 
     from ...core.diff import ABSENT
@@ -75,7 +75,7 @@ def _jsonable(value: object) -> object:
 
 def _print(changes: Diff, a: int, b: int) -> None:
     from ..console import SafeText, say, stdout
-    from ..entry_text import said_in
+    from ..entry_text import message_text
     from ..formatting import count, span, usd
 
     console = stdout()
@@ -87,9 +87,9 @@ def _print(changes: Diff, a: int, b: int) -> None:
     if not changes:
         say(f"versions {a} and {b} are the same")
     for message in changes.messages_removed:
-        line("-", f"{message.role}: {said_in(message)}")
+        line("-", f"{message.role}: {message_text(message)}")
     for message in changes.messages_added:
-        line("+", f"{message.role}: {said_in(message)}")
+        line("+", f"{message.role}: {message_text(message)}")
     for key, change in changes.state.items():
         for sign, value in (("-", _jsonable(change.before)), ("+", _jsonable(change.after))):
             if value is not None:

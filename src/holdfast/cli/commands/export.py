@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Parameter
 
-from ..export_formats import FORMS
 from ..options import DEFAULTS, Common, SessionArg
 
 if TYPE_CHECKING:
     from ...store.store import Store
 
-_FORMS = "; ".join(f"{name}: {form.about}" for name, form in FORMS.items())
+
+class Form(NamedTuple):
+    """What a form is for. Its writer is in `export_formats`, which is too heavy for `--help`."""
+
+    about: str
+    is_json: bool = False
+
+
+FORMS = {
+    "text": Form("the transcript, to read"),
+    "markdown": Form("the transcript, with headings and code"),
+    "jsonl": Form("every entry of the journal, one JSON object a line", is_json=True),
+    "experiment": Form("every reply with its author and time, one JSON object a line", is_json=True),
+}
+_ABOUT = "; ".join(f"{name}: {form.about}" for name, form in FORMS.items())
 
 
 def export(
@@ -21,22 +34,22 @@ def export(
     /,
     *,
     form: Annotated[
-        str, Parameter(name=["--form", "-F"], completer=lambda _: list(FORMS), help=f"{_FORMS}.")
+        str, Parameter(name=["--form", "-F"], completer=lambda _: list(FORMS), help=f"{_ABOUT}.")
     ] = "text",
     version: int | None = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     common: Common = DEFAULTS,
 ) -> None:
-    """Write a session down in another form.
+    """Write a session in another form.
 
-    What is exported is a copy for people and other programs: it cannot be opened as a session again.
+    An export is a copy for people and other programs: it cannot be opened as a session again.
 
     Parameters
     ----------
     version
-        As it was at this version, instead of now.
+        The version to export; the latest by default.
     output
-        The file to write, instead of stdout. One that is there is not written over.
+        The file to write, instead of stdout. An existing file is not overwritten.
     """
     from ..exit_codes import Exit, Stop
     from ..store_access import with_store
@@ -52,12 +65,13 @@ async def _export(
     store: Store, session: str, form: str, version: int | None, output: Path | None, common: Common
 ) -> None:
     from ..console import escape_json, print_json, print_text, say
+    from ..export_formats import WRITERS
     from ..store_access import get_head
 
     await get_head(store, session)
     state = await store.load(session, version)
     entries = [entry async for entry in store.tail(session, follow=False) if entry.seq <= state.seq]
-    lines = FORMS[form].load()(state, iter(entries))
+    lines = WRITERS[form](state, iter(entries))
     if common.json:
         print_json({"session": session, "form": form, "version": state.version, "content": "".join(lines)})
     elif output is None:
@@ -66,7 +80,7 @@ async def _export(
                 line = escape_json(line)
             print_text(line, lines=True, end="")
     else:
-        # Exclusively: somebody may have made it meanwhile.
+        # Exclusively: another process may have created it meanwhile.
         with output.open("x", encoding="utf-8") as file:
             file.writelines(lines)
         say(f"wrote {output}")

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-
-from ..options import DEFAULTS, Common, complete_session
+from ..options import DEFAULTS, Common, OptionalSession
 
 if TYPE_CHECKING:
     from ...store.store import Store
 
 
 def pending(
-    session: Annotated[str | None, Parameter(completer=complete_session)] = None,
+    session: OptionalSession = None,
     /,
     *,
     common: Common = DEFAULTS,
 ) -> None:
-    """List what waits for a person, over the whole store, each with the commands that answer it.
+    """List what waits for a person in the whole store, with the commands that answer it.
 
-    Two things wait: calls that need approval, and calls in doubt, of which nobody knows whether they happened
-    because their process died in them. Look at the service first, then say what you found. A call in doubt of
-    a session that was deleted is listed while another session could do the same, or shares it.
+    Two kinds of calls wait: calls that need approval, and calls in doubt, which may have happened although
+    their process died during them. For these, look at the service first, then say what you found. A call in
+    doubt of a deleted session is listed while another session could do the same operation, or shares it.
 
     Parameters
     ----------
@@ -56,30 +54,31 @@ async def _pending(store: Store, session: str | None, common: Common) -> None:
 
 
 def _commands(one: dict[str, Any], found: list[dict[str, Any]], common: Common) -> dict[str, str]:
-    """Ready to be copied. Providers use call ids again: then only the entry tells two calls apart. So it does
-    where an id cannot be shown as it is."""
+    """The commands that answer it, ready to be copied.
+
+    A call is named by its entry where its id is not unique (providers reuse ids) or cannot be printed.
+    """
     from ..console import visible
 
     same = [other for other in found if (other["session"], other["call"]) == (one["session"], one["call"])]
-    shown = visible(one["call"]) == one["call"] and not one["call"].startswith(("@", "-"))
-    plain = shown and len(same) == 1
-    call = shlex.quote(one["call"]) if plain else f"@{one['entry']}"
+    printable = visible(one["call"]) == one["call"] and not one["call"].startswith(("@", "-"))
+    call = shlex.quote(one["call"]) if printable and len(same) == 1 else f"@{one['entry']}"
     place = f"{one['session']} {call}"
     if one["kind"] == "approval":
         return {
-            "approve": f"holdfast approve {place}{common.again}",
-            "refuse": f"holdfast refuse {place} --reason '…'{common.again}",
+            "approve": f"holdfast approve {place}{common.store_options}",
+            "refuse": f"holdfast refuse {place} --reason '…'{common.store_options}",
         }
     if one["operation"] is not None:
         place = shlex.quote(one["operation"])
         return {
-            "landed": f"holdfast resolve-operation {place} landed --result '…'{common.again}",
-            "not_landed": f"holdfast resolve-operation {place} not-landed{common.again}",
+            "landed": f"holdfast resolve-operation {place} landed --result '…'{common.store_options}",
+            "not_landed": f"holdfast resolve-operation {place} not-landed{common.store_options}",
         }
     return {
-        "landed": f"holdfast resolve {place} landed --result '…'{common.again}",
-        "not_landed": f"holdfast resolve {place} not-landed{common.again}",
-        "gave_up": f"holdfast resolve {place} gave-up{common.again}",
+        "landed": f"holdfast resolve {place} landed --result '…'{common.store_options}",
+        "not_landed": f"holdfast resolve {place} not-landed{common.store_options}",
+        "gave_up": f"holdfast resolve {place} gave-up{common.store_options}",
     }
 
 
@@ -99,6 +98,6 @@ def _print(one: dict[str, Any]) -> None:
     if one["why"]:
         console.print(SafeText(f"  {one['why']}", style="dim"))
     for command in one["commands"].values():
-        # Never wrapped: it is there to be copied.
+        # Never wrapped, so that it can be copied.
         console.print(SafeText(f"  {command}"), soft_wrap=True)
     console.print()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from cyclopts import Parameter
-
-from ..options import DEFAULTS, Common, Number
+from ..options import DEFAULTS, Common, Labels, Number, parse_labels
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ...core.head import Head
     from ...store.store import Store
+
+Status: TypeAlias = Literal["active", "waiting", "completed", "failed", "cancelled"]
 
 _SHOWN = 50
 _WIDE = 120
@@ -26,35 +26,35 @@ _COLUMNS = {
     "last change>": 0,
     "title…": 100,
 }
-"""And how wide a terminal must be for each."""
+"""The columns, and the terminal width from which each is shown."""
 
 
 def sessions(
     *,
-    status: Literal["active", "waiting", "completed", "failed", "cancelled"] | None = None,
+    status: Status | None = None,
     interrupted: bool = False,
-    label: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    label: Labels = (),
     parent: str | None = None,
     limit: Number | None = None,
     common: Common = DEFAULTS,
 ) -> None:
     """List sessions, the latest first.
 
-    Anybody may look: nothing is locked, and nobody who works is disturbed. `interrupted` means that the last
-    run has no end and that nobody drives it: `holdfast resume` takes it up.
+    Listing takes no lock and disturbs no holder. `interrupted` means that the last run has no end and that no
+    process holds the session: `holdfast resume` continues it.
 
     Parameters
     ----------
     status
-        Only those of which the last run came to this.
+        Only sessions with this status.
     interrupted
-        Only those that a crash cut off.
+        Only sessions that a crash interrupted.
     label
-        Only those with this label, as name=value. Several must all fit.
+        Only sessions with this label, as name=value. Several must all match.
     parent
         Only the delegates of this session.
     limit
-        How many; 50 for people and all for programs, unless you say otherwise. 0 is all.
+        How many; by default 50, and all with --json. 0 is all.
     """
     from ..store_access import with_store
 
@@ -63,7 +63,7 @@ def sessions(
 
 async def _list(
     store: Store,
-    status: Literal["active", "waiting", "completed", "failed", "cancelled"] | None,
+    status: Status | None,
     interrupted: bool,
     label: tuple[str, ...],
     parent: str | None,
@@ -74,7 +74,6 @@ async def _list(
     from ..console import print_json, say, stdout
     from ..formatting import count
     from ..json_views import shape_head
-    from ..labels import parse_labels
 
     damaged: dict[str, str] = {}
     heads = [
@@ -93,7 +92,7 @@ async def _list(
     for head in heads[:most]:
         try:
             shown.append((head, await store.is_held(head)))
-        except Corrupt as error:  # The heartbeat of its holder.
+        except Corrupt as error:  # The heartbeat of its holder is damaged.
             damaged[head.session] = str(error)
     if common.json:
         found: dict[str, Any] = {"sessions": [shape_head(*one) for one in shown], "total": len(heads)}
@@ -112,10 +111,9 @@ async def _list(
 
 def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
     from ...system.clock import utc_now
-    from ..console import SafeText, make_table
+    from ..console import STANDING_STYLES, SafeText, make_table
     from ..formatting import ago, shorten, usd
     from ..json_views import standing
-    from ..styles import STANDING
 
     if not shown:
         return
@@ -126,9 +124,9 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
         word = standing(head, held)
         marks = [f"{head.waiting} to approve"] if head.waiting else []
         marks += [f"{head.in_doubt} in doubt"] if head.in_doubt and not held else []
-        state = SafeText(word, style=STANDING.get(word, ""))
+        state = SafeText(word, style=STANDING_STYLES.get(word, ""))
         if marks:
-            # Below the word where width is scarce: one session that waits must not cost all their columns.
+            # On a second line where the terminal is narrow, so that the other columns keep their width.
             gap = " " if console.width >= _WIDE else "\n"
             state.append(SafeText(f"{gap}({', '.join(marks)})", style="yellow", lines=True))
         cells = {

@@ -20,17 +20,17 @@ def show(
     brief: bool = False,
     common: Common = DEFAULTS,
 ) -> None:
-    """Tell the story of a session: who held it, what happened step by step, where it broke off.
+    """Show a session: its holders, what happened in each step, and where a process was killed.
 
-    The timeline has the time that the model and the tools took, what each step cost, and what became of every
-    call: completed, replayed, refused, failed, in doubt. A holder that went away without a goodbye is marked
-    where it was last seen, with what it was doing; the run that goes on says which one it continues. Below it
-    are the versions to go back to, and the tree of runs and delegates.
+    The timeline has the durations of model requests and tool calls, the cost of each step, and the status of
+    every call: completed, replayed, refused, failed, in doubt. A holder that died without releasing its lease
+    is marked at its last entry, with what was unfinished; a later run says which one it continues. Below the
+    timeline are the versions to go back to, and the tree of runs and delegates.
 
     Parameters
     ----------
     last
-        Only this many of the latest moments.
+        Only this many of the latest rows of the timeline.
     brief
         Without the timeline.
     """
@@ -41,14 +41,14 @@ def show(
 
 async def _show(store: Store, session: str, last: int | None, brief: bool, common: Common) -> None:
     from ..console import print_json, stdout
-    from ..session_report import print_story, read_story, shape_story
+    from ..session_report import print_report, read_report, shape_report
     from ..store_access import get_head
 
     head = await get_head(store, session)
-    story = await read_story(store, head)
+    report = await read_report(store, head)
     if last is not None:
-        story.timeline.moments[:] = story.timeline.moments[-last:] if last > 0 else []
+        report.timeline.moments[:] = report.timeline.moments[-last:] if last > 0 else []
     if common.json:
-        print_json(shape_story(story))
+        print_json(shape_report(report))
     else:
-        print_story(stdout(), story, brief=brief)
+        print_report(stdout(), report, brief=brief)

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 def stats(
     *session: Annotated[
-        str, Parameter(completer=complete_session, help="Only these; all of the store if none.")
+        str, Parameter(completer=complete_session, help="Only these sessions; all by default.")
     ],
     common: Common = DEFAULTS,
 ) -> None:
-    """Add up what sessions took: tokens, money, times, and what became of their tool calls.
+    """Add up tokens, money, durations, and the outcomes of tool calls.
 
     Refusals are listed by gate and tool, with how often the model's next call was right: the next call of the
-    same tool in a later reply, or else the first call there. A gate whose messages help has a high share.
-    Money and tokens are counted where they were spent, so delegates and forks are not counted twice.
+    same tool in a later reply, or else the first call of that reply. A gate whose messages help has a high
+    share. Money and tokens are counted in the session that spent them: delegates and forks are not counted
+    twice.
     """
     from ..store_access import with_store
 
@@ -73,7 +74,7 @@ def _print(tally: Tally) -> None:
         [
             ("sessions", _counts(tally.sessions)),
             ("runs", _counts(tally.runs)),
-            ("taken over", count(tally.takeovers, "time") + ", from a holder that never said goodbye"),
+            ("taken over", count(tally.takeovers, "time") + ", from a holder that died"),
             ("steps", f"{tally.steps:,}"),
             ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
             ("cached", f"{usage.cache_read_tokens:,} read, {usage.cache_write_tokens:,} written"),
@@ -83,11 +84,13 @@ def _print(tally: Tally) -> None:
                 ", ".join(f"{name} {usd(spent)}" for name, spent in sorted(tally.by_model.items())),
             ),
             ("replies", f"{model['count']:,}, {tally.model_failures:,} failed"),
-            ("their times", _times(model)),
+            ("durations", _times(model)),
         ],
     )
     if tally.tools:
-        columns = ["tool…", "calls>", "became…"] + ([] if narrow else ["median>", "p95>", "max>", "in all>"])
+        columns = ["tool…", "calls>", "outcomes…"] + (
+            [] if narrow else ["median>", "p95>", "max>", "in all>"]
+        )
         table = make_table(*columns, title="tools")
         for name, one in sorted(tally.tools.items()):
             times = one.times.shape()

@@ -21,20 +21,19 @@ def tail(
     after: Number | None = None,
     common: Common = DEFAULTS,
 ) -> None:
-    """Print the latest entries of a session's journal, and with -f go on as they become durable.
+    """Print the latest entries of a session's journal; with -f also new ones as they become durable.
 
-    From any process, whoever holds the session; nobody is disturbed. It ends with Ctrl-C, or when the session
-    is deleted. With --json, each entry is one object on a line of its own, with body and content as they are
-    stored.
+    Reading disturbs no holder. With -f it ends on Ctrl-C, or when the session is deleted. With --json, each
+    entry is one object on one line, with body and content as they are stored.
 
     Parameters
     ----------
     follow
-        Go on until Ctrl-C.
+        Print new entries until Ctrl-C.
     lines
-        How many of the entries that are there; 0 is all.
+        How many of the existing entries; 20 by default, 0 is all.
     after
-        Only entries after this one; then --lines does not count.
+        Only entries after this number, instead of --lines.
     """
     from ..store_access import with_store
 
@@ -57,7 +56,7 @@ async def _tail(
     if after is None:
         after = max(0, head.seq - lines) if lines > 0 else 0
     console = stdout()
-    # A person at a terminal reads one entry a line; a pipe gets it whole.
+    # One line per entry on a terminal; a pipe gets the whole text.
     width = console.width - 24 if console.is_terminal else 10_000
     async with aclosing(store.tail(session, after=after, follow=follow)) as entries:
         async for entry in entries:

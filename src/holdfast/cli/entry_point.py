@@ -1,4 +1,4 @@
-"""Around a command: its errors become one line and a code, and nobody sees a traceback for a Ctrl-C."""
+"""Run one command line: hide passwords, turn errors into one line and an exit code, handle Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,30 +14,33 @@ from ..system import threads
 from .exit_codes import Exit, explain
 from .options import COMMON_OPTIONS
 
-_HANDED_OVER = "_HOLDFAST_ARGUMENTS"
+_ARGUMENTS_VARIABLE = "_HOLDFAST_ARGUMENTS"
 
 
 def hide_secrets(arguments: list[str]) -> list[str]:
-    """The arguments of this process. If a password is among them, the program is started anew in the same
-    process, with the password in its environment: whoever lists processes sees the arguments of all."""
-    handed_over = os.environ.pop(_HANDED_OVER, None)
+    """The arguments of this process.
+
+    If a password is among them, the program is executed again in the same process, with the arguments in its
+    environment: process listings show the arguments of all users.
+    """
+    handed_over = os.environ.pop(_ARGUMENTS_VARIABLE, None)
     if handed_over is not None:
         return [str(one) for one in json.loads(handed_over)]
     secrets = find_secrets(arguments)
     before, same = sys.orig_argv[: -len(arguments) or None], sys.orig_argv[-len(arguments) :] == arguments
     if not secrets or not same or not sys.executable:
         return arguments
-    os.environ[_HANDED_OVER] = json.dumps(arguments)
+    os.environ[_ARGUMENTS_VARIABLE] = json.dumps(arguments)
     os.execv(sys.executable, [sys.executable, *before[1:], *(scrub(one, *secrets) for one in arguments)])
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run it; the exit code."""
+    """Run a command; return its exit code."""
     try:
         code = _run(arguments)
         if code != Exit.INTERRUPTED:
             return code
-    except KeyboardInterrupt:  # One more of them, while the last one was being attended to.
+    except KeyboardInterrupt:  # A second Ctrl-C while the first was handled.
         pass
     return _leave_at_once()
 
@@ -48,21 +51,21 @@ def _run(arguments: list[str]) -> int:
     from .app import make_app
 
     try:
-        # Half a character in an argument is shown, not a reason to fail.
+        # An argument that is not valid UTF-8 is shown with escapes, not an error.
         for stream in (sys.stdout, sys.stderr):
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(errors="backslashreplace")
         if logging.lastResort is not None:
-            # What is logged where an application has set up no logging: on stderr, for people.
+            # Log messages go to stderr, for people: no application has set up logging here.
             logging.lastResort.setFormatter(_Formatter())
         code = make_app()(command_first(arguments))
         sys.stdout.flush()
         return int(code or 0)
     except CycloptsError as error:
         command = " ".join(["holdfast", *(error.command_chain or ())])
-        said = scrub(" ".join(str(error).split()), *find_secrets(arguments))
-        _say(f"{command}: {said} See {command} --help")
+        message = scrub(" ".join(str(error).split()), *find_secrets(arguments))
+        _say(f"{command}: {message} See {command} --help")
         return Exit.USAGE
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -70,7 +73,7 @@ def _run(arguments: list[str]) -> int:
         print("stopped", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Python would complain once more when it flushes at its end.
+        # Python would report the error again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.BROKEN_PIPE
     except Exception as error:
@@ -80,7 +83,7 @@ def _run(arguments: list[str]) -> int:
 
 
 class _Formatter(logging.Formatter):
-    """Messages may quote what users, models and tools said."""
+    """Escapes messages: they may quote users, models and tools."""
 
     def format(self, record: logging.LogRecord) -> str:
         from .console import visible
@@ -95,7 +98,7 @@ def _say(text: str) -> None:
 
 
 def _leave_at_once() -> Exit:
-    """Python would wait for a tool that hangs in its thread. What it may have done is in doubt, on record."""
+    """Exit without waiting for a tool that hangs in its thread. Its effect is recorded as in doubt."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if all(thread.daemon for thread in threads.enumerate() if thread is not threads.main_thread()):
         return Exit.INTERRUPTED
@@ -115,12 +118,12 @@ def _explain(error: Exception) -> tuple[Exit, str]:
         return code, f"holdfast: {why}"
     if isinstance(error, OSError):
         return Exit.ERROR, f"holdfast: {error}"
-    # A mistake of ours, or of the agent's code: all that is known helps to find it.
+    # A bug in holdfast or in the agent's code: the traceback helps to find it.
     return Exit.ERROR, "".join(traceback.format_exception(error)).rstrip("\n")
 
 
 def command_first(arguments: list[str]) -> list[str]:
-    """Common options may stand before the command, too: `holdfast --store sqlite:a.db sessions`."""
+    """Move the command before the common options: `holdfast --store sqlite:a.db sessions`."""
     place = 0
     while place < len(arguments):
         name, equals, _ = arguments[place].partition("=")
