@@ -22,6 +22,7 @@ from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import ClaimChange, Done
 from holdfast.drivers.postgres import PostgresDriver
 from holdfast.drivers.postgres.schema import migrations
+from holdfast.drivers.postgres.work_queue import channel_of
 from holdfast.errors import BadInput, BadUrl, NewerFormat, NotFound, StoreFailed, StoreUnreachable
 from holdfast.ids import HolderId, SessionId
 from holdfast.limits import BLOB_PART_BYTES
@@ -681,14 +682,15 @@ def test_a_post_ends_a_wait_for_work(driver: PostgresDriver, schema: str) -> Non
         other.close()
 
 
-def test_listening_resumes_after_a_lost_connection(driver: PostgresDriver) -> None:
+def test_listening_resumes_after_a_lost_connection(driver: PostgresDriver, schema: str) -> None:
     """Notifications in between are lost, so the wait ends, and the caller looks."""
     author = Author("a")
     author.begin(driver)
     expect_wake_up(driver)
-    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN holdfast%'"
+    # Waits until it is gone: on a busy machine, the short wait below would not notice it otherwise.
+    cut = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE query = %s"
     with connect() as connection:
-        connection.execute(cut.encode())
+        assert connection.execute(cut, (f"LISTEN {channel_of(schema)}",)).fetchall() == [(True,)]
     driver.wait_for_work(0.01)
     expect_wake_up(driver)
     driver.post(author.session, b"{}")

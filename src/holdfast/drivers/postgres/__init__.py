@@ -1,4 +1,4 @@
-"""`postgresql://…`: many machines, one truth."""
+"""`postgresql://…`: one store for many machines."""
 
 from ...errors import MissingExtra
 

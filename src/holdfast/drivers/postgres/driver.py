@@ -142,10 +142,10 @@ class PostgresDriver:
             SELECT convert_to(line, 'UTF8') FROM $schema.entries
             WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s
         """
-        return [line for (line,) in self._look(query, [session, after, limit])]
+        return [line for (line,) in self._query(query, [session, after, limit])]
 
     def find_tip(self, session: SessionId) -> Tip | None:
-        rows = self._look(f"{TIP} WHERE session = %s", [session])
+        rows = self._query(f"{TIP} WHERE session = %s", [session])
         return read_tip(rows[0], self._where) if rows else None
 
     def list_tips(self, wanted: HeadFilter, after: SessionId | None, limit: int) -> Sequence[Tip]:
@@ -166,7 +166,7 @@ class PostgresDriver:
             where.append("labels @> %(labels)s AND labels <> '{}'")
             values["labels"] = TextArray(encode_labels(wanted.labels))
         query = f"{TIP} WHERE {' AND '.join(where)} ORDER BY session LIMIT %(limit)s"
-        return [read_listed_tip(row, self._where) for row in self._look(query, values)]
+        return [read_listed_tip(row, self._where) for row in self._query(query, values)]
 
     def list_due(self, wanted: DueFilter, limit: int) -> Sequence[Tip]:
         return [
@@ -178,14 +178,14 @@ class PostgresDriver:
         at, name, seq = after or ("", "", 0)
         values = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
         chosen = "TRUE" if session is None else "started.session = %(session)s"
-        rows = self._look(_RUNS.format(chosen=chosen), values)
+        rows = self._query(_RUNS.format(chosen=chosen), values)
         return [
             RunLines(RunCursor(at, SessionId(name), seq), started.encode(), ended.encode() if ended else None)
             for at, name, seq, started, ended in rows
         ]
 
     def find_keyframe(self, session: SessionId) -> bytes | None:
-        rows = self._look("SELECT body FROM $schema.keyframes WHERE session = %s", [session])
+        rows = self._query("SELECT body FROM $schema.keyframes WHERE session = %s", [session])
         return rows[0][0].encode() if rows else None
 
     def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
@@ -214,7 +214,7 @@ class PostgresDriver:
             WHERE session = %s AND number > %s ORDER BY number LIMIT %s
         """
         return [
-            InboxRow(number, item.encode()) for number, item in self._look(query, [session, after, limit])
+            InboxRow(number, item.encode()) for number, item in self._query(query, [session, after, limit])
         ]
 
     def beat(
@@ -222,20 +222,20 @@ class PostgresDriver:
     ) -> Mapping[SessionId, int]:
         values = {"holder": holder, "record": record.decode(), "sessions": TextArray(sessions)}
         began_s = boot_s()
-        rows = self._look(_BEAT, values)
+        rows = self._query(_BEAT, values)
         if rows:
             self._clock.learn(rows[0][2], began_s)
         return {SessionId(session): posted for session, posted, _ in rows if session is not None}
 
     def find_beat(self, holder: HolderId) -> Beat | None:
-        rows = self._look(f"SELECT record, {AGE} FROM $schema.holders WHERE holder = %s", [holder])
+        rows = self._query(f"SELECT record, {AGE} FROM $schema.holders WHERE holder = %s", [holder])
         return Beat(rows[0][0].encode(), max(0.0, rows[0][1])) if rows else None
 
     def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
         return self._db.again(lambda connection: find_holders(self._sql, connection))
 
     def retire(self, holder: HolderId) -> None:
-        self._look("DELETE FROM $schema.holders WHERE holder = %s RETURNING $durable", [holder])
+        self._query("DELETE FROM $schema.holders WHERE holder = %s RETURNING $durable", [holder])
 
     def wait_for_work(self, timeout_s: float) -> None:
         self._listener.wait(timeout_s)
@@ -250,6 +250,6 @@ class PostgresDriver:
         self._listener.close()
         self._db.close()
 
-    def _look(self, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def _query(self, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement that may be done twice."""
         return self._db.again(lambda connection: self._sql.rows(connection, statement, values))

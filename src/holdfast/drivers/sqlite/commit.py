@@ -110,7 +110,7 @@ def _head(after: str | None, head: Head) -> tuple[str, str | None, str]:
     return after or "", None if head.due is None else stamp(head.due), _encode(head).decode()
 
 
-def move(db: apsw.Connection, after: str, head: Head) -> None:
+def write_head(db: apsw.Connection, after: str, head: Head) -> None:
     """Write a head without a line."""
     _feed(db, [head.session, head.seq, None, None, *_head(after, head)])
 

@@ -170,14 +170,14 @@ class SqliteConnections:
 
     def _open_prepared(self, *, create: bool) -> tuple[apsw.Connection, bool]:
         try:
-            return self._prepared(self._open(create=create), frozen=False), False
+            return self._prepare_or_close(self._open(create=create), frozen=False), False
         except (apsw.ReadOnlyError, apsw.CantOpenError):
             if not files.exists(Path(self._path)):
                 raise
             # No file can be created beside it, not even the index that readers of a log share.
-            return self._prepared(self._open_frozen(), frozen=True), True
+            return self._prepare_or_close(self._open_frozen(), frozen=True), True
 
-    def _prepared(self, db: apsw.Connection, *, frozen: bool) -> apsw.Connection:
+    def _prepare_or_close(self, db: apsw.Connection, *, frozen: bool) -> apsw.Connection:
         try:
             prepare(db, self.path, frozen=frozen)
         except BaseException:

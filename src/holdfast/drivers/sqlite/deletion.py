@@ -9,7 +9,7 @@ import apsw
 from ...core.head import Head
 from ...ids import SessionId
 from ..contract import Conflict, Done, Outcome, hidden_name
-from .commit import find_tip, move
+from .commit import find_tip, write_head
 
 
 def erase(
@@ -21,7 +21,7 @@ def erase(
         return Conflict(sum)
     # Overwrite the bytes: unused parts of a page must not keep them.
     db.pragma("secure_delete", True)
-    move(db, after, head)
+    write_head(db, after, head)
     pinned = _last_pinned(db, head.uid) or 0
     db.executemany(
         "UPDATE entries SET line = ? WHERE session = ? AND seq = ?",
