@@ -79,12 +79,13 @@ async def execute(
     if not row.changes_the_world:
         with working(session, what, key=row.key, fingerprint=row.fingerprint):
             return await run_plain(hook, ctx, values, row.timeout_s)
+    engine = session.engine
     try:
-        await _check_lease(session, lease_sure_s(row))
+        await _check_lease(session, engine, lease_sure_s(row))
     except BaseException:
         on_not_entered(row)
         raise
-    _running[row.key] = session.engine
+    _running[row.key] = engine
     with working(session, what, key=row.key, fingerprint=row.fingerprint):
         return await run_guarded(
             hook,
@@ -97,18 +98,18 @@ async def execute(
         )
 
 
-async def _check_lease(session: Session, sure_s: float) -> None:
+async def _check_lease(session: Session, engine: Engine, sure_s: float) -> None:
     """Just before a body: if this process may have been silent for a whole term, make sure that it still has
     the lease.
 
     A process that wakes up after a long sleep may send a heartbeat before it comes here, so the last
     heartbeat says nothing.
     """
-    presence = session.engine.presence
+    presence = engine.presence
     if boot_s() < sure_s and presence.left_s > 0 and not session.is_lost:
         return
     if presence.left_s <= 0:
-        await session.engine.call(presence.renew)
+        await engine.call(presence.renew)
     session.record(LeaseRenewed())
     await session.flush()
 
