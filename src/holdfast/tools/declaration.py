@@ -1,4 +1,4 @@
-"""`@tool`: a function, what it does to the world, and how to find out what became of it."""
+"""`@tool`: declare a function as a tool, with its side effects and its hooks."""
 
 from __future__ import annotations
 
@@ -41,16 +41,18 @@ class Retry(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.backoff_s < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
-            raise BadInput(f"{self} makes no sense")
+            raise BadInput(
+                f"{self}: attempts is at least 1, backoff_s at least 0, factor at least 1, jitter from 0 to 1"
+            )
 
     def pause_s(self, attempt: int, chance: float) -> float:
-        """How long to wait after this attempt; `chance` is a random number from 0 to 1."""
+        """The pause after this attempt; `chance` is a random number from 0 to 1."""
         pause = min(self.backoff_s * self.factor ** (attempt - 1), self.backoff_max_s)
         return pause * (1 - self.jitter + 2 * self.jitter * chance)
 
 
 class Hook(Struct, frozen=True):
-    """A function that a tool brings along, looked at once: the body, `verify` or `undo`."""
+    """A function of a tool, inspected once: the body, `verify` or `undo`."""
 
     function: Callable[..., Any]
     is_async: bool
@@ -58,7 +60,7 @@ class Hook(Struct, frozen=True):
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Hook:
-        """Look at the function."""
+        """Inspect the function."""
         call = getattr(function, "__call__", None)  # noqa: B004
         # An async function behind a sync decorator is still an async one.
         is_async = any(inspect.iscoroutinefunction(one) for one in (function, call, inspect.unwrap(function)))

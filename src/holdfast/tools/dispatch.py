@@ -1,4 +1,4 @@
-"""From a call to its result, through the gates and the ledger of a session."""
+"""Dispatch: take a call of a session through the gates and the ledger to its result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .tracing import TracedCall
 T = TypeVar("T")
 _NO_CAPS = Budget()
 _NO_REPEATS = Repeats()
-"""A call that was tried before is not made a second time: it goes on."""
+"""For a call that was tried before: it goes on, and is no repetition of itself."""
 
 
 class CallRequest(Struct, frozen=True):
@@ -163,7 +163,7 @@ class Dispatch:
         return self._tools.get(call.name) if call.tool is None else call.tool
 
     async def _begin(self, call: CallRequest) -> Begun:
-        """Everything up to the intent."""
+        """Do everything up to the intent."""
         state = self._session.state
         effects = state.facts.effects
         if not effects.knows(call.ref):
@@ -215,7 +215,7 @@ class Dispatch:
         return await self._enter(call, gated, last)
 
     def _refuse_reuse(self, call: CallRequest, last: Effect | None, question: Question | None) -> None:
-        """A caller's own call id names one call for good."""
+        """Refuse a call id of the caller's that was used before for another call."""
         effects = self._session.state.facts.effects
         known = effects.replayed.get(call_name(call.ref))
         if question is not None or last is not None:
@@ -231,7 +231,7 @@ class Dispatch:
                 raise BadInput(f"call id {call.ref.id!r} was used before with other arguments")
 
     async def _give_again(self, call: CallRequest, row: Effect) -> Result:
-        """This very call was completed before: its outcome, as it was recorded."""
+        """The recorded outcome of this very call, which was completed before."""
         return completed(call.ref, call.name, await self._ledger.give_again(call.ref, row))
 
     def _refuse(self, call: CallRequest, gated: Refused, last: Effect | None) -> Result:
@@ -359,7 +359,7 @@ class Dispatch:
         first: Issue,
         again: Again | None = None,
     ) -> Begun:
-        """What the ledger says about the operation.
+        """Do what the ledger decides about the operation.
 
         `first` is how to issue it if it is new, `again` how to look anew if it is not settled by then.
         """
@@ -440,12 +440,12 @@ class Dispatch:
 
 
 def _is_spent(question: Question, last: Effect) -> bool:
-    """Whether the answer allowed what has been taken back since: doing it anew is for a person to say."""
+    """Whether the effect that the answer allowed was undone since: doing it anew needs another answer."""
     return last.status == "undone" and question.asked < last.issued
 
 
 def _whole(result: Result) -> str:
-    """The text of a result, also if only its two ends are shown."""
+    """The whole text of a result, also if only its two ends are shown."""
     whole = "" if result.parts or result.value is None else as_text(result.value)
     return whole if len(whole) > len(result.content) else result.content
 

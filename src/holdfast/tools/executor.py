@@ -78,12 +78,13 @@ async def execute(
     if not row.changes_the_world:
         with working(session, what, key=row.key, fingerprint=row.fingerprint):
             return await run_plain(hook, ctx, values, row.timeout_s)
+    engine = session._writer.engine
     try:
-        await _check_lease(session, lease_sure_s(row))
+        await _check_lease(session, engine, lease_sure_s(row))
     except BaseException:
         on_not_entered(row)
         raise
-    _running[row.key] = session._writer.engine
+    _running[row.key] = engine
     with working(session, what, key=row.key, fingerprint=row.fingerprint):
         return await run_guarded(
             hook,
@@ -96,18 +97,18 @@ async def execute(
         )
 
 
-async def _check_lease(session: Session, sure_s: float) -> None:
+async def _check_lease(session: Session, engine: Engine, sure_s: float) -> None:
     """Just before a body: if this process may have been silent for a whole term, make sure that it still has
     the lease.
 
     A process that wakes up after a long sleep may send a heartbeat before it comes here, so the last
     heartbeat says nothing.
     """
-    presence = session._writer.engine.heartbeat
-    if boot_s() < sure_s and presence.left_s > 0 and not session.is_lost:
+    heartbeat = engine.heartbeat
+    if boot_s() < sure_s and heartbeat.left_s > 0 and not session.is_lost:
         return
-    if presence.left_s <= 0:
-        await session._writer.engine.call(presence.renew)
+    if heartbeat.left_s <= 0:
+        await engine.call(heartbeat.renew)
     session._writer.record(LeaseRenewed())
     await session.flush()
 

@@ -89,7 +89,7 @@ class Gates:
         return self._permit(ready, answer)
 
     def fit(self, tool: AnyTool, args: Json) -> Ready | None:
-        """Recorded arguments for today's tool, past the gates; None if they no longer fit."""
+        """Recorded arguments for the tool as it is now, past the gates; None if they no longer fit."""
         try:
             values, canonical = tool.arguments.check(args)
         except BadArguments:
@@ -143,7 +143,7 @@ def _is_agreed(ready: Ready, answer: Question | None) -> bool:
 
 
 def _rough(name: str, args: Json) -> str:
-    """A fingerprint of arguments that did not pass."""
+    """A fingerprint of arguments that are not valid."""
     try:
         return fingerprint(name, normalise(args))
     except NotCanonical:

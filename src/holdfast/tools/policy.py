@@ -1,4 +1,4 @@
-"""What a tool may do here: allow, deny or ask, by name, by side effect and by argument."""
+"""Policies: allow, deny or ask, by the name of a tool, its side effects and its arguments."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Condition: TypeAlias = Callable[[Mapping[str, Json]], bool]
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """Decides about the calls it matches: a tool by pattern, any of the side effects, a condition on the
-    arguments."""
+    """A decision for the calls that it matches: by a pattern of tool names, by any of the side effects, by a
+    condition on the arguments."""
 
     decision: PolicyDecision
     tool: str = "*"
@@ -30,7 +30,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     why: str = ""
 
     def matches(self, tool: AnyTool, args: Mapping[str, Json]) -> bool:
-        """Whether this rule speaks about the call."""
+        """Whether this rule decides about the call."""
         return (
             fnmatchcase(tool.name, self.tool)
             and (not self.side_effects or bool(self.side_effects & tool.side_effects))
@@ -52,7 +52,7 @@ def allow(
     when: Condition | None = None,
     why: str = "",
 ) -> Rule:
-    """Let these calls through."""
+    """Allow these calls."""
     return _rule("allow", tool, side_effects, when, why)
 
 
@@ -74,7 +74,7 @@ def ask(
     when: Condition | None = None,
     why: str = "",
 ) -> Rule:
-    """These calls wait for a person."""
+    """Let these calls wait for a person's approval."""
     return _rule("ask", tool, side_effects, when, why)
 
 
@@ -82,8 +82,8 @@ def paths_inside(root: str | Path, *arguments: str, tool: str = "*") -> Rule:
     """Refuse calls in which one of these arguments is a path outside `root`.
 
     Symbolic links and `..` are followed first, and a relative path begins in the working directory, as it
-    will when the tool opens it. What changes between this check and the tool's own use of the
-    path is the tool's business.
+    will when the tool opens it. A link that changes between this check and the tool's
+    own use of the path is not noticed.
     """
     if not arguments or not all(isinstance(one, str) for one in arguments):
         raise BadInput("paths_inside() needs the names of the arguments that are paths")

@@ -176,11 +176,11 @@ class FunctionArguments:
 
 
 _NAMES: Final = ("missing", "extra_forbidden", "unexpected_keyword_argument")
-"""What pydantic calls a name too few or too many."""
+"""Pydantic's error types for a missing or an unknown name."""
 
 
 def _is_same_place(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
-    """Whether one is the other, or in it."""
+    """Whether the places are the same, or one is inside of the other."""
     return all(x == y for x, y in zip(a, b, strict=False))
 
 
@@ -219,7 +219,7 @@ def _is_canonical(value: Json) -> bool:
 
 
 def _order_sets(live: Any, dumped: Json) -> Json:
-    """A set has no order of its own, and Python gives it another one in every process."""
+    """Sort what came from sets: Python orders them differently in every process."""
     if isinstance(live, set | frozenset):
         return sorted(dumped, key=canonical)
     if isinstance(live, dict) and isinstance(dumped, dict):
@@ -260,7 +260,7 @@ class ArgumentProblem(NamedTuple):
 
 _UNKNOWN: Final = ("additionalProperties", "unevaluatedProperties")
 _MESSAGE_CHARS: Final = 500
-"""A message may quote a whole value."""
+"""Longer messages are cut: they may quote a whole value."""
 
 
 class SchemaWords:
@@ -295,7 +295,7 @@ class SchemaWords:
             yield ArgumentProblem(place, keyword, f"{_path(place)}: {message}")
 
     def _explain_union(self, error: Any, place: tuple[str | int, ...]) -> Iterator[ArgumentProblem]:
-        """By the member that was probably meant: one of the right type, with the fewest problems."""
+        """Explain by the member that was probably meant: of the right type, with the fewest problems."""
         members = error.kind.context
         fitting = [one for one in members if not any(_is_other_kind(part, place) for part in one)]
         if fitting:
@@ -360,7 +360,7 @@ def _subschemas(schema: Mapping[str, Json]) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_open(schema: Mapping[str, Json]) -> bool:
-    """Whether an object says itself what else may be in it."""
+    """Whether an object's schema says which other names are allowed."""
     return schema.get("additionalProperties", False) is not False or any(
         key in schema for key in ("patternProperties", "unevaluatedProperties")
     )
@@ -425,7 +425,7 @@ class SchemaArguments:
         self._check_function(name, function)
 
     def _check_function(self, name: str, function: Callable[..., Any]) -> None:
-        """A body that cannot be called would be found out only when it is too late."""
+        """Refuse a body that cannot be called with these arguments, before there is a call."""
         parameters = {one.name: one for one in parameters_of(function)}
         open_ended = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
         given = {*self.schema.get("required", ()), *self._defaults}

@@ -1,4 +1,4 @@
-"""Taking effects back: each undo is an effect of its own."""
+"""Undo: take effects back. Each undo is an effect of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .runner import Runner
 async def undo(
     session: Session, tools: Mapping[str, AnyTool], gates: Gates, runner: Runner, effects: Sequence[Effect]
 ) -> list[Undone]:
-    """Take the effects back, the last first. One that cannot be is reported, and stays."""
+    """Take the effects back, the last first. An effect that cannot be undone is reported, and stays."""
     found: list[Undone] = []
     rows = session.state.facts.effects.rows
     for given in sorted(effects, key=lambda one: one.issued, reverse=True):
