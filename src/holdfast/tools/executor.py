@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import copy_context
 from functools import partial
 from types import CoroutineType, coroutine
 from typing import Any
 
 import anyio
-import anyio.from_thread
-import anyio.to_thread
-from anyio._core._eventloop import threadlocals
 from anyio.lowlevel import RunVar
 from msgspec import Struct
 from msgspec.structs import replace
@@ -74,7 +70,7 @@ async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> An
             raise presentable(error) from None
     if ctx is not None:
         ctx._in_thread = True
-    boxed = await _run_in_thread(partial(_call_sync, hook.function, first, values))
+    boxed = await aio.run_in_daemon_thread(partial(_call_sync, hook.function, first, values), tool_threads())
     return boxed[0]
 
 
@@ -86,51 +82,6 @@ def _call_sync(function: Callable[..., Any], first: tuple[Any, ...], values: dic
         if presentable(error) is error:
             raise
         raise presentable(error) from None
-
-
-async def _run_in_thread(function: Callable[[], Any]) -> Any:
-    """Run it in a thread that is left behind if the caller goes.
-
-    A process that ends does not wait for it: what is under way then stays in doubt, as in a crash.
-    """
-    if not aio.is_asyncio():
-        # Trio's threads are daemons.
-        return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=tool_threads())
-    body = _Daemon(function)
-    try:
-        return await anyio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=tool_threads())
-    finally:
-        body.ended.set()  # The worker thread goes, whatever the body does.
-
-
-class _Daemon:
-    """A function in a daemon thread, which a worker thread of anyio's waits for.
-
-    The interpreter waits for anyio's threads when it ends. What makes `anyio.from_thread` work in one of them
-    is handed on to the daemon.
-    """
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
-        self._found: threads.Future[Any] = threads.Future()
-        self.ended = threads.Event()
-
-    def run(self) -> Any:
-        """In the worker thread: wait for the function, or until its caller has gone."""
-        context, worker = copy_context(), dict(vars(threadlocals))
-        work = partial(context.run, self._work, worker)
-        threads.Thread(target=work, name="holdfast tool", daemon=True).start()
-        self.ended.wait()
-        return self._found.result() if self._found.done() else None
-
-    def _work(self, worker: dict[str, Any]) -> None:
-        vars(threadlocals).update(worker)
-        try:
-            self._found.set_result(self._function())
-        except BaseException as error:
-            self._found.set_exception(error)
-        finally:
-            self.ended.set()
 
 
 def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
