@@ -8,10 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import anyio
+import anyio.to_thread
+from anyio._core._eventloop import threadlocals
 from anyio.lowlevel import checkpoint, current_token
+
+from . import threads
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
@@ -26,7 +31,7 @@ _tasks: set[asyncio.Task[None]] = set()
 # -- event loops -------------------------------------------------------------------------------------
 
 
-def is_asyncio() -> bool:
+def _is_asyncio() -> bool:
     """Whether the running event loop is one of asyncio."""
     try:
         asyncio.get_running_loop()
@@ -80,7 +85,7 @@ def call_later(delay_s: float, function: Callable[[], object]) -> None:
 
 async def let_others_run() -> None:
     """Give every task that is ready its turn."""
-    if is_asyncio():
+    if _is_asyncio():
         await asyncio.sleep(0)  # The same as a checkpoint, at a lower cost.
     else:
         await checkpoint()
@@ -114,7 +119,7 @@ async def run_to_end(work: Work[T]) -> T:
 
     A shielded scope alone is not enough: `asyncio.Task.cancel` goes through it.
     """
-    if not is_asyncio():
+    if not _is_asyncio():
         with anyio.CancelScope(shield=True):
             return await work()
     task = asyncio.get_running_loop().create_task(work())
@@ -135,7 +140,7 @@ async def run_attended(
 
     `attend` is given the function that cancels the task: once in asyncio, else `cancel`.
     """
-    if not is_asyncio():
+    if not _is_asyncio():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
             await attend(cancel)
@@ -215,3 +220,51 @@ class Signal:
             finally:
                 if timer is not None:
                     timer.cancel()
+
+
+# -- threads -----------------------------------------------------------------------------------------
+
+
+async def run_in_daemon_thread(function: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
+    """Run a function in a daemon thread, and leave it behind if the caller is cancelled.
+
+    A process that ends does not wait for it: what is under way then stays in doubt, as in a crash.
+    """
+    if not _is_asyncio():
+        # trio's worker threads are daemons.
+        return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
+    daemon = _Daemon(function)
+    try:
+        return await anyio.to_thread.run_sync(daemon.run, abandon_on_cancel=True, limiter=limiter)
+    finally:
+        daemon.ended.set()  # Frees the worker thread, also if the function still runs.
+
+
+class _Daemon:
+    """A function in a daemon thread, with a worker thread of anyio that waits for it.
+
+    The interpreter waits for anyio's worker threads when it ends, so the function cannot run in one of them.
+    The daemon gets the worker's thread-local data, by which `anyio.from_thread` works.
+    """
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._found: threads.Future[Any] = threads.Future()
+        self.ended = threads.Event()
+
+    def run(self) -> Any:
+        """In the worker thread: wait for the function, or until its caller has gone."""
+        context, worker = copy_context(), dict(vars(threadlocals))
+        work = partial(context.run, self._work, worker)
+        threads.Thread(target=work, name="holdfast tool", daemon=True).start()
+        self.ended.wait()
+        return self._found.result() if self._found.done() else None
+
+    def _work(self, worker: dict[str, Any]) -> None:
+        vars(threadlocals).update(worker)
+        try:
+            self._found.set_result(self._function())
+        except BaseException as error:
+            self._found.set_exception(error)
+        finally:
+            self.ended.set()

@@ -11,15 +11,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from functools import partial
 from types import CoroutineType, coroutine
 from typing import Any
 
 import anyio
-import anyio.from_thread
-import anyio.to_thread
-from anyio._core._eventloop import threadlocals
 from anyio.lowlevel import RunVar
 from msgspec import Struct
 from msgspec.structs import replace
@@ -136,7 +133,7 @@ async def call(hook: Hook, ctx: AnyContext | None, values: dict[str, Any]) -> An
             raise presentable(error) from None
     if ctx is not None:
         ctx._in_thread = True
-    boxed = await _run_in_thread(partial(_call_sync, hook.function, first, values))
+    boxed = await aio.run_in_daemon_thread(partial(_call_sync, hook.function, first, values), tool_threads())
     return boxed[0]
 
 
@@ -148,51 +145,6 @@ def _call_sync(function: Callable[..., Any], first: tuple[Any, ...], values: dic
         if presentable(error) is error:
             raise
         raise presentable(error) from None
-
-
-async def _run_in_thread(function: Callable[[], Any]) -> Any:
-    """Run it in a thread that runs on if the caller is cancelled.
-
-    A process that ends does not wait for it: its call is then in doubt, as after a crash.
-    """
-    if not aio.is_asyncio():
-        # Trio's threads are daemons.
-        return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=tool_threads())
-    body = _Daemon(function)
-    try:
-        return await anyio.to_thread.run_sync(body.run, abandon_on_cancel=True, limiter=tool_threads())
-    finally:
-        body.ended.set()  # The worker thread ends, also if the body does not.
-
-
-class _Daemon:
-    """A function in a daemon thread, and a worker thread of anyio's that waits for it.
-
-    The interpreter waits for anyio's threads when it ends. What makes `anyio.from_thread` work in one of them
-    is handed on to the daemon.
-    """
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
-        self._found: threads.Future[Any] = threads.Future()
-        self.ended = threads.Event()
-
-    def run(self) -> Any:
-        """Wait for the function, or until its caller has gone. Called in the worker thread."""
-        context, worker = copy_context(), dict(vars(threadlocals))
-        work = partial(context.run, self._work, worker)
-        threads.Thread(target=work, name="holdfast tool", daemon=True).start()
-        self.ended.wait()
-        return self._found.result() if self._found.done() else None
-
-    def _work(self, worker: dict[str, Any]) -> None:
-        vars(threadlocals).update(worker)
-        try:
-            self._found.set_result(self._function())
-        except BaseException as error:
-            self._found.set_exception(error)
-        finally:
-            self.ended.set()
 
 
 def begin(session: Session, ready: Ready) -> Ran | Hook:
