@@ -1,4 +1,4 @@
-"""The table of crashes says what happened, and names whom it leaves out."""
+"""The table of crashes says what happened, and names the subjects that it leaves out."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_nor_do_its_adapters(quick_path: Path) -> None:
         assert row[8] == "skipped" or row[8].startswith("none of "), row
 
 
-def test_whoever_is_not_installed_is_named() -> None:
-    """Never left out in silence."""
+def test_a_subject_that_is_not_installed_is_named() -> None:
+    """No subject is left out silently."""
     absent = Subject("absent", "Absent", "absent", "nohow", "nowhere", packages=("no-such-package",))
     assert sort_out([absent]) == ([], ["Absent: left out, because no-such-package is not installed"])
 

@@ -140,10 +140,12 @@ def test_the_deeds_are_settled_by_verify_and_by_a_person(played: tuple[Path, str
         ("send_letter", 1),
         ("close_ticket", 1),
     ]
-    assert "pay_refund: landed, says verify" in printed
-    assert "send_letter: landed, says you" in printed
-    assert printed.count("✗ SIGKILL:") == 2
-    assert printed.count("↻ resumes") == 3
+    told = " ".join(printed.partition("The journal")[2].split())
+    assert "call refund settled by verify landed" in told
+    assert "call letter settled by you landed" in told
+    assert told.count("is gone and did not release its lease") == 2
+    assert told.count("run begins") == 4
+    assert printed.count("✗ SIGKILL") == 2
 
 
 def test_without_a_terminal_there_is_no_colour(played: tuple[Path, str]) -> None:
@@ -197,7 +199,7 @@ def test_no_color_is_respected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["demo.db", "demo.bank.jsonl", "demo.post.jsonl"])
 def test_it_does_not_write_over_what_is_there(name: str, tmp_path: Path) -> None:
-    """Somebody may have wanted to keep it."""
+    """The file may be of use to its owner."""
     (tmp_path / name).write_text("mine")
     process = start([str(tmp_path / "demo.db")], output=subprocess.PIPE)
     _, errors = process.communicate(timeout=60)

@@ -309,6 +309,9 @@ def effect_status(effect: Effect, *, held: bool) -> str:
 
 _COLUMNS: Final = ("time>", "step>", "", "what…", "took>", "cost>")
 _NARROW_COLUMNS: Final = ("time>", "", "what…", "took>")
+_HOLDER_COLUMNS: Final = ("time>", "holder", "", "what…", "cost>")
+_NARROW_HOLDER_COLUMNS: Final = ("holder", "", "what…")
+_BRIEF_WIDTH: Final = 44
 _SIGNS: Final[dict[MomentKind, tuple[str, str]]] = {
     "session": ("●", "cyan"),
     "lease": ("⚿", "dim"),
@@ -341,15 +344,15 @@ _STATUS_STYLES: Final = {
 def make_timeline_table(
     timeline: Timeline, *, narrow: bool, holders: Mapping[str, SafeText] | None = None
 ) -> Table:
-    """A row for each moment.
+    """A table with a row for each moment.
 
-    `holders` has a label for the holder of each lease, by its name: then a column says who held the session,
-    in the place of the steps, and of the times if `narrow`.
+    `holders` has a label for the holder of each lease, by its name. With it, a column shows the holder, and
+    texts are short: most rows are one line on a terminal of 80 columns.
     """
     columns: Sequence[str] = _NARROW_COLUMNS if narrow else _COLUMNS
     if holders is not None:
-        columns = ("holder", "", "what…") if narrow else ("time>", "holder", "", "what…", "took>", "cost>")
-    table = make_table(*columns, title=None if holders else "timeline")
+        columns = _NARROW_HOLDER_COLUMNS if narrow else _HOLDER_COLUMNS
+    table = make_table(*columns, title="timeline" if holders is None else None)
     now = utc_now()
     for moment in timeline.moments:
         sign, style = _SIGNS[moment.kind]
@@ -358,7 +361,7 @@ def make_timeline_table(
             "step>": SafeText(str(moment.step), style="dim"),
             "holder": (holders or {}).get(timeline.holder_at(moment.seq), SafeText()),
             "": SafeText(sign, style=style),
-            "what…": _describe_moment(moment, timeline, narrow=narrow),
+            "what…": _describe_moment(moment, timeline, narrow=narrow, brief=holders is not None),
             "took>": SafeText(span(moment.took_s)),
             "cost>": SafeText(usd(moment.usd) if moment.usd else ""),
         }
@@ -372,16 +375,16 @@ def make_timeline_table(
     return table
 
 
-def _describe_moment(moment: Moment, timeline: Timeline, *, narrow: bool) -> SafeText:
+def _describe_moment(moment: Moment, timeline: Timeline, *, narrow: bool, brief: bool) -> SafeText:
     width = 160 if narrow else 300
-    text = SafeText(
-        shorten(moment.what, width), style="bold" if moment.kind in ("lost", "checkpoint") else ""
-    )
-    if moment.status and moment.status != "replied":
-        text.append(f"  {moment.status.replace('_', ' ')}", style=_STATUS_STYLES.get(moment.status, ""))
-    if moment.detail:
+    is_lost, is_checkpoint = moment.kind == "lost", moment.kind == "checkpoint"
+    status = f"  {moment.status.replace('_', ' ')}" if moment.status not in ("", "replied") else ""
+    what = shorten(moment.what, _BRIEF_WIDTH - len(status) if brief and not is_lost else width)
+    text = SafeText(what, style="bold" if is_lost or is_checkpoint else "")
+    text.append(status, style=_STATUS_STYLES.get(moment.status, ""))
+    if moment.detail and (is_lost or not brief):
         text.append(f"  {shorten(moment.detail, width // 2)}", style="dim")
-    if moment.kind == "checkpoint":
+    if is_checkpoint and not brief:
         text.append(_sum_of_step(moment, timeline), style="not bold dim")
     return text
 

@@ -1,6 +1,5 @@
-"""`python -m holdfast.demo`: an agent is killed twice in the middle of its work, and nothing happens twice.
+"""`python -m holdfast.demo`: an agent is killed twice during its work, and nothing happens twice.
 
-`agent` is the agent, and `world` what it changes: read these two first. `process` is the program that is
-killed, `children` starts and kills it, `stage` tells the story, `books` and `timeline` show what the world
-and the journal say of it in the end, `afterwards` what to try then, and `look` has the colours.
+`agent` is the agent, and `world` the bank and post office that it changes: read these two first. `process` is
+the program that is killed, `scenario` starts and kills it, and `display` prints.
 """

@@ -7,23 +7,23 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .story import Stage
+from .scenario import Scenario
 from .world import World
 
 
 def main() -> int:
-    """Play it; the exit status."""
+    """Play the demo; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m holdfast.demo",
-        description="An agent is killed twice in the middle of its work, and nothing happens twice.",
+        description="An agent is killed twice during its work, and nothing happens twice.",
     )
     parser.add_argument(
         "database",
         nargs="?",
         type=Path,
-        help="the SQLite file to make (a new one in the temporary directory)",
+        help="the SQLite file to create (by default in a new temporary directory)",
     )
-    parser.add_argument("--fast", action="store_true", help="leave nobody time to read")
+    parser.add_argument("--fast", action="store_true", help="without pauses")
     options = parser.parse_args()
     database: Path | None = options.database
     if database is None:
@@ -33,7 +33,7 @@ def main() -> int:
         if path.exists():
             parser.error(f"{path} exists already; name a database that does not")
     try:
-        Stage(database.absolute(), fast=options.fast).play()
+        Scenario(database.absolute(), fast=options.fast).play()
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130

@@ -1,6 +1,6 @@
 """The agent of the demo: nothing in it knows that it will be killed.
 
-Its model is a script, so it needs no key and no network. The tools are as they would be for any other.
+Its model is a script, so it needs no key and no network. The tools are written as for any other model.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def lookup_order(order: str) -> dict[str, str | int]:
 
 @tool(side_effects=())
 def check_policy(reason: str) -> str:
-    """What our rules say about a refund."""
+    """Look up the rules for a refund."""
     return f"{reason}: refund in full, within 30 days"
 
 
 def was_paid(ctx: ToolContext[World], customer: str, cents: int) -> Landed | NotLanded:
-    """Asked before a payment of unknown fate is tried again."""
+    """Find out whether a payment in doubt happened."""
     receipt = ctx.deps.find_payment(ctx.key)
     return Landed(receipt) if receipt else NotLanded()
 
@@ -64,7 +64,7 @@ def pay_refund(ctx: ToolContext[World], customer: str, cents: int) -> str:
 
 @tool(side_effects={"mutate"}, timeout_s=30)
 def send_letter(ctx: ToolContext[World], customer: str, text: str) -> str:
-    """Write a letter. Nobody can verify that one was sent, so there is no `verify`."""
+    """Write a letter. Whether one was sent cannot be verified, so there is no `verify`."""
     ctx.deps.send(customer, text)
     return "posted"
 
@@ -76,7 +76,7 @@ def close_ticket(order: str) -> str:
 
 
 def make_agent(*, delay_s: float = 0.0) -> Agent[World]:
-    """The whole agent."""
+    """The agent."""
     return Agent(
         ScriptedModel(SCRIPT, delay_s=delay_s),
         tools=[lookup_order, check_policy, pay_refund, send_letter, close_ticket],

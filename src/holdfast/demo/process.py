@@ -1,9 +1,9 @@
-"""The program that is killed: it gives the agent its task, or lets it go on, and tells what happens.
+"""The program that is killed: it gives the agent its task, or resumes it, and reports its events.
 
     python -m holdfast.demo.process DATABASE [--task] [--stop-after paid|posted] [--delay-s SECONDS]
 
-Without `--task` it resumes: run it on the database that the demo leaves behind, and it gives the outcome
-again and does nothing. It tells in lines of JSON.
+Without `--task` it resumes: run it on the database that the demo leaves behind, and it reports the outcome
+again and does nothing. Events are lines of JSON on stdout.
 """
 
 from __future__ import annotations
@@ -25,40 +25,45 @@ from holdfast.tools import Result
 from .agent import SESSION, TASK, make_agent
 from .world import World
 
-_WAIT_S = 60.0  # Where the death of a process cannot be proved, its lease must run out first.
+_WAIT_S = 60.0  # Where the death of a process cannot be proved, its lease must expire first.
 
 
-class Told(msgspec.Struct, omit_defaults=True):
-    """What the process tells. `kind` is `said`, `called`, `result`, `doubt`, `kept` or how it ended
-    (`completed`, `waiting`, …), or an event of the world's: `paid`, `posted`, `found` or `missed`."""
+class ProcessEvent(msgspec.Struct, omit_defaults=True):
+    """What a process reports to its parent.
+
+    `kind` is `said`, `called`, `result`, `doubt`, `checkpoint`, the status of the outcome (`completed`,
+    `waiting`, …), or an event of the world: `paid`, `posted`, `found` or `missed`.
+    """
 
     kind: str
     text: str
     usd: float = 0.0
 
 
-def tell(told: Told) -> None:
-    """In one write: the tools are in threads of their own."""
-    os.write(sys.stdout.fileno(), msgspec.json.encode(told) + b"\n")
+def report(event: ProcessEvent) -> None:
+    """Print an event, in one write: tools report from threads of their own."""
+    os.write(sys.stdout.fileno(), msgspec.json.encode(event) + b"\n")
 
 
-class Witness:
-    """Tells what happens in the world. After `stop_after` it lets nothing go on: the effect has landed, and
-    the tool that caused it never gets to say so."""
+class WorldReporter:
+    """Reports the events of the world.
+
+    After `stop_after` it blocks, to be killed: the effect has happened, and its tool has not returned.
+    """
 
     def __init__(self, stop_after: str | None) -> None:
         self._stop_after = stop_after
 
     def __call__(self, kind: str, text: str) -> None:
-        tell(Told(kind, text))
+        report(ProcessEvent(kind, text))
         if kind == self._stop_after:
-            sys.stdin.buffer.read()  # Ends only with the one who was to kill this process.
+            sys.stdin.buffer.read()  # Returns only if the parent is gone.
             os._exit(1)
 
 
 async def work(database: Path, task: str | None, *, stop_after: str | None, delay_s: float) -> None:
-    """Drive the agent as far as it goes."""
-    world, agent = World(database, Witness(stop_after)), make_agent(delay_s=delay_s)
+    """Run the agent to its outcome."""
+    world, agent = World(database, WorldReporter(stop_after)), make_agent(delay_s=delay_s)
     said = ""
     async with open_store(database) as store:
         async for event in agent.stream(task, session=SESSION, store=store, deps=world, wait_s=_WAIT_S):
@@ -68,24 +73,24 @@ async def work(database: Path, task: str | None, *, stop_after: str | None, dela
             match event:
                 case ToolCall(name=name, args=args):
                     if said:
-                        tell(Told("said", said))
+                        report(ProcessEvent("said", said))
                     said = ""
                     given = ", ".join(f"{key}={value!r}" for key, value in args.items())
-                    tell(Told("called", f"{name}({given})"))
+                    report(ProcessEvent("called", f"{name}({given})"))
                 case Result(status="in_doubt", name=name):
-                    tell(Told("doubt", name))
+                    report(ProcessEvent("doubt", name))
                 case Result(name=name, content=content):
-                    tell(Told("result", f"{name}: {content}"))
+                    report(ProcessEvent("result", f"{name}: {content}"))
                 case Checkpoint(version=version):
-                    tell(Told("kept", f"checkpoint {version}"))
+                    report(ProcessEvent("checkpoint", f"checkpoint {version}"))
                 case Outcome():
-                    tell(Told(event.status, event.output or event.reason, event.cost_usd))
+                    report(ProcessEvent(event.status, event.output or event.reason, event.cost_usd))
                 case _:
                     pass
 
 
 def main() -> None:
-    """As the command line says."""
+    """Run as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.demo.process")
     parser.add_argument("database", type=Path)
     parser.add_argument("--task", action="store_true")

@@ -37,8 +37,8 @@ def run(
     """Give a message to an agent of yours, and run it until there is an outcome.
 
     The answer goes to stdout, progress to stderr. The store is created if it does not exist. An existing
-    session is continued: what a killed process left unfinished is finished first. Ctrl-C cancels the run in
-    order; `holdfast resume` continues it, as after a crash.
+    session is continued: what a killed process left unfinished is finished first. Ctrl-C cancels the run
+    cleanly; `holdfast resume` continues it, as after a crash.
 
     Parameters
     ----------

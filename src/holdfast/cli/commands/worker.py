@@ -26,7 +26,7 @@ def worker(
     A session is due when it has a message in its inbox (`holdfast submit`), when a person has answered, or
     when its holder died. All agents of the file work, each on the sessions that name it; the longest due come
     first. Start any number of workers, on any machine that reaches the store. SIGTERM or Ctrl-C stops a
-    worker in order: sessions end, or are handed over at the end of their step. A second signal hands them
+    worker cleanly: sessions end, or are handed over at the end of their step. A second signal hands them
     over at once. Nothing is lost either way. The store is created if it does not exist.
 
     Parameters
