@@ -91,7 +91,7 @@ def _returns(node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.expr:
     elif text.startswith("AsyncIterator["):
         text = f"Iterator[{inside}]"
     elif text.startswith("AsyncGenerator["):
-        text = f"Generator[{inside}, None]"
+        text = f"Generator[{inside.removesuffix(', None')}]"
     return ast.parse(text, mode="eval").body
 
 
@@ -124,22 +124,25 @@ def _stub(node: ast.FunctionDef | ast.AsyncFunctionDef, names: Names) -> ast.Fun
 def _attributes(init: ast.FunctionDef, names: Names) -> Iterator[ast.stmt]:
     """What `__init__` sets: as the parameter it is given, or as what it calls."""
     given = {one.arg: one.annotation for one in [*init.args.args, *init.args.kwonlyargs]}
+    found: list[tuple[ast.expr, ast.expr | None]] = []
     for node in ast.walk(init):
-        if not isinstance(node, ast.Assign):
+        if isinstance(node, ast.AnnAssign):
+            found.append((node.target, node.annotation))
+        elif isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = list(zip(target.elts, value.elts, strict=True))
+            for one, from_ in pairs:
+                named = given.get(from_.id) if isinstance(from_, ast.Name) else None
+                found.append((one, from_.func if isinstance(from_, ast.Call) else named))
+    for one, kind in found:
+        if not isinstance(one, ast.Attribute) or one.attr.startswith("_") or one.attr in HIDDEN:
             continue
-        target, value = node.targets[0], node.value
-        pairs = [(target, value)]
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            pairs = list(zip(target.elts, value.elts, strict=True))
-        for one, from_ in pairs:
-            if not isinstance(one, ast.Attribute) or one.attr.startswith("_") or one.attr in HIDDEN:
-                continue
-            kind = given.get(from_.id) if isinstance(from_, ast.Name) else None
-            if isinstance(from_, ast.Call):
-                kind = from_.func
-            assert kind is not None, ast.unparse(node)
-            kind = names.visit(copy.deepcopy(kind))
-            yield from ast.parse(f"@property\ndef {one.attr}(self) -> {ast.unparse(kind)}: ...").body
+        if kind is None:
+            raise TypeError(f"annotate self.{one.attr} in __init__: its type cannot be told from the source")
+        text = ast.unparse(names.visit(copy.deepcopy(kind)))
+        yield from ast.parse(f"@property\ndef {one.attr}(self) -> {text}: ...").body
 
 
 def _class(name: str, used: dict[str, str]) -> ast.ClassDef:

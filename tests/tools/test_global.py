@@ -347,7 +347,7 @@ async def test_only_what_nobody_else_can_tell_is_resolved_by_its_operation(
         (row,) = one.in_doubt
         with pytest.raises(BadInput, match=r"use store.resolve\('one', 'c1', …\)"):
             await store.resolve_operation(row.operation, "landed", by="ann")
-        with pytest.raises(NotFound, match="nobody ever claimed"):
+        with pytest.raises(NotFound, match="no session ever claimed"):
             await store.resolve_operation("0" * 64, "landed", by="ann")
         with pytest.raises(BadInput, match="landed or not_landed"):
             await store.resolve_operation(row.operation, "gave_up", by="ann")  # type: ignore[arg-type]

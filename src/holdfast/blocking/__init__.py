@@ -7,8 +7,8 @@
                 request.reply(ask(session.transcript))
             session.checkpoint()
 
-An event loop in a thread of its own does the work. Every method here hands over to it and waits; what each
-one does is said where the async one is.
+An event loop in a thread of its own does the work. Every method hands over to it and waits; its documentation
+is that of the async method.
 """
 
 from .proxy import Agent, Hold, OpenBlob, Registry, Request, Run, Session, Store, open_store

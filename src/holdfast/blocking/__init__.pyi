@@ -74,16 +74,17 @@ def open_store(
     inline_bytes: int | None = ...,
     result_chars: int | None = ...,
 ) -> AbstractContextManager[Store]:
-    """The store that `url` names: `memory:`, `dir:PATH`, `sqlite:PATH` or `postgresql://…`; or a `Path`
-    (SQLite), a `psycopg_pool.ConnectionPool` (PostgreSQL), a driver.
+    """Open the store that `url` names: `with open_store("sqlite:agents.db") as store`.
 
-    Without a URL, `HOLDFAST_STORE` is read. Use it as `with open_store(…) as store`. `blobs` is the
-    home of large content (`s3://bucket/prefix`, or what `open_home` gave), by default the store's own;
-    `blob_urls` says how the world reaches it. With `create=False`, a missing store is `NotFound`. `schema` is
-    where PostgreSQL has the tables (`holdfast`). `lease_s` is how long a silent process is believed alive;
-    `linger_s` how long a line that nobody waits for may stay in memory. Binary content of `inline_bytes` or
-    more, and the text of a tool's result beyond `result_chars`, is kept as a blob; None keeps all of it in
-    the journal.
+    `url` is `memory:`, `dir:PATH`, `sqlite:PATH` or `postgresql://…`; or a `Path` (SQLite), a
+    `psycopg_pool.ConnectionPool` (PostgreSQL), or a driver. Without it, `HOLDFAST_STORE` is read.
+
+    `blobs`: the home of large content (`s3://bucket/prefix`, or what `open_home` returned), by default the
+    store itself. `blob_urls`: how others reach blobs by URL. `create=False`: a missing store raises
+    `NotFound`. `schema`: the PostgreSQL schema of the tables (`holdfast`). `lease_s`: how long a process
+    without a heartbeat counts as alive. `linger_s`: how long an entry may stay in memory if no caller waits
+    for it. Binary content of `inline_bytes` or more, and the text of a tool's result beyond `result_chars`,
+    is stored as a blob; None keeps all of it in the journal.
     """
 
 class Store:
@@ -102,32 +103,32 @@ class Store:
         parent: Parent | None = None,
         create: bool = True,
     ) -> AbstractContextManager[Session]:
-        """Open a session, or make it: `with store.session("order-42") as session`.
+        """Open a session, or create it: `with store.session("order-42") as session`.
 
-        Takes the lease; `LeaseHeld` says who has it if that is somebody else who may be alive, after
-        `wait_s`. `labels` and `parent` are for a session that is new.
+        Takes the lease. If another holder may be alive, waits up to `wait_s` for it, then raises `LeaseHeld`.
+        `labels` and `parent` are used when the session is created; `create=False` raises `NotFound` instead.
         """
 
     def load(self, session: str, version: int | None = None) -> SessionState:
-        """The state of a session now, or at a version. Needs no lease and changes nothing."""
+        """Read the state of a session, now or at a version. Takes no lease and changes nothing."""
 
     def head(self, session: str) -> Head:
-        """What listings say of a session, without folding it."""
+        """Read what listings show of a session, without folding it."""
 
     def is_held(self, head: Head) -> bool:
-        """Whether somebody who may be alive drives the session."""
+        """True if the session has a holder that may be alive."""
 
     def overview(self, session: str) -> Overview:
-        """A session at a glance, without reading its whole transcript."""
+        """Summarize a session without reading its whole transcript."""
 
     def checkpoints(self, session: str) -> Iterator[Checkpoint]:
-        """The versions of a session, oldest first."""
+        """Iterate over the versions of a session, oldest first."""
 
     def drop(self, session: str, version: int, *, wait_s: float = 0) -> None:
-        """No longer offer a version. Resuming and the other versions are not harmed."""
+        """Drop a version. Other versions, and resuming, are not affected."""
 
     def diff(self, session: str, a: int, b: int) -> Diff:
-        """What changed from version `a` to version `b`."""
+        """Compare version `a` with version `b`."""
 
     def fork(
         self,
@@ -137,9 +138,9 @@ class Store:
         into: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> SessionId:
-        """A new session that starts from a version (the latest) of another; its id.
+        """Create a session that starts from a version of another, by default the latest; its id.
 
-        History is shared, not copied. What the origin spent, ran and was sent stays the origin's.
+        History is shared, not copied. The origin keeps its spending, its runs and its inbox.
         """
 
     def submit(
@@ -152,21 +153,21 @@ class Store:
         key: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> int:
-        """Send a message to a session, whoever holds it; its number in the inbox. Durable on return.
+        """Post a message to the inbox of a session; its number there. Durable on return.
 
-        The holder takes it in at the end of its step; if there is none, a `Worker` that knows the session's
-        agent takes it up. `agent` names another one. Only then is a session made that does not exist, with
-        these `labels`. Equal keys are one submission.
+        The holder takes it in at the end of its step. Without a holder, a `Worker` that has the session's
+        agent opens the session. `agent` names the agent to use; then a missing session is created, with these
+        `labels`. Messages with the same `key` are taken in once.
         """
 
     def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:
-        """Ask whoever drives the session to stop. Durable on return."""
+        """Ask the run of a session to stop. Durable on return."""
 
     def in_doubt(self) -> Iterator[Doubt]:
-        """Calls of all sessions that were issued and of which nobody knows the outcome.
+        """Iterate over the calls in doubt of all sessions: issued, and their outcome is unknown.
 
-        Those of deleted sessions have an `operation`: one of scope `global`, or the key of an effect that a
-        fork shares. Say what became of it with `resolve_operation`.
+        A call of a deleted session has an `operation`: one of scope `global`, or the key of an effect that a
+        fork shares. Answer it with `resolve_operation`.
         """
 
     def resolve(
@@ -174,32 +175,32 @@ class Store:
     ) -> Answered:
         """Say what became of a call in doubt: `landed` (with its result), `not_landed` or `gave_up`.
 
-        On record with who said so. Whoever holds the session takes it in; nobody needs to.
+        The verdict and `by` are recorded, by the holder of the session, or here if there is none.
         """
 
     def resolve_operation(
         self, operation: str, verdict: OperationVerdict, *, by: str, note: str = "", result: Json = None
     ) -> Answered:
-        """Say what became of a `global` operation whose session was deleted in the middle of it, or of an
-        effect that forks of that session share, by its key.
+        """Say what became of an operation whose session was deleted while it was in doubt.
 
-        A result that is blocked by one names it, and `in_doubt` lists it. On record with the claim, with who
-        said so. `landed`: every session gets the result; `not_landed`: the next one does it.
+        `operation` is a `global` one, or the key of an effect that forks of that session share: `in_doubt`
+        lists it, and a call that it blocks names it. The verdict and `by` are recorded with the claim.
+        `landed`: every session gets the result; `not_landed`: the next session runs it.
         """
 
     def approve(
         self, session: str, call: str | int, *, by: str, args: Json = None, note: str = ""
     ) -> Answered:
-        """Agree to a call that waits, perhaps with corrected arguments. Both are on record."""
+        """Approve a call that waits, perhaps with corrected arguments. Both versions are recorded."""
 
     def refuse(self, session: str, call: str | int, *, by: str, reason: str = "") -> Answered:
-        """Do not agree to a call that waits; the model is told why."""
+        """Refuse a call that waits. The model is told the reason."""
 
     def tail(self, session: str, *, after: int = 0, follow: bool = True) -> Generator[Entry]:
-        """The entries of a session as they become durable, from any process.
+        """Iterate over the entries of a session as they become durable.
 
-        Without `follow` it ends after those that are there; with it, when the session is deleted: a new one
-        of the same id is another session. A caller that stops earlier closes it (`aclosing`).
+        Ends after the last entry; with `follow`, when the session is deleted, even if another one is created
+        under its id. A caller that stops earlier closes the iterator (`aclosing`).
         """
 
     def sessions(
@@ -211,17 +212,17 @@ class Store:
         interrupted: bool | None = None,
         on_damaged: Callable[[SessionId, HoldfastError], object] | None = None,
     ) -> Iterator[Head]:
-        """Sessions in the order of their ids. `interrupted`: the last run has no end and nobody drives it.
+        """Iterate over sessions in the order of their ids.
 
-        A damaged session of which nothing can be told is left out, and hides no other: `on_damaged` is called
-        with its id and what is wrong; without it, that is logged.
+        `interrupted`: the last run has no end and no live holder. A session that is too damaged to list is
+        left out: `on_damaged` is called with its id and the error, which is logged by default.
         """
 
     def runs(self, *, session: str | None = None, parent: str | None = None) -> Iterator[RunInfo]:
-        """Runs, oldest first; of one session, of one parent run, or of all. Filters combine."""
+        """Iterate over runs, oldest first: of one session, of one parent run, or all. Filters combine."""
 
     def workers(self) -> Iterator[WorkerInfo]:
-        """Who works on the store's sessions, with what they last told of themselves."""
+        """Iterate over the workers of the store, each as it last described itself."""
 
     def put_blob(
         self,
@@ -231,54 +232,56 @@ class Store:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Blob:
-        """Keep bytes, a file or a stream under their digest. Durable on return.
+        """Store bytes, a file or a stream under their digest. Durable on return.
 
-        Equal bytes are stored once, and the first description wins. A blob that nobody refers to is collected
-        some day: show it in a message, as `store.media(blob)`.
+        Equal bytes are stored once, with their first description. `collect_blobs` removes a blob that no
+        session refers to: show it in a message, as `store.media(blob)`.
         """
 
     def media(self, blob: Blob) -> Media:
-        """A block for a message that shows the blob, without reading it."""
+        """Make a message block that shows the blob, without reading it."""
 
     def open_blob(self, reference: str) -> AbstractContextManager[OpenBlob]:
         """Read a blob, in parts or as a whole: `with store.open_blob(reference) as blob`.
 
-        `reference` is `media+sha256://<hex>` or the digest alone. `NotFound` if it is not there, `Corrupt` at
-        the end if its bytes are others by now.
+        `reference` is `media+sha256://<hex>` or the digest alone. Raises `NotFound` if it is missing, and
+        `Corrupt` at the end if its bytes do not match the digest.
         """
 
     def find_blob_url(self, reference: str) -> str | None:
-        """A URL at which the world can read the blob; None if it is not there, or there is none for it.
+        """Find a URL for reading the blob from elsewhere; None if the blob is missing or has no URL.
 
-        What `blob_urls` says, or a signed URL where the home is an object store.
+        `blob_urls` makes it, or it is a signed URL of the object store that is the home.
         """
 
     def read_blob(self, reference: str) -> Iterator[bytes]:
-        """The bytes of a blob, in parts."""
+        """Iterate over the bytes of a blob, in parts."""
 
     def blobs(self, *, sessions: bool = False) -> Iterator[Blob]:
-        """All blobs in the order of their digests; with `sessions`, who refers to each: every journal of the
-        store is read for that."""
+        """Iterate over all blobs in the order of their digests.
+
+        With `sessions`, each names the sessions that refer to it; this reads every journal of the store.
+        """
 
     def collect_blobs(self, *, grace_s: float = ..., dry_run: bool = True, alone: bool = False) -> Collected:
         """Find blobs that no session, version, fork or inbox refers to; with `dry_run=False`, remove them.
 
-        What was put within the last `grace_s` stays. A grace below half an hour is for a store that nobody
-        else has open, which `alone` says. A line that cannot be read stops it, and so does a home that is
-        another store's.
+        Blobs that were put within the last `grace_s` stay. A grace below half an hour needs `alone=True`: no
+        other process has the store open. Fails at an unreadable line, and if the home belongs to another
+        store.
         """
 
     def clean(
         self, session: str, *, transcript: bool = True, checkpoints: bool = True, wait_s: float = 0
     ) -> Literal["deleted", "cleaned"]:
-        """Erase what messages and results said, drop all versions, or (both) delete the session.
+        """Erase the contents of messages and results, drop all versions, or (both) delete the session.
 
-        Digests stay in place of what was erased. Bodies that a fork refers to stay, and so does the ledger
-        of a session that lives on.
+        Digests replace erased contents. Contents that a fork refers to stay, and so does the ledger unless
+        the session is deleted.
         """
 
     def delete(self, session: str, *, wait_s: float = 0) -> None:
-        """Remove a session. Lines that a fork shares stay for the fork; the id is free at once."""
+        """Delete a session. Its forks keep the entries that they share; its id can be used again at once."""
 
 class Session:
     """`holdfast.Session` without an event loop."""
@@ -323,7 +326,7 @@ class Session:
 
     @property
     def in_doubt(self) -> list[Effect]:
-        """Calls that were issued and whose outcome nobody knows."""
+        """Calls in doubt: issued, and their outcome is unknown."""
 
     @property
     def version(self) -> int:
@@ -335,45 +338,45 @@ class Session:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why a provider would refuse the transcript; empty if it would not."""
+        """Why a provider would reject the transcript; empty if it would not."""
 
     @property
     def continuable(self) -> bool:
-        """Whether the model can be asked to go on from here."""
+        """True if a provider accepts the transcript: each tool call has its result."""
 
     @property
     def status(self) -> SessionStatus:
-        """What became of the last run."""
+        """The status of the session: how its last run ended."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What the session is filed under."""
+        """The labels of the session."""
 
     @property
     def scratchpad(self) -> Path | None:
-        """Where the session keeps its files."""
+        """The directory for the files of the session, if one was set."""
 
     @property
     def cancel_requested(self) -> str | None:
-        """Why somebody asked the session to stop, if somebody did."""
+        """The reason given with `store.cancel`, if the session was asked to stop."""
 
     @property
     def keys(self) -> Sequence[str]:
-        """Under which keys there is state."""
+        """The keys of the values set with `set`."""
 
     @property
     def left_at_origin(self) -> tuple[LeftBehind, ...]:
-        """Of a fork: what its origin had done in the world after the version that the fork began with."""
+        """Of a fork: effects of its origin after the version that the fork started from."""
 
     def left_behind(self, version: int | None = None) -> list[Effect]:
-        """Effects in the world that came after a version, and that going back to it does not take back."""
+        """List the effects after a version. A rewind to it does not undo them."""
 
     @overload
     def add(self, message: str | Message | ForeignMessage) -> None: ...
     @overload
     def add(self, message: Json, *, format: str) -> None: ...
     def set(self, key: str, value: object) -> None:
-        """Keep a value under a key. One that cannot be encoded is kept as a marked `Opaque`."""
+        """Store a value under a key. A value that cannot be encoded is stored as an `Opaque`."""
 
     @overload
     def get(self, key: str) -> Any: ...
@@ -389,19 +392,19 @@ class Session:
         """Replace the running summary."""
 
     def set_budget(self, budget: Budget) -> None:
-        """Replace the caps; what was spent stays spent."""
+        """Replace the caps. Past spending still counts."""
 
     def set_scratchpad(self, root: str | Path) -> Path:
-        """Make the directory, and record where it is."""
+        """Create the directory if it is missing, and record its path."""
 
     def label(self, **labels: str | None) -> None:
-        """File the session under labels; None removes one."""
+        """Set labels; None removes one."""
 
     def compact(self, message: str | Message, *, keep: int) -> None:
-        """Replace all but the last `keep` messages by one of the user's; the journal keeps the original.
+        """Replace all but the last `keep` messages by a user message. The journal keeps the original.
 
-        A reply and the results of its calls stay together, so one message more may go; more are kept where
-        one of those to keep was sent while the model worked.
+        A reply and the results of its calls stay together, so one message more may be replaced. More are kept
+        if one of those to keep was sent while the model worked.
         """
 
     def run(
@@ -415,17 +418,17 @@ class Session:
         tools: Mapping[str, str] | None = None,
         config: Json = None,
     ) -> AbstractContextManager[Run]:
-        """One drive of the loop: `with session.run(agent="planner") as run`.
+        """Begin a run, one drive of an agent's loop: `with session.run(agent="planner") as run`.
 
-        Its parent is the run around it, in whatever session, unless another is named. `tools` are digests of
-        what the model is told of each, kept beside that of the instructions.
+        Its parent is the run around the caller, in any session, unless `parent` names another. `tools` has a
+        digest of each tool's description; it is recorded beside the digest of the instructions.
         """
 
     def checkpoint(self, name: str | None = None) -> int:
-        """End the step here; its version. No point is checkpointed twice."""
+        """End the step with a checkpoint; its version. Without changes, the last version."""
 
     def drop(self, version: int) -> None:
-        """No longer offer this version. Neither the journal nor any other version is harmed."""
+        """Drop this version. The journal and the other versions are not affected. Durable on return."""
 
     def rewind(
         self,
@@ -436,34 +439,34 @@ class Session:
         registry: AnyRegistry | None = None,
         deps: object = None,
     ) -> Rewound:
-        """Go back by some steps, or to a version. The journal keeps what is left behind.
+        """Go back by some steps, or to a version. The journal keeps what is left behind. Durable on return.
 
-        `steps=1` leaves the last step behind, `steps=0` only what came after it. A version that an earlier
-        rewind left behind can be gone back to as well. What was done in the world stays done, unless `undo`:
-        then the tools of the `registry` take back what they can, the last first, and `undone` of the answer
-        says what became of each. `left_behind(version)` tells beforehand what there is.
+        `steps=1` leaves the last step behind, `steps=0` only what came after it. `version` may be one that an
+        earlier rewind left behind. Effects are not undone, except with `undo=True`: then the tools of the
+        `registry` undo what they can, the last first, and `undone` of the result says what became of each.
+        `left_behind(version)` lists those effects beforehand.
         """
 
     def settle(
         self, registry: AnyRegistry, *, deps: object = None, policy: str | None = None
     ) -> list[Effect]:
-        """Find out what became of the calls in doubt; those that stay in doubt.
+        """Settle the calls in doubt; returns those that stay in doubt.
 
-        Each tool's `verify` is asked first; an idempotent one is run again with the same key; the rest waits
-        for a person (`policy="wait"`), or the model is told (`"tell"`).
+        A tool's `verify` is called first; an idempotent tool runs again with the same key. The rest waits for
+        a person (`policy="wait"`), or the model is told (`"tell"`).
         """
 
     def continue_(self) -> int:
-        """Go on from the latest continuable point: from here, if here is one; the version it stands on."""
+        """Go back to the latest continuable point, which may be the present one; its version."""
 
     def close(self, status: SessionStatus = "completed", reason: str = "") -> None:
-        """Set the status by hand. The lease stays until the `with` block ends."""
+        """Set the status. The lease stays until the `with` block ends. Durable on return."""
 
     def take_in(self) -> int:
         """Take in what other processes sent to the inbox; how many items. `flush` does so, too."""
 
     def hold(self, name: str, *, wait_s: float = 0) -> AbstractContextManager[Hold]:
-        """Hold a resource that agents share: `with session.hold("repo/main.py") as held`."""
+        """Take a named lease on a shared resource: `with session.hold("repo/main.py") as held`."""
 
 class Run:
     """`holdfast.records.Run` without an event loop."""
@@ -473,27 +476,27 @@ class Run:
 
     @property
     def id(self) -> RunId:
-        """Fresh for every run: explicit, `{agent}-{8 hex}`, or a UUID."""
+        """The id of the run: the given one, `{agent}-{8 hex}`, or a UUID. No two runs share one."""
 
     def complete(self, output: Json = None) -> None:
-        """What the run gave; recorded when the block ends without an error."""
+        """Set the output of the run; recorded when the block ends without an error."""
 
     def fail(self, reason: str, error: str = "") -> None:
-        """The run failed without an exception: a spent budget, a step limit."""
+        """End the run as failed, without an exception: a spent budget, a step limit."""
 
     def cancel(self, reason: str = "") -> None:
-        """The run was stopped on request."""
+        """End the run as cancelled."""
 
     def pause(self, reason: str) -> None:
-        """The run waits for a person; the session's status becomes `waiting`."""
+        """End the run as paused: it waits for a person, and the status of the session becomes `waiting`."""
 
     def request(
         self, *, model: str | None = None, reserve_usd: float = 0.0, reserve_tokens: int = 0
     ) -> AbstractContextManager[Request]:
-        """A request to a model: `with run.request(reserve_usd=0.05) as request`.
+        """Begin a request to a model: `with run.request(reserve_usd=0.05) as request`.
 
-        Raises `BudgetSpent` instead of going over a cap. What is reserved counts as spent until the
-        outcome is known, also if the process dies meanwhile.
+        Raises `BudgetSpent` instead of exceeding a cap. The reservation counts as spent until the outcome is
+        known, also if the process dies meanwhile.
         """
 
 class Request:
@@ -512,7 +515,7 @@ class Request:
         latency_ms: float | None = None,
         model: str | None = None,
     ) -> None:
-        """Record the model's reply. Durable on return. `model` is the one that answered."""
+        """Record the reply of the model. Durable on return. `model` is the model that replied."""
 
 class Hold:
     """`holdfast.records.Hold` without an event loop."""
@@ -525,7 +528,7 @@ class Hold:
     @property
     def fence(self) -> int: ...
     def check(self) -> None:
-        """Raise `Fenced` if somebody else has taken it over meanwhile."""
+        """Raise `Fenced` if another holder has taken the resource meanwhile."""
 
 class OpenBlob:
     """A blob to be read: `for part in blob`, once; `blob.read()` gives all of it."""

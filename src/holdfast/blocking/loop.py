@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for those who have none."""
+"""An event loop in a thread of its own, for code without one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 class Loop:
-    """The event loop in its thread. Whatever it is given runs in a copy of the caller's context."""
+    """An event loop in its thread. Work runs in a copy of the caller's context."""
 
     def __init__(self, portal: BlockingPortal) -> None:
         self._portal, self._pid = portal, processes.pid()
 
     @property
     def is_here(self) -> bool:
-        """Whether the thread is one of this process: a fork takes none of them along."""
+        """True if the thread belongs to this process: a forked child has none of its parent's threads."""
         return self._pid == processes.pid()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have it done, and wait for it."""
+        """Run a coroutine in the loop and wait for its result."""
         if not self.is_here:
             work.close()
             raise Closed("the store was opened in the parent of this process: open it here")
@@ -40,8 +40,8 @@ class Loop:
         except threads.CancelledError as error:
             raise Closed("the store was closed meanwhile") from error
         except BaseException:
-            # Ctrl-C reaches the thread that waits, not the one that works; and that one still has to write
-            # down how far it came.
+            # Ctrl-C reaches the waiting thread, not the loop's; the task is cancelled, and still records how
+            # far it came.
             if not task.ended.is_set():
                 self._stop(task)
             raise
@@ -59,12 +59,12 @@ class Loop:
             task.ended.wait()
 
     def stop(self, *, cancel: bool) -> None:
-        """End it when nothing is left to do, or cancel what is."""
+        """Stop the loop when its tasks have ended, or cancel them."""
         self._portal.call(self._portal.stop, cancel)
 
     @contextmanager
     def inside(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """The block of an `async with`."""
+        """Enter and leave an async context manager."""
         entered: list[T] = []
 
         async def enter() -> None:
@@ -73,7 +73,7 @@ class Loop:
         try:
             self.wait(enter())
         except BaseException as error:
-            if entered:  # Ctrl-C came when it was too late to stop, and nobody else would leave it.
+            if entered:  # Ctrl-C came too late to stop the entering: leave it here.
                 with suppress(Closed):
                     self.wait(manager.__aexit__(type(error), error, error.__traceback__))
             raise
@@ -82,7 +82,7 @@ class Loop:
 
     @contextmanager
     def leaving(self, manager: AbstractAsyncContextManager[Any]) -> Iterator[None]:
-        """The block of an `async with` that was entered before. A forked child has nothing to leave."""
+        """Leave an async context manager that was entered. A forked child has nothing to leave."""
         try:
             yield
         except BaseException as error:
@@ -95,7 +95,7 @@ class Loop:
                 self.wait(manager.__aexit__(None, None, None))
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """The items, one by one, as they are asked for."""
+        """Iterate over an async iterator, one item at a time."""
         try:
             while found := self.wait(_next(items)):
                 yield from found
@@ -108,7 +108,7 @@ class Loop:
 
 @contextmanager
 def start_loop() -> Iterator[Loop]:
-    """The loop for the block. anyio has the same, but there a forked child that ends waits for ever."""
+    """Run a loop for the block. The like in anyio makes a forked child wait forever at its exit."""
     ready: threads.Future[Loop] = threads.Future()
 
     async def serve() -> None:
@@ -129,8 +129,10 @@ def start_loop() -> Iterator[Loop]:
 
 
 class _Exit(Exception):
-    """`SystemExit` and the like, for the thread that waits: as it is, it would end the loop's own thread,
-    which others wait for, too."""
+    """Carries `SystemExit` and the like to the waiting thread.
+
+    Raised as it is, it would end the loop's thread, which other callers need, too.
+    """
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -138,7 +140,7 @@ class _Exit(Exception):
 
 
 class _Task(Generic[T]):
-    """Something to do in the loop. It may have to stop before it has started."""
+    """A coroutine in the loop. It may be stopped before it has started."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work

@@ -13,8 +13,7 @@ from rich.table import Table
 
 from ..store.store import Store
 from ..system.clock import boot_s, utc_now
-from ..workers.deps import MakeDeps
-from ..workers.job import WorkEvent
+from ..workers.job import MakeDeps, WorkEvent
 from ..workers.worker import Worker
 from .console import make_table, print_line, say, stdout
 from .exit_codes import Exit

@@ -1,4 +1,4 @@
-"""How often a session waits for the disk, beyond what is never negotiable."""
+"""Cadence: at which checkpoints a session waits for the disk, beyond the waits that safety needs."""
 
 from __future__ import annotations
 

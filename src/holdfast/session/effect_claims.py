@@ -1,8 +1,8 @@
-"""Claims on effects: who does one, or settles it, and what is known of it.
+"""Claims on effects: which session runs or settles one, and what is known of it.
 
 `effect:<operation>` is the claim on a global operation, which happens once ever. `settle:<key>` is the one on
 settling an effect in doubt: forks inherit it, so several sessions may want to. The session that issued the
-effect needs none for its first attempt, and speaks for it while there is no record.
+effect needs no claim for its first attempt; without a record, its journal is the authority.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OperationVerdict: TypeAlias = Literal["landed", "not_landed"]
 
 
 class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person said about an operation whose session is gone."""
+    """A person's verdict on an operation of a deleted session."""
 
     verdict: OperationVerdict
     by: str
@@ -57,46 +57,48 @@ class Behind(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def list_of(cls, row: Effect) -> tuple[Behind, ...]:
-        """The body of a row, unless its own process has said how it ended."""
+        """The body of a row, unless its process recorded how it ended."""
         if row.holder is None or not (row.crashed or row.left_behind):
             return ()
         return (cls(holder=row.holder, timeout_s=row.timeout_s, left_behind=row.left_behind),)
 
 
 class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who does the operation, or did it. Free if `session` is None; `generation` grows with every failure."""
+    """The session that runs an operation, or ran it. Free if `session` is None.
+
+    `generation` grows with every failure.
+    """
 
     generation: int = 0
     session: SessionId | None = None
     uid: str = ""
     fence: int = 0
-    """The owner's, when it last wrote this: a holder that is out changes nothing any more."""
+    """The owner's fence when it last wrote this: a holder without the lease cannot change it."""
     call: str = ""
     done: bool = False
     text: str = ""
     value: Json = None
     parts: tuple[Text | Media, ...] = ()
     doubt: str = ""
-    """Of an owner that is deleted: what is known of an effect that nobody knows the end of. Without it, a
-    deleted owner has done nothing."""
+    """Of a deleted owner: what is known of its effect in doubt. Empty: a deleted owner did nothing."""
     effect: Effect | None = None
     """What the doubt is about, without its arguments."""
     said: tuple[Said, ...] = ()
     idle: bool = False
-    """Of `settle:`: the session is not at it. Its journal says what it found, and any session may take it."""
+    """Of `settle:`: the owner has stopped. Its journal has the findings; any session may continue."""
     behind: tuple[Behind, ...] = ()
     """Of `settle:`: bodies of earlier owners."""
 
     def is_of(self, head: Head) -> bool:
-        """Whether the owner is this very session, not another one that was made under its id."""
+        """True if the owner is this session, not one that was created later under its id."""
         return self.session == head.session and self.uid == head.uid
 
     def freed(self, generation: int) -> Claim:
-        """The same for anybody to take, with the key of this generation."""
+        """The same, free for any session, with the key of this generation."""
         return Claim(generation=generation, said=self.said)
 
     def finished(self, row: Effect, given: Given) -> Claim:
-        """The same with what that effect gave, for all times."""
+        """The same, with the result of that effect for good."""
         return replace(
             self,
             done=True,
@@ -112,11 +114,11 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def given(self) -> Given:
-        """What it gave."""
+        """The result."""
         return Given(text=self.text, value=self.value, parts=self.parts)
 
     def unfinished(self) -> Claim:
-        """The same without a result: the owner's journal speaks for it."""
+        """The same without a result: the owner's journal is the authority."""
         return replace(self, done=False, text="", value=None, parts=())
 
 
@@ -124,12 +126,12 @@ _decoder = msgspec.json.Decoder(Claim)
 
 
 def effect_key(operation: str) -> str:
-    """Where the claim on a global operation is."""
+    """The key of the claim on a global operation."""
     return f"effect:{operation}"
 
 
 def settle_key(key: str) -> str:
-    """Where the claim on settling the effect with this key is."""
+    """The key of the claim on settling the effect with this key."""
     return f"settle:{key}"
 
 
@@ -147,14 +149,14 @@ def _read(decoder: msgspec.json.Decoder[_T], key: str, record: str) -> _T:
 
 
 def change_claim(engine: Engine, key: str, expect: str | None, claim: Claim | None) -> bool:
-    """Put this claim, or none, in the place of the record; False if another one is there. Blocks."""
+    """Replace the expected record by this claim, or by none; False if the record is another. Blocks."""
     record = None if claim is None else msgspec.json.encode(claim).decode()
     change = ClaimChange(key=key, expect=expect, record=record)
     return not isinstance(engine.driver.claim(change), Claimed)
 
 
 def amend_own(engine: Engine, session: Session, operation: str, amend: Callable[[Claim], Claim]) -> None:
-    """Change the claim, if it is this session's and no later holder has touched it. Blocks."""
+    """Change the claim, if this session owns it and no later holder has changed it. Blocks."""
     key = effect_key(operation)
     while True:
         claim, record = find_claim(engine, key)
@@ -170,7 +172,7 @@ def amend_own(engine: Engine, session: Session, operation: str, amend: Callable[
 
 
 def read_result(engine: Engine, session: SessionId, row: Effect) -> Given:
-    """What a completed effect gave, all of it. Blocks."""
+    """Read the whole result of a completed effect. Blocks."""
     if row.outcome is None:
         raise Corrupt(f"session {session!r}", "it is completed without an outcome", seq=row.issued)
     for entry in Journal(engine.driver, session).entries(row.outcome - 1, row.outcome):
@@ -218,7 +220,7 @@ def find_issuer(engine: Engine, facts: Facts, row: Effect) -> tuple[SessionId, s
 
 
 def close_settlement(engine: Engine, facts: Facts, fence: int, row: Effect, given: Given) -> None:
-    """It happened. The journal of the session that issued it says so from now on, or the claim. Blocks."""
+    """Record in the claim that the effect happened, unless this session issued it. Blocks."""
     key = settle_key(row.key)
     while True:
         claim, record = find_claim(engine, key)
@@ -236,7 +238,7 @@ def close_settlement(engine: Engine, facts: Facts, fence: int, row: Effect, give
 
 
 def release_settlement(engine: Engine, facts: Facts, fence: int, row: Effect) -> None:
-    """This session is not at it any more; what was found is in this session's journal. Blocks."""
+    """Mark that this session has stopped settling the effect; its journal has the findings. Blocks."""
     key = settle_key(row.key)
     while True:
         claim, record = find_claim(engine, key)
@@ -250,8 +252,10 @@ def release_settlement(engine: Engine, facts: Facts, fence: int, row: Effect) ->
 def share_verdict(
     engine: Engine, facts: Facts, fence: int, row: Effect, landed: Given | None
 ) -> Claim | None:
-    """A person says what became of an effect in doubt; the claim, if another session knew that it happened.
-    Blocks."""
+    """Share a person's verdict on an effect in doubt. Blocks.
+
+    Returns the claim, if another session knew that the effect happened.
+    """
     claim, _ = find_claim(engine, settle_key(row.key))
     if claim.done and not claim.is_of(facts.head):
         return claim
@@ -260,13 +264,13 @@ def share_verdict(
     return None
 
 
-# -- when the owner goes --------------------------------------------------------------------------------
+# -- when the owner is deleted ---------------------------------------------------------------------------
 
 
 def settle_claims(engine: Engine, session: Session) -> None:
-    """Before a session is deleted, as its holder: its claims get to know what its journal knows. Blocks.
+    """Copy what the journal knows into the claims, before the session is deleted. Blocks.
 
-    So a claim of a deleted session that says nothing was never followed by an intent.
+    So a claim of a deleted session without a result and without a doubt had no intent.
     """
     facts = session.state.facts
     rows = facts.effects.rows.values()
@@ -284,13 +288,13 @@ def settle_claims(engine: Engine, session: Session) -> None:
 
 
 def _is_shared(facts: Facts, row: Effect) -> bool:
-    """Whether others may have the effect, too: this session's origin, or forks of a version that has it."""
+    """True if other sessions may have the effect: the origin, or forks of a version that has it."""
     first = facts.effects.attempts(row)[0].issued
     return first < facts.forked_at or any(one.seq >= first for one in facts.checkpoints.values())
 
 
 def _leave_settlement(engine: Engine, facts: Facts, fence: int, row: Effect) -> None:
-    """Write down what is known of an effect that was in doubt, for those who share it."""
+    """Write what is known of an effect in doubt into its claim, for the sessions that share it."""
     key = settle_key(row.key)
     open = row.status in ("running", "in_doubt", "gave_up")
     if open:
@@ -319,7 +323,7 @@ def _leave_settlement(engine: Engine, facts: Facts, fence: int, row: Effect) -> 
 
 
 def _bare(facts: Facts, row: Effect) -> Effect:
-    """What may be told of an effect when its session is gone."""
+    """The effect as it may be shown after its session was deleted: without arguments."""
     gone = f"its session was deleted while nobody knew whether it had happened; its key is {row.key}"
     return replace(row, status="in_doubt", args=None, notes={}, why=gone)
 
@@ -330,7 +334,7 @@ def _settled(engine: Engine, facts: Facts, operation: str, claim: Claim) -> Clai
         return claim.freed(free_generation(claim, row))
     undo = facts.effects.find_open_undo(row)
     if undo is not None:
-        # Whoever does it anew needs another key, once somebody has found out that it was taken back.
+        # Once the undo is known to have happened, the next attempt needs another key.
         doubt = f"did it, issued its undo at {describe_time(undo)} with key {undo.key}"
         known = replace(claim.unfinished(), effect=_bare(facts, undo))
         return replace(known, call=row.call.id, doubt=doubt, generation=row.generation + 1)
@@ -345,7 +349,7 @@ def _settled(engine: Engine, facts: Facts, operation: str, claim: Claim) -> Clai
 
 
 def describe_gone(claim: Claim, operation: str) -> str:
-    """Why an operation is blocked whose session is gone, and how a person can unblock it."""
+    """Why an operation of a deleted session is blocked, and how a person can unblock it."""
     return (
         f"session {claim.session!r} {claim.doubt} and was deleted; nobody can tell whether it happened. Who "
         f"finds out says so with store.resolve_operation({operation!r}, 'landed' or 'not_landed', by=…) or "
@@ -353,13 +357,13 @@ def describe_gone(claim: Claim, operation: str) -> str:
     )
 
 
-# -- the doubts that deleted sessions left ----------------------------------------------------------------
+# -- effects in doubt of deleted sessions ----------------------------------------------------------------
 
 _DOUBTS = "doubts"
 
 
 class Doubts(Struct, frozen=True):
-    """The claims that may be in doubt, of sessions that are deleted; each is listed before it is."""
+    """Keys of claims of deleted sessions that may be in doubt, listed before the claim changes."""
 
     keys: tuple[str, ...] = ()
 
@@ -388,7 +392,7 @@ def _drop_doubt(engine: Engine, key: str) -> None:
 
 
 def list_doubts(engine: Engine) -> list[tuple[str, Claim]]:
-    """What deleted sessions left in doubt: the operation (or the effect's key), and the claim. Blocks."""
+    """List the effects in doubt of deleted sessions: operation (or effect key), and claim. Blocks."""
     record = engine.driver.find_claim(_DOUBTS)
     keys = () if record is None else _read(_doubts_decoder, _DOUBTS, record).keys
     found: list[tuple[str, Claim]] = []
@@ -403,14 +407,16 @@ def list_doubts(engine: Engine) -> list[tuple[str, Claim]]:
     return found
 
 
-# -- what a person says ---------------------------------------------------------------------------------
+# -- verdicts of people ---------------------------------------------------------------------------------
 
 
 def settle_operation(
     engine: Engine, operation: str, verdict: OperationVerdict, by: str, note: str, result: Json
 ) -> bool:
-    """Say what became of an operation, or of an effect by its key, whose session is gone; whether that was
-    still open. Blocks."""
+    """Settle an operation, or an effect by its key, of a deleted session. Blocks.
+
+    False if it was no longer in doubt.
+    """
     text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
     while True:
         key = effect_key(operation)
@@ -419,7 +425,7 @@ def settle_operation(
             key = settle_key(operation)
             claim, record = find_claim(engine, key)
         if record is None:
-            raise NotFound(f"nobody ever claimed an operation {operation!r}")
+            raise NotFound(f"no session ever claimed an operation {operation!r}")
         _refuse_living(engine, claim)
         if not claim.doubt:
             return False
@@ -436,7 +442,7 @@ def settle_operation(
 
 
 def _refuse_living(engine: Engine, claim: Claim) -> None:
-    """What the owner's journal can take in belongs there."""
+    """Reject a verdict that the journal of a living owner can take in."""
     if claim.session is None:
         return
     try:

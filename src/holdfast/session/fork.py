@@ -1,4 +1,4 @@
-"""A fork: a journal that begins with "as in that one, up to here"."""
+"""Forks: journals that begin with a reference to the history of another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .lease import append_to
 def fork(
     engine: Engine, origin: SessionId, version: int | None, into: SessionId | None, labels: dict[str, str]
 ) -> SessionId:
-    """Make the fork and pin what it shares, in one commit. Needs no lease on the origin."""
+    """Create the fork and pin what it shares, in one commit. Takes no lease on the origin. Blocks."""
     journal = Journal(engine.driver, origin)
     latest = journal.fold()
     if latest.facts.unknown is not None:
@@ -38,7 +38,7 @@ def fork(
 
 
 def fork_end(engine: Engine, origin: SessionId, into: SessionId, labels: dict[str, str]) -> SessionId:
-    """A fork of all there is, for adapters whose journals have no versions of ours."""
+    """Fork a journal at its end, for adapters whose journals have no checkpoints. Blocks."""
     journal = Journal(engine.driver, origin)
     return _begin(engine, journal, journal.fold(), into, 0, labels, ())
 
@@ -52,11 +52,11 @@ def _begin(
     labels: dict[str, str],
     left_behind: tuple[LeftBehind, ...],
 ) -> SessionId:
-    """Commit the line that goes on from `state`, and the pin of what it shares."""
+    """Commit the line that continues `state`, and the pin of what it shares."""
     origin, seq, uid = journal.session, state.seq, fresh_uid()
     if name == origin:
         raise BadInput(f"a fork needs an id of its own, not {origin!r}")
-    # The journal that has the entry itself: a version may be inherited.
+    # The journal that stores the entry: the version may be inherited.
     owner = journal.find_owner(seq)
     state.facts.head.session = name
     forked = SessionForked(
@@ -78,7 +78,7 @@ def _begin(
 
 
 def _changed_since(then: Effects, now: Effects, seq: int) -> list[Effect]:
-    """What the origin did in the world after an entry, and what it has taken back of what was done then."""
+    """List the effects of the origin after an entry, and the earlier ones that it has undone since."""
     undone = [
         now.rows[row.issued]
         for row in then.rows.values()

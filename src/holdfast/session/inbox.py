@@ -1,4 +1,4 @@
-"""What becomes of an inbox item when the holder takes it in."""
+"""Inbox items: how they are encoded, and which entries take them in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _decoder: msgspec.json.Decoder[InboxItem] = msgspec.json.Decoder(InboxItem)
 
 
 def encode_item(item: InboxItem) -> bytes:
-    """The item as it is posted. One that no holder could take in would keep them all out: refuse it."""
+    """Encode an item for the inbox. Reject one that a holder could not decode: it would block the inbox."""
     try:
         data = msgspec.json.encode(item)
         _decoder.decode(data)
@@ -44,7 +44,7 @@ def encode_item(item: InboxItem) -> bytes:
 
 
 def message_item(message: AnyMessage, content: bytes, *, key: str | None, agent: str | None = None) -> bytes:
-    """The item that submits a message; `content` is the message as it is stored."""
+    """Encode the item that submits a message; `content` is the message as it is stored."""
     shape = shape_of(message)
     item = InboxMessage(
         message=msgspec.Raw(content),
@@ -58,7 +58,7 @@ def message_item(message: AnyMessage, content: bytes, *, key: str | None, agent:
 
 
 async def message_entry(engine: Engine, message: AnyMessage) -> tuple[Body, bytes | None]:
-    """The entry that adds a message, and its content, whose blobs are durable."""
+    """Make the entry that adds a message, and its content. Its blobs are durable on return."""
     content = await engine.pack_message(message)
     shape = shape_of(message)
     return MessageAdded(role=shape.role, parts=shape.parts, format=message.format), content
@@ -68,7 +68,7 @@ Opened: TypeAlias = tuple[Sequence[Body], bytes | None]
 
 
 def find_verdict(row: InboxRow, state: SessionState) -> tuple[Effect, InboxVerdict] | None:
-    """What a person, or a process that was out, says about an effect that is open; None if it is not that."""
+    """Find the effect that a verdict of the inbox is about; None if the item is no verdict, or a late one."""
     if b'"verdict"' not in row.item:
         return None
     item = _decode(row, state)
@@ -79,15 +79,15 @@ def find_verdict(row: InboxRow, state: SessionState) -> tuple[Effect, InboxVerdi
 
 
 def _is_late(row: Effect | None, item: InboxVerdict) -> bool:
-    """A verdict counts only while nobody knows. Of a call that was given up, somebody may still find out."""
+    """True if the outcome of the effect is already known. A verdict can still replace a `gave_up`."""
     return row is None or row.status not in ("in_doubt", "gave_up") or row.status == item.verdict
 
 
 def open_item(row: InboxRow, state: SessionState) -> Opened:
-    """The entries that take the item in, and the content of the last of them.
+    """Make the entries that take the item in, and the content of the last of them.
 
-    A message's words go into a `message.added` of its own, where they can be erased. One that was submitted
-    before under the same key is noted, and nothing more.
+    The text of a message goes into an entry `message.added`, where it can be erased. A message whose key was
+    submitted before is only noted as taken.
     """
     item = _decode(row, state)
     if isinstance(item, InboxMessage):
@@ -130,7 +130,7 @@ def _has_unknown_kind(item: bytes) -> bool:
 
 
 def open_late_verdict(number: int, row: Effect, item: InboxVerdict, owner: str) -> Sequence[Body]:
-    """The entries that take in a verdict on an effect of which another session knew that it happened."""
+    """Make the entries that take in a verdict on an effect that another session knew to have happened."""
     bare = msgspec.structs.replace(item, content=None, value=None)
     landed = ToolSettled(call=row.call, issued=row.issued, verdict="landed", by=f"session {owner}", told=True)
     return InboxTaken(number=number, item=bare, late=True), landed
@@ -144,12 +144,12 @@ def _open_message(number: int, item: InboxMessage, state: SessionState) -> Opene
     if item.key is not None and item.key in state.facts.submitted:
         return (taken,), None
     added = MessageAdded(role=item.role, parts=item.parts, format=item.format, inbox=number)
-    # In one line, however it was posted.
+    # Without line breaks, which the item may have.
     return (taken, added), msgspec.json.format(bytes(item.message), indent=-1)
 
 
 def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opened:
-    """What a landed call gave becomes its result."""
+    """The result that a person gives with `landed` becomes the result of the call."""
     row = state.facts.effects.rows.get(item.issued)
     if row is None or _is_late(row, item):
         return (InboxTaken(number=number, item=item, late=True),), None
@@ -168,7 +168,7 @@ def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opene
             "It is not run again."
         )
     content = encode_content(text, item.value)
-    # What the call gave stands in the content of `tool.settled`, where it can be erased.
+    # The result is in the content of `tool.settled` alone, where it can be erased.
     bare = msgspec.structs.replace(item, content=None, value=None)
     return (InboxTaken(number=number, item=bare), settled), content if settled.told else None
 

@@ -1,7 +1,6 @@
-"""Taking a session: fold it, see who holds it, and commit a `lease.taken` line after its last one.
+"""Taking the lease of a session: fold it, check its holder, and commit a `lease.taken` line at its end.
 
-That line is the fence: whoever held the session before names an older `sum` in its next commit, and is
-refused.
+That line is the fence: an earlier holder names an older `sum` in its next commit, and the store refuses it.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ _QUICKER_S = 0.005
 
 
 class Taken(Struct, frozen=True):
-    """The lease is ours: the folded state, and where to hand over lines."""
+    """The lease was taken: the folded state, and the channel for further entries."""
 
     state: SessionState
     channel: Channel
 
 
 class _Held(Struct, frozen=True):
-    """Somebody has it."""
+    """Another holder may be alive."""
 
     life: Life
     here: bool
 
 
 class _Refused(Struct, frozen=True):
-    """The journal that was read ended with `after`; the store says that it ends with `sum`."""
+    """The commit was refused: the journal was read up to `after`, and the store's ends with `sum`."""
 
     after: str | None
     sum: str | None
@@ -61,7 +60,7 @@ async def take(
     parent: Parent | None,
     create: bool,
 ) -> Taken:
-    """Take the lease, waiting up to `wait_s` for whoever has it; else `LeaseHeld`."""
+    """Take the lease, waiting up to `wait_s` for another holder; then raise `LeaseHeld`."""
     deadline_s = boot_s() + wait_s
     refused: _Refused | None = None
     while True:
@@ -82,14 +81,14 @@ async def take(
             await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
             continue
         if found is not None and found == refused:
-            # Another writer that was quicker would have moved the end; nothing has.
+            # Another writer would have changed the end of the journal since the last attempt.
             raise Corrupt(
                 f"session {session!r}",
                 f"its entries end with the sum {found.after}, but the store says {found.sum}: entries are "
                 "missing, or are those of another session",
             )
         refused = found
-        await anyio.sleep(_QUICKER_S)  # Somebody was quicker by a moment: look again.
+        await anyio.sleep(_QUICKER_S)  # Another writer was faster: try again.
 
 
 def _try(
@@ -110,7 +109,7 @@ def _try(
     if facts.head.lease is not None:
         life = engine.heartbeat.judge(facts.head.lease.holder)
         mine = facts.head.lease.holder == engine.heartbeat.holder
-        # Our own lease without an open session is a leftover of one that could not be released.
+        # A lease of this process without an open session is left over from a failed release.
         if life.alive and not (mine and not engine.is_open(session)):
             return _Held(life, mine)
     bodies.append(LeaseTaken(holder=engine.heartbeat.holder, name=engine.heartbeat.name))
@@ -118,7 +117,7 @@ def _try(
 
 
 def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | _Held | _Refused | None:
-    """None if this process is just opening or leaving it."""
+    """Commit the bodies, the last of which takes the lease. None if this process is opening or closing it."""
     head = state.facts.head
     after = head.sum or None
     sealed = [append_to(state, body, engine) for body in bodies]
@@ -126,13 +125,13 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
     head = item.head
     channel = Channel(head.session, head.sum)
     channel.head, channel.fence, channel.durable_seq = head, head.seq, head.seq
-    # Registered first: from the moment the line is there, nobody here may mistake it for a leftover.
+    # Registered first: other threads must not take the new lease for a leftover.
     with engine.registering:
         there = engine.channels.get(head.session)
         if there is not None and there.lost is None:
             if there.home is None or there.closed is not None or there.is_abandoned:
                 return None
-            # Another process took its lease and gave it back, and it has not noticed yet.
+            # It is open here. Another process took its lease and released it, which it has not noticed.
             return _Held(Life(True, engine.heartbeat.left_s, engine.heartbeat.name), True)
         engine.channels[head.session] = channel
     outcome = None
@@ -149,7 +148,7 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
 
 
 def _give_back(engine: Engine, found: Taken | _Held | _Refused | None) -> None:
-    """Whoever asked was cancelled meanwhile, and will never know that it has the lease."""
+    """Release a lease whose caller was cancelled before it could know of it."""
     if not isinstance(found, Taken):
         return
     head = found.state.facts.head
@@ -173,7 +172,7 @@ def append_to(
     *,
     kind: str | None = None,
 ) -> Sealed:
-    """Seal the entry that comes next in this state, and fold it in. `kind` is for bodies of adapters."""
+    """Seal the next entry of this state, and fold it. `kind` is for bodies of adapters."""
     head = state.facts.head
     sealed = seal(body, head.seq + 1, engine.now(), run, head.step + 1, head.sum, content, kind=kind)
     state.apply(sealed.entry, sealed.sum)

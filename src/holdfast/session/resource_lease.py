@@ -1,4 +1,4 @@
-"""Named leases on resources that agents share."""
+"""Named leases on resources that sessions share."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..system.clock import boot_s
 log = logging.getLogger("holdfast")
 
 
-class _Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who has the resource; nobody, if `holder` is None. The fence grows with every holder."""
+class _HoldRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The holder of a resource; free if `holder` is None. The fence grows with every holder."""
 
     fence: int
     holder: HolderId | None = None
@@ -32,18 +32,18 @@ class _Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _encode = msgspec.json.encode
-_decode = msgspec.json.Decoder(_Record).decode
+_decode = msgspec.json.Decoder(_HoldRecord).decode
 
 
 class Hold:
-    """A resource that is held. Hand `fence` to whatever can refuse an older one."""
+    """A named lease that is held. Hand `fence` to services that can refuse an older one."""
 
     def __init__(self, engine: Engine, name: str, fence: int, record: str) -> None:
         self._engine = engine
         self.name, self.fence, self._record = name, fence, record
 
     async def check(self) -> None:
-        """Raise `Fenced` if somebody else has taken it over meanwhile."""
+        """Raise `Fenced` if another holder has taken the resource meanwhile."""
         if await self._engine.call(self._engine.driver.find_claim, _key(self.name)) != self._record:
             raise Fenced(self.name, fence=self.fence)
 
@@ -54,7 +54,7 @@ def _key(name: str) -> str:
 
 @asynccontextmanager
 async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> AsyncIterator[Hold]:
-    """Take the resource, waiting up to `wait_s` for whoever has it; else `LeaseHeld`."""
+    """Take the resource, waiting up to `wait_s` for another holder; then raise `LeaseHeld`."""
     deadline_s, home = boot_s() + wait_s, HomeLoop()
     while True:
         found = await engine.call_or_undo(
@@ -81,7 +81,7 @@ async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> 
 def _release(engine: Engine, held: Hold | Life) -> None:
     if not isinstance(held, Hold):
         return
-    free = _encode(_Record(fence=held.fence)).decode()
+    free = _encode(_HoldRecord(fence=held.fence)).decode()
     change = ClaimChange(key=_key(held.name), expect=held._record, record=free)
     try:
         if isinstance(engine.driver.claim(change), Claimed):
@@ -93,7 +93,7 @@ def _release(engine: Engine, held: Hold | Life) -> None:
 
 
 def _is_held_here(engine: Engine, name: str) -> bool:
-    """What was held in an event loop that has ended was left there."""
+    """True if this process holds the resource, in an event loop that has not ended."""
     with engine.registering:
         held = engine.holds.get(name)
         if held is not None and held.home.has_ended:
@@ -102,7 +102,7 @@ def _is_held_here(engine: Engine, name: str) -> bool:
         return held is not None
 
 
-def _read(record: str, name: str) -> _Record:
+def _read(record: str, name: str) -> _HoldRecord:
     try:
         return _decode(record)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -118,17 +118,19 @@ def _try(engine: Engine, session: SessionId, name: str, home: HomeLoop) -> Hold 
         fence = record.fence + 1
         if record.holder is not None:
             life = engine.heartbeat.judge(record.holder)
-            # Our own that nobody here has is a leftover of one that could not be given back.
+            # A record of this process without a holder here is left over from a failed release.
             mine = record.holder == engine.heartbeat.holder
             if life.alive and not (mine and not _is_held_here(engine, name)):
                 return Life(True, life.left_s, f"session {record.session} ({life.name})")
-    wanted = _Record(fence=fence, holder=engine.heartbeat.holder, session=session)
+    wanted = _HoldRecord(fence=fence, holder=engine.heartbeat.holder, session=session)
     return _claim(engine, name, current, wanted, home)
 
 
-def _claim(engine: Engine, name: str, current: str | None, wanted: _Record, home: HomeLoop) -> Hold | Life:
-    quicker = Life(True, None, "somebody who was quicker")
-    # Registered first: from the moment the record is there, nobody here may mistake it for a leftover.
+def _claim(
+    engine: Engine, name: str, current: str | None, wanted: _HoldRecord, home: HomeLoop
+) -> Hold | Life:
+    quicker = Life(True, None, "another session")
+    # Registered first: other threads must not take the new record for a leftover.
     held = HeldHere(wanted.fence, home)
     if engine.holds.setdefault(name, held) is not held:
         return quicker

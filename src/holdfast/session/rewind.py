@@ -1,4 +1,4 @@
-"""Going back to a version: the journal keeps what is left behind, and the world does, unless it is undone."""
+"""Rewinding to a version. The journal keeps what is left behind; effects stay unless a tool undoes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Undoer(Protocol):
-    """What can take effects back: a `Registry`."""
+    """Undoes effects: a `Registry`."""
 
     async def undo(
         self, session: Session, effects: Sequence[Effect], *, deps: object
@@ -25,23 +25,21 @@ class Undoer(Protocol):
 
 
 class Rewound(Struct, frozen=True):
-    """The version that was gone back to; with `undo=True`, what became of each effect that came after it, the
-    last first."""
+    """The version after a rewind; with `undo=True`, what became of each effect after it, the last first."""
 
     version: int
     undone: tuple[Undone, ...] = ()
 
     @property
     def still_done(self) -> tuple[Undone, ...]:
-        """The effects that could not be taken back, or of which nobody knows whether they were."""
+        """The effects that were not undone, or whose undo is in doubt."""
         return tuple(one for one in self.undone if one.status != "undone")
 
 
 async def return_to(
     session: Session, target: Checkpoint, *, also: Sequence[tuple[Body, bytes | None]] = ()
 ) -> None:
-    """Restore what the session was at a checkpoint; `also` comes after it in the same commit. Durable on
-    return."""
+    """Restore the state at a checkpoint. `also` follows in the same commit. Durable on return."""
     await session.flush()
     journal = await session._writer.engine.call(
         Journal, session._writer.engine.driver, session.id, session._writer.engine.blobs
@@ -50,7 +48,7 @@ async def return_to(
     transcript = session.state.transcript_fold
     there = {item.seq for item in then.transcript_fold.queued}
     waiting = [item for item in transcript.queued if item.seq not in there]
-    # Messages that were left behind before this session was opened were never read here.
+    # Messages that were left behind before this session was opened have not been read yet.
     transcript.learn(then.transcript_fold)
     rewound = SessionRewound(
         version=target.version,
@@ -60,7 +58,7 @@ async def return_to(
         plan=then.facts.plan,
         summary=then.facts.summary,
     )
-    # What others sent and nobody has seen yet is not left behind.
+    # Messages that were sent, and that the model has not seen, are not left behind.
     kept: list[tuple[Body, bytes | None]] = [
         (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
         for item in waiting

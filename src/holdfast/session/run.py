@@ -1,4 +1,4 @@
-"""Runs: one drive of the loop, inside whichever run started it, and its requests to a model."""
+"""Runs (one drive of an agent's loop each) and their requests to a model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _current: ContextVar[_Current | None] = ContextVar("holdfast_run", default=None)
 
 
 def current_run(session: SessionId) -> RunId | None:
-    """The innermost run of this session around the caller; there may be others, of delegates, between."""
+    """Find the innermost run of this session around the caller; runs of delegates may lie between."""
     current = _current.get()
     while current is not None and current.session != session:
         current = current.around
@@ -69,7 +69,7 @@ def current_run(session: SessionId) -> RunId | None:
 
 
 class Run:
-    """Use it as `async with session.run(…) as run`; leaving the block ends it, one way or another."""
+    """A run: `async with session.run(…) as run`. Leaving the block records its end."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Run:
 
     @property
     def id(self) -> RunId:
-        """Fresh for every run: explicit, `{agent}-{8 hex}`, or a UUID."""
+        """The id of the run: the given one, `{agent}-{8 hex}`, or a UUID. No two runs share one."""
         return self._id
 
     async def __aenter__(self) -> Run:
@@ -106,7 +106,7 @@ class Run:
         if parent is None and around is not None:
             parent = Parent(session=around.session, run=around.run)
         nested = parent is not None and parent.run in facts.runs
-        # A nested run that was cut off along with the one around it is not what this one continues.
+        # A nested run that was interrupted together with its parent is not what this one continues.
         open_run = next((one.run for one in facts.runs.values() if one.status == "running"), None)
         self._first_version = facts.head.version
         self._span = self._start_span(None if nested else _find_continued(facts.runs, open_run))
@@ -155,14 +155,16 @@ class Run:
             self._span.end(found.status, "" if found.reason == "error" else found.reason, error)
 
     def enter_context(self) -> None:
-        """What the caller does from now on, it does in this run. Code without an event loop calls this in
-        its own thread: calls into another one have a context of their own."""
+        """Make this the current run of the caller's context.
+
+        Code without an event loop calls this in its own thread: the loop works in a copy of its context.
+        """
         _current.set(_Current(self._session.id, self._id, self._around))
         if self._span is not None:
             self._span.enter()
 
     def leave_context(self) -> None:
-        """The run around this one is the caller's again."""
+        """Make the run around this one current again."""
         _current.set(self._around)
         if self._span is not None:
             self._span.leave()
@@ -176,7 +178,7 @@ class Run:
         chosen = run_id(self._explicit)
         if chosen in runs:
             raise RunExists(chosen, self._session.id)
-        # Claimed for this session first: no other one of the store can have it.
+        # The claim makes the id unique in the store.
         owner = self._session.state.facts.head
         record = msgspec.json.encode({"session": owner.session, "uid": owner.uid}).decode()
         change = ClaimChange(key=f"run:{chosen}", expect=None, record=record)
@@ -198,7 +200,7 @@ class Run:
             try:
                 if facts.head.version == self._first_version and facts.changed and self._session.continuable:
                     await self._checkpoint()
-            finally:  # Also if whoever waits here is cancelled: the run has ended.
+            finally:  # Also if the caller is cancelled while it waits: the run has ended.
                 end = self._find_end(error)
                 if end is not None:
                     self._session._writer.record(end)
@@ -218,38 +220,38 @@ class Run:
         return end if control is None else control.end(end, error)
 
     async def _checkpoint(self) -> None:
-        """A run that reached no boundary gets a checkpoint at its end."""
+        """Take a checkpoint for a run that took none."""
         with anyio.CancelScope(shield=True):
             await self._session.checkpoint()
 
     def complete(self, output: Json = None) -> None:
-        """What the run gave; recorded when the block ends without an error."""
+        """Set the output of the run; recorded when the block ends without an error."""
         refuse_unfaithful(output, "output")
         self._end_as(RunCompleted(output=output))
 
     def fail(self, reason: str, error: str = "") -> None:
-        """The run failed without an exception: a spent budget, a step limit."""
+        """End the run as failed, without an exception: a spent budget, a step limit."""
         self._end_as(RunFailed(reason=reason, error=error))
 
     def cancel(self, reason: str = "") -> None:
-        """The run was stopped on request."""
+        """End the run as cancelled."""
         self._end_as(RunCancelled(reason=reason))
 
     def pause(self, reason: str) -> None:
-        """The run waits for a person; the session's status becomes `waiting`."""
+        """End the run as paused: it waits for a person, and the status of the session becomes `waiting`."""
         self._end_as(RunPaused(reason=reason))
 
     def _end_as(self, end: Body) -> None:
-        write_body(end, KIND_OF[type(end)])  # Refused now, it leaves no run without an end.
+        write_body(end, KIND_OF[type(end)])  # Rejected here, not when the run ends: it would have no end.
         self._end = end
 
     def request(
         self, *, model: str | None = None, reserve_usd: float = 0.0, reserve_tokens: int = 0
     ) -> Request:
-        """A request to a model: `async with run.request(reserve_usd=0.05) as request`.
+        """Begin a request to a model: `async with run.request(reserve_usd=0.05) as request`.
 
-        Raises `BudgetSpent` instead of going over a cap. What is reserved counts as spent until the
-        outcome is known, also if the process dies meanwhile.
+        Raises `BudgetSpent` instead of exceeding a cap. The reservation counts as spent until the outcome is
+        known, also if the process dies meanwhile.
         """
         if not (0 <= reserve_usd < float("inf") and reserve_tokens >= 0):
             raise BadInput(f"nothing can be reserved with usd={reserve_usd!r} and tokens={reserve_tokens!r}")
@@ -257,7 +259,7 @@ class Run:
 
 
 class Request:
-    """A request under way. Call `reply` with what came back."""
+    """A request to a model. Call `reply` with its reply."""
 
     def __init__(self, session: Session, model: str | None, reserved: Reservation) -> None:
         self._session, self._model, self._reserved = session, model, reserved
@@ -286,7 +288,7 @@ class Request:
             try:
                 await self._session.flush()
             except BaseException as error:
-                # It is never made, so it costs nothing.
+                # The request is not sent, so it costs nothing.
                 self._end_span(error)
                 if not self._session.is_lost:
                     self._session._writer.record(ModelFailed(request=self._seq, error=describe_error(error)))
@@ -294,12 +296,12 @@ class Request:
         return self
 
     def enter_context(self) -> None:
-        """What the caller does from now on, it does for this request: see `Run.enter_context`."""
+        """Make this the current request of the caller's context: see `Run.enter_context`."""
         if self._span is not None:
             self._span.enter()
 
     def leave_context(self) -> None:
-        """What was around this request is around the caller again."""
+        """Make the context around this request current again."""
         if self._span is not None:
             self._span.leave()
 
@@ -318,14 +320,14 @@ class Request:
         latency_ms: float | None = None,
         model: str | None = None,
     ) -> None:
-        """Record the model's reply. Durable on return. `model` is the one that answered."""
+        """Record the reply of the model. Durable on return. `model` is the model that replied."""
         if self._answered:
             raise BadInput("this request was answered already; make another one")
         refuse_unfaithful(latency_ms, "latency_ms")
         _refuse_negative(usage, cost_usd, latency_ms)
         found = as_message(message, format, role="assistant")
         shape = shape_of(found)
-        # Known from here on, also if its blobs cannot be kept.
+        # The cost is known from here on, also if storing blobs fails.
         self._usage, self._cost_usd = usage or Usage(), cost_usd
         content = await self._session._writer.engine.pack_message(found)
         self._session._writer.record(
@@ -352,7 +354,7 @@ class Request:
         self._end_span(error)
         if self._answered or self._session.is_lost:
             return
-        # An error came back instead of a reply. Who was cancelled, or cut off, does not know what it cost.
+        # There was an error and no reply. After a cancellation or an interruption, the cost is unknown.
         unknown = error is not None and not isinstance(error, Exception)
         unknown = self._usage is None and (unknown or (isinstance(error, ModelError) and error.charged))
         self._session._writer.record(
@@ -366,7 +368,7 @@ class Request:
 
 
 def _refuse_negative(usage: Usage | None, cost_usd: float, latency_ms: float | None) -> None:
-    """A reply that gives money back would lift the caps. Other types are refused where they are written."""
+    """Reject negative costs, which would raise the caps. Other types are rejected by the codec."""
     given = {"cost_usd": cost_usd, "latency_ms": latency_ms}
     given |= {} if usage is None else msgspec.structs.asdict(usage)
     for name, value in given.items():
@@ -375,7 +377,7 @@ def _refuse_negative(usage: Usage | None, cost_usd: float, latency_ms: float | N
 
 
 def _find_continued(runs: Mapping[str, RunInfo], open_run: str | None) -> RunInfo | None:
-    """What a new run goes on with: a run without an end, or the last one, if that waited or was stopped."""
+    """Find the run that a new one continues: one without an end, or the last if paused or cancelled."""
     if open_run is not None:
         return runs[open_run]
     outer = (one for one in reversed(list(runs.values())) if one.parent is None or one.parent.run not in runs)
@@ -386,7 +388,7 @@ def _find_continued(runs: Mapping[str, RunInfo], open_run: str | None) -> RunInf
 def _end_for(error: BaseException | None) -> Body:
     if error is None:
         return RunCompleted()
-    # By its class alone: an exception may not like to be asked for it.
+    # By its class alone: `isinstance` would ask the exception, which may raise.
     if issubclass(type(error), BudgetSpent):
         return RunFailed(reason="budget_spent", error=str(error))
     if issubclass(type(error), Exception):
@@ -406,7 +408,7 @@ _decode_claim = msgspec.json.Decoder(_RunClaim).decode
 
 
 def _find_session(record: str | None) -> str:
-    """Whose run has the id, for the error; it is taken whoever has it."""
+    """The session of the run that has the id, for the error text."""
     try:
         return _decode_claim(record or "{}").session
     except (msgspec.DecodeError, UnicodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""An open session: the only one that writes to its journal while it holds the lease."""
+"""The session as applications use it: reading its state, recording, runs, checkpoints."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ T = TypeVar("T")
 
 
 class Settler(Protocol):
-    """What can settle calls in doubt: a `Registry`."""
+    """Settles calls in doubt: a `Registry`."""
 
     async def settle(self, session: Session, *, deps: object, policy: str | None) -> list[Effect]: ...
 
 
 class _Unopened:
-    """In the place of what only an open session has."""
+    """Stands for the writer of a session that is not open."""
 
     def __get__(self, session: Session | None, owner: type) -> _Unopened:
         if session is None:
@@ -71,8 +71,9 @@ class Session:
     """A conversation or piece of work, open for reading and recording.
 
     Use it as `async with store.session(id) as session`. A method that records changes the state at once; the
-    entry becomes durable a moment later. A method that says "durable on return" waits for the disk. If the
-    disk fails, `StoreFailed` is raised, nothing is lost, and the next method that waits tries again.
+    entry becomes durable a moment later. `flush`, `checkpoint` (as the cadence asks), and methods that are
+    durable on return wait for the disk. If the disk fails, they raise `StoreFailed`; nothing is lost, and the
+    next one that waits tries again.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Session:
 
     @property
     def in_doubt(self) -> list[Effect]:
-        """Calls that were issued and whose outcome nobody knows."""
+        """Calls in doubt: issued, and their outcome is unknown."""
         return self._writer.state.in_doubt
 
     @property
@@ -186,47 +187,47 @@ class Session:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why a provider would refuse the transcript; empty if it would not."""
+        """Why a provider would reject the transcript; empty if it would not."""
         return self._writer.state.problems
 
     @property
     def continuable(self) -> bool:
-        """Whether the model can be asked to go on from here."""
+        """True if a provider accepts the transcript: each tool call has its result."""
         return self._writer.state.continuable
 
     @property
     def status(self) -> SessionStatus:
-        """What became of the last run."""
+        """The status of the session: how its last run ended."""
         return self._writer.state.facts.head.status
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """What the session is filed under."""
+        """The labels of the session."""
         return dict(self._writer.state.facts.head.labels)
 
     @property
     def scratchpad(self) -> Path | None:
-        """Where the session keeps its files."""
+        """The directory for the files of the session, if one was set."""
         root = self._writer.state.facts.scratchpad
         return Path(root) if root else None
 
     @property
     def cancel_requested(self) -> str | None:
-        """Why somebody asked the session to stop, if somebody did."""
+        """The reason given with `store.cancel`, if the session was asked to stop."""
         return self._writer.state.facts.cancel
 
     @property
     def keys(self) -> Sequence[str]:
-        """Under which keys there is state."""
+        """The keys of the values set with `set`."""
         return tuple(self._writer.state.facts.values)
 
     @property
     def left_at_origin(self) -> tuple[LeftBehind, ...]:
-        """Of a fork: what its origin had done in the world after the version that the fork began with."""
+        """Of a fork: effects of its origin after the version that the fork started from."""
         return self._writer.state.facts.left_behind
 
     def left_behind(self, version: int | None = None) -> list[Effect]:
-        """Effects in the world that came after a version, and that going back to it does not take back."""
+        """List the effects after a version. A rewind to it does not undo them."""
         seq = self._writer.state.get_checkpoint(version).seq if version is not None else 0
         return self._writer.state.facts.effects.since(seq)
 
@@ -237,11 +238,11 @@ class Session:
     @overload
     async def add(self, message: Json, *, format: str) -> None: ...
     async def add(self, message: Json, *, format: str | None = None) -> None:
-        """Add a message; a plain string is the user's. One of another `format` is kept verbatim."""
+        """Add a message. A plain string is a user message. One in another `format` is stored verbatim."""
         self._writer.record_all([await message_entry(self._engine, as_message(message, format))])
 
     async def set(self, key: str, value: object) -> None:
-        """Keep a value under a key. One that cannot be encoded is kept as a marked `Opaque`."""
+        """Store a value under a key. A value that cannot be encoded is stored as an `Opaque`."""
         body = StateSet(key=check_name("state key", key))
         self._writer.record(body, content=await self._engine.pack_value(value))
 
@@ -250,7 +251,7 @@ class Session:
     @overload
     def get(self, key: str, type: type[T]) -> T: ...
     def get(self, key: str, type: type[T] | None = None) -> Any:
-        """The value under a key, converted to `type` if one is given; `NotFound` if there is none."""
+        """Read the value under a key, converted to `type` if one is given. Raises `NotFound`."""
         return self._writer.state.get(key) if type is None else self._writer.state.get(key, type)
 
     async def unset(self, key: str) -> None:
@@ -267,28 +268,28 @@ class Session:
         self._writer.record(SummaryChanged(summary=summary))
 
     async def set_budget(self, budget: Budget) -> None:
-        """Replace the caps; what was spent stays spent."""
+        """Replace the caps. Past spending still counts."""
         self._writer.record(BudgetChanged(budget=budget))
 
     async def set_scratchpad(self, root: str | Path) -> Path:
-        """Make the directory, and record where it is."""
+        """Create the directory if it is missing, and record its path."""
         path = await self._engine.call(_make_directory, root)
         self._writer.record(ScratchpadSet(root=str(path)))
         return path
 
     async def label(self, **labels: str | None) -> None:
-        """File the session under labels; None removes one."""
+        """Set labels; None removes one."""
         check_labels({key: value for key, value in labels.items() if value is not None})
         self._writer.record(SessionLabelled(labels=labels))
 
     async def compact(self, message: str | Message, *, keep: int) -> None:
-        """Replace all but the last `keep` messages by one of the user's; the journal keeps the original.
+        """Replace all but the last `keep` messages by a user message. The journal keeps the original.
 
-        A reply and the results of its calls stay together, so one message more may go; more are kept where
-        one of those to keep was sent while the model worked.
+        A reply and the results of its calls stay together, so one message more may be replaced. More are kept
+        if one of those to keep was sent while the model worked.
         """
         found = as_message(message)
-        _compaction(self._writer.state, found, keep)  # Refused before anything is stored.
+        _compaction(self._writer.state, found, keep)  # Checked before a blob is stored.
         content = await self._engine.pack_message(found)
         self._writer.record(_compaction(self._writer.state, found, keep), content=content)
 
@@ -305,10 +306,10 @@ class Session:
         tools: Mapping[str, str] | None = None,
         config: Json = None,
     ) -> Run:
-        """One drive of the loop: `async with session.run(agent="planner") as run`.
+        """Begin a run, one drive of an agent's loop: `async with session.run(agent="planner") as run`.
 
-        Its parent is the run around it, in whatever session, unless another is named. `tools` are digests of
-        what the model is told of each, kept beside that of the instructions.
+        Its parent is the run around the caller, in any session, unless `parent` names another. `tools` has a
+        digest of each tool's description; it is recorded beside the digest of the instructions.
         """
         return Run(
             self,
@@ -324,14 +325,14 @@ class Session:
     # -- checkpoints --------------------------------------------------------------------------------
 
     async def checkpoint(self, name: str | None = None) -> int:
-        """End the step here; its version. No point is checkpointed twice."""
+        """End the step with a checkpoint; its version. Without changes, the last version."""
         version = self._writer.take_checkpoint(name)
         if self._pace.is_due(boot_s()):
             await self.flush()
         return version
 
     async def drop(self, version: int) -> None:
-        """No longer offer this version. Neither the journal nor any other version is harmed."""
+        """Drop this version. The journal and the other versions are not affected. Durable on return."""
         self._writer.state.get_checkpoint(version)
         self._writer.record(CheckpointDropped(version=version))
         await self.flush()
@@ -345,12 +346,12 @@ class Session:
         registry: Undoer | None = None,
         deps: object = None,
     ) -> Rewound:
-        """Go back by some steps, or to a version. The journal keeps what is left behind.
+        """Go back by some steps, or to a version. The journal keeps what is left behind. Durable on return.
 
-        `steps=1` leaves the last step behind, `steps=0` only what came after it. A version that an earlier
-        rewind left behind can be gone back to as well. What was done in the world stays done, unless `undo`:
-        then the tools of the `registry` take back what they can, the last first, and `undone` of the answer
-        says what became of each. `left_behind(version)` tells beforehand what there is.
+        `steps=1` leaves the last step behind, `steps=0` only what came after it. `version` may be one that an
+        earlier rewind left behind. Effects are not undone, except with `undo=True`: then the tools of the
+        `registry` undo what they can, the last first, and `undone` of the result says what became of each.
+        `left_behind(version)` lists those effects beforehand.
         """
         if (steps is None) == (version is None):
             raise BadInput("rewind() needs either steps=… or version=…")
@@ -366,10 +367,10 @@ class Session:
     async def settle(
         self, registry: Settler, *, deps: object = None, policy: str | None = None
     ) -> list[Effect]:
-        """Find out what became of the calls in doubt; those that stay in doubt.
+        """Settle the calls in doubt; returns those that stay in doubt.
 
-        Each tool's `verify` is asked first; an idempotent one is run again with the same key; the rest waits
-        for a person (`policy="wait"`), or the model is told (`"tell"`).
+        A tool's `verify` is called first; an idempotent tool runs again with the same key. The rest waits for
+        a person (`policy="wait"`), or the model is told (`"tell"`).
         """
         return await registry.settle(self, deps=deps, policy=policy)
 
@@ -380,7 +381,7 @@ class Session:
         return path[-1 - steps]
 
     async def continue_(self) -> int:
-        """Go on from the latest continuable point: from here, if here is one; the version it stands on."""
+        """Go back to the latest continuable point, which may be the present one; its version."""
         if self._writer.state.continuable:
             return self._writer.state.version
         for one in reversed(self._writer.state.path()):
@@ -390,20 +391,20 @@ class Session:
         raise NotFound(f"session {self.id!r} has no continuable version to go on from")
 
     async def close(self, status: SessionStatus = "completed", reason: str = "") -> None:
-        """Set the status by hand. The lease stays until the `async with` block ends."""
+        """Set the status. The lease stays until the `async with` block ends. Durable on return."""
         if status not in ("active", "waiting", "completed", "failed", "cancelled"):
             raise BadInput(f"no such status: {status!r}")
         self._writer.record(SessionClosed(status=status, reason=reason))
         await self.flush()
 
-    # -- others -------------------------------------------------------------------------------------
+    # -- other processes -------------------------------------------------------------------------------------
 
     async def take_in(self) -> int:
         """Take in what other processes sent to the inbox; how many items. `flush` does so, too."""
         return await self._writer.take_in()
 
     def hold(self, name: str, *, wait_s: float = 0) -> AbstractAsyncContextManager[Hold]:
-        """Hold a resource that agents share: `async with session.hold("repo/main.py") as held`."""
+        """Take a named lease on a shared resource: `async with session.hold("repo/main.py") as held`."""
         return self._hold(check_name("resource", name), wait_s)
 
     @asynccontextmanager

@@ -133,7 +133,7 @@ def gone_doubts(engine: Engine) -> list[Doubt]:
 async def resolve(
     store: Store, session: SessionId, call: str | int, verdict: Verdict, by: str, note: str, result: Json
 ) -> Answered:
-    """Say what became of a call; `call` is its id, or the `seq` of its intent."""
+    """Answer for a call in doubt; `call` is its id, or the `seq` of its intent."""
     if verdict not in ("landed", "not_landed", "gave_up"):
         raise BadInput(f"a verdict is landed, not_landed or gave_up, not {verdict!r}")
     _check_result(verdict, result)
@@ -155,7 +155,7 @@ async def resolve(
 async def resolve_operation(
     engine: Engine, operation: str, verdict: OperationVerdict, by: str, note: str, result: Json
 ) -> Answered:
-    """Say what became of an operation whose session is gone."""
+    """Answer for an operation in doubt of a deleted session."""
     if verdict not in ("landed", "not_landed"):
         raise BadInput(f"an operation is landed or not_landed, not {verdict!r}; until then it stays blocked")
     _check_result(verdict, result)
@@ -175,7 +175,7 @@ async def decide(
     approved: bool,
     args: Json | None,
 ) -> Answered:
-    """Approve a call, perhaps with other arguments, or refuse it."""
+    """Approve a call that waits, perhaps with other arguments, or refuse it."""
     _check_by(by)
     refuse_unfaithful(args, "args")
     question = _find_question(await store._engine.call(_fold, store._engine, session), call)
@@ -234,6 +234,6 @@ def _find_question(state: SessionState, call: str | int) -> Question:
 
 
 def _refuse_ambiguous(call: str | int, lines: list[int]) -> None:
-    """Providers use call ids again: an answer must not go to another call than the person meant."""
+    """Reject an id that several calls have: the answer could go to the wrong one. Providers reuse ids."""
     if len(lines) > 1:
         raise BadInput(f"{len(lines)} calls {call!r} wait; name one by its entry: {lines}")

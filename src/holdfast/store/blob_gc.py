@@ -1,14 +1,14 @@
-"""Collecting blobs that nobody refers to any more.
+"""Garbage collection of blobs: find and remove those that no journal and no inbox refers to.
 
-Why no blob goes that is needed. Collecting begins at a time T. A blob is removed if no line of the store
-refers to it, and if it was last put before T minus the grace. Whoever refers to a blob puts it first, and
-commits the line within the grace: so a line that relies on such an old put was committed before T, and was
-there to be read. The home looks at the time and removes in one step: a put that comes in between either saves
-the blob or stores it anew.
+Why no blob is removed that is needed. The collection begins at a time T. A blob is removed if no line of the
+store refers to it, and if it was last put before T minus the grace. A writer puts a blob first, and commits
+the line that refers to it within the grace: so a line that relies on such an old put was committed before T,
+and was read. The home checks the time and removes in one step: a put in between either keeps the blob or
+stores it again.
 
-Lines move while they are read, but only in directions that are watched. An item leaves its inbox for the
-journal, so inboxes are read first. A session that is deleted leaves its lines to its forks, under another
-name; so sessions are listed again, until a listing shows none that was not read.
+Lines move while they are read, but only in two ways. An item moves from its inbox to the journal, so inboxes
+are read first. A deleted session leaves its lines to its forks, under another name; so sessions are listed
+again, until a listing shows none that was not read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class References:
         try:
             return self._read.get(name) == Journal(self._driver, name).segments[-1].uid
         except NotFound:
-            return name in self._read  # Deleted since. If nobody read it, somebody may have forked it before.
+            return name in self._read  # Deleted since. Unless it was read, a fork may have its lines.
 
     def _read_session(self, name: SessionId) -> None:
         self._read_inbox(name)
@@ -73,7 +73,7 @@ class References:
                 return
 
     def _read_segment(self, segment: Segment) -> bool:
-        """Read a journal, if it was not read; False if it was deleted meanwhile, and goes on elsewhere."""
+        """Read a journal once; False if it was deleted meanwhile, so that its lines are elsewhere."""
         if self._read.get(segment.name) == segment.uid:
             return True
         reached = self._read_lines(segment.name, segment.id)
@@ -90,7 +90,7 @@ class References:
                 self._note(row.item, name)
 
     def _read_lines(self, name: SessionId, owner: SessionId) -> int:
-        """The last entry that there was."""
+        """Read all lines of a journal; the number of the last entry."""
         where = f"session {owner!r}"
         chain: Chain | None = None
         after = 0
@@ -111,7 +111,7 @@ class References:
 
 
 def collect(engine: Engine, *, grace_s: float, dry_run: bool, alone: bool) -> Collected:
-    """Find the blobs that nobody refers to, and remove them unless it is a dry run. Blocks."""
+    """Find the blobs without a reference, and remove them unless it is a dry run. Blocks."""
     _check(engine, grace_s, alone)
     before = engine.now() - timedelta(seconds=grace_s)
     references = References(engine).find()
@@ -120,7 +120,7 @@ def collect(engine: Engine, *, grace_s: float, dry_run: bool, alone: bool) -> Co
     for blob in iter_blobs(engine):
         if blob.digest in references.of:
             referred += 1
-        elif blob.put_at >= before or not _go(engine, blob.digest, before, dry_run=dry_run):
+        elif blob.put_at >= before or not _remove(engine, blob.digest, before, dry_run=dry_run):
             recent += 1
         else:
             orphans.append(describe(blob.digest, blob.size, blob.context))
@@ -146,14 +146,14 @@ def _check(engine: Engine, grace_s: float, alone: bool) -> None:
     if grace_s < BLOB_GRACE_MIN_S and not alone:
         raise BadInput(
             f"a grace of {grace_s:g} s is too short while others may be writing: at least "
-            f"{BLOB_GRACE_MIN_S:g} s, or say that nobody else has the store open (alone=True)"
+            f"{BLOB_GRACE_MIN_S:g} s, or alone=True if no other process has the store open"
         )
     if alone and engine.channels:
         raise BadInput(f"not alone: {', '.join(sorted(engine.channels))} is open in this process")
 
 
-def _go(engine: Engine, digest: str, before: datetime, *, dry_run: bool) -> bool:
-    """Whether the blob is gone, or would be: one that was put meanwhile stays."""
+def _remove(engine: Engine, digest: str, before: datetime, *, dry_run: bool) -> bool:
+    """Remove a blob, unless it was put meanwhile; False if it stays."""
     if dry_run:
         return True
     engine.blobs.forget(digest)

@@ -1,4 +1,4 @@
-"""Erasing what was said, and deleting all of a session."""
+"""Erasing the contents of a session, and deleting it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _SAID = frozenset(
         "adapter.steps.snapshot",
     }
 )
-"""Kinds whose content is what somebody said, or what a tool gave."""
+"""Kinds whose content is a message or the result of a tool."""
 
 
 async def erase(engine: Engine, session: Session) -> None:
-    """Put digests in the place of contents. The driver leaves those that a fork refers to."""
+    """Replace contents by digests. The driver leaves those that a fork refers to."""
     session._writer.record(SessionErased(upto=session.state.seq))
     await session.flush()
     outcome = await engine.call(_erase, engine, session)
@@ -58,7 +58,7 @@ def _erase(engine: Engine, session: Session) -> Outcome:
 
 
 async def delete(engine: Engine, session: Session) -> None:
-    """Remove the session, as its holder: nobody can have taken it meanwhile."""
+    """Delete the session under its lease, so that no other process can have taken it meanwhile."""
     await session.flush()
     await engine.call(settle_claims, engine, session)
     outcome = await engine.call(engine.driver.delete, session.id, session.state.facts.head.sum)

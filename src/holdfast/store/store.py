@@ -1,4 +1,4 @@
-"""The store as applications see it."""
+"""The store: sessions, listings, the inbox, answers of people, and blobs."""
 
 from __future__ import annotations
 
@@ -72,16 +72,17 @@ def open_store(
     inline_bytes: int | None = INLINE_BYTES,
     result_chars: int | None = RESULT_CHARS,
 ) -> Store:
-    """The store that `url` names: `memory:`, `dir:PATH`, `sqlite:PATH` or `postgresql://…`; or a `Path`
-    (SQLite), a `psycopg_pool.ConnectionPool` (PostgreSQL), a driver.
+    """Open the store that `url` names: `async with open_store("sqlite:agents.db") as store`.
 
-    Without a URL, `HOLDFAST_STORE` is read. Use it as `async with open_store(…) as store`. `blobs` is the
-    home of large content (`s3://bucket/prefix`, or what `open_home` gave), by default the store's own;
-    `blob_urls` says how the world reaches it. With `create=False`, a missing store is `NotFound`. `schema` is
-    where PostgreSQL has the tables (`holdfast`). `lease_s` is how long a silent process is believed alive;
-    `linger_s` how long a line that nobody waits for may stay in memory. Binary content of `inline_bytes` or
-    more, and the text of a tool's result beyond `result_chars`, is kept as a blob; None keeps all of it in
-    the journal.
+    `url` is `memory:`, `dir:PATH`, `sqlite:PATH` or `postgresql://…`; or a `Path` (SQLite), a
+    `psycopg_pool.ConnectionPool` (PostgreSQL), or a driver. Without it, `HOLDFAST_STORE` is read.
+
+    `blobs`: the home of large content (`s3://bucket/prefix`, or what `open_home` returned), by default the
+    store itself. `blob_urls`: how others reach blobs by URL. `create=False`: a missing store raises
+    `NotFound`. `schema`: the PostgreSQL schema of the tables (`holdfast`). `lease_s`: how long a process
+    without a heartbeat counts as alive. `linger_s`: how long an entry may stay in memory if no caller waits
+    for it. Binary content of `inline_bytes` or more, and the text of a tool's result beyond `result_chars`,
+    is stored as a blob; None keeps all of it in the journal.
     """
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
@@ -97,7 +98,7 @@ def open_store(
 
 
 def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, BlobHome]:
-    look()  # In this thread: the first look reads files.
+    look()  # In this thread: the first call reads files.
     driver = open_driver()
     try:
         return driver, open_home(driver)
@@ -113,7 +114,7 @@ def _close_both(opened: tuple[Driver, BlobHome]) -> None:
 
 
 class Store:
-    """Many sessions in one place. Made by `open_store`."""
+    """A place for many sessions, made by `open_store`. All processes that open the same place share it."""
 
     def __init__(
         self,
@@ -139,12 +140,13 @@ class Store:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Write what is left and let go. Safe to call twice."""
+        """Commit what is left and close the store. Safe to call twice."""
         if self._opened is not None:
             await self._opened.close()
 
     @property
     def _engine(self) -> Engine:
+        """For holdfast's own layers."""
         if self._opened is None:
             raise Closed("the store is not open: use `async with holdfast.open_store(…) as store`")
         return self._opened
@@ -161,10 +163,10 @@ class Store:
         parent: Parent | None = None,
         create: bool = True,
     ) -> Session:
-        """Open a session, or make it: `async with store.session("order-42") as session`.
+        """Open a session, or create it: `async with store.session("order-42") as session`.
 
-        Takes the lease; `LeaseHeld` says who has it if that is somebody else who may be alive, after
-        `wait_s`. `labels` and `parent` are for a session that is new.
+        Takes the lease. If another holder may be alive, waits up to `wait_s` for it, then raises `LeaseHeld`.
+        `labels` and `parent` are used when the session is created; `create=False` raises `NotFound` instead.
         """
         return Session(
             self,
@@ -177,7 +179,7 @@ class Store:
         )
 
     async def load(self, session: str, version: int | None = None) -> SessionState:
-        """The state of a session now, or at a version. Needs no lease and changes nothing."""
+        """Read the state of a session, now or at a version. Takes no lease and changes nothing."""
         return await self._engine.call(self._load, session_id(session), version)
 
     def _load(self, session: SessionId, version: int | None) -> SessionState:
@@ -186,14 +188,14 @@ class Store:
             state = latest = journal.fold()
             if version is not None:
                 state = journal.fold(latest.get_checkpoint(version).seq)
-            # A version of a fork may be its origin's.
+            # A version of a fork may be one of its origin.
             if version is None or journal.is_there():
                 break
         state.decoder = self._engine.values
         return state
 
     async def head(self, session: str) -> Head:
-        """What listings say of a session, without folding it."""
+        """Read what listings show of a session, without folding it."""
         return await self._engine.call(self._head, session_id(session))
 
     def _head(self, session: SessionId) -> Head:
@@ -203,30 +205,30 @@ class Store:
         return self._find_head(tip)
 
     async def is_held(self, head: Head) -> bool:
-        """Whether somebody who may be alive drives the session."""
+        """True if the session has a holder that may be alive."""
         return await self._engine.call(self._is_held, head)
 
     def _is_held(self, head: Head) -> bool:
         return head.lease is not None and self._engine.heartbeat.judge(head.lease.holder).alive
 
     async def overview(self, session: str) -> Overview:
-        """A session at a glance, without reading its whole transcript."""
+        """Summarize a session without reading its whole transcript."""
         id = session_id(session)
         journal = await self._engine.call(Journal, self._engine.driver, id, self._engine.blobs)
         return await self._engine.call(journal.overview)
 
     async def checkpoints(self, session: str) -> AsyncIterator[Checkpoint]:
-        """The versions of a session, oldest first."""
+        """Iterate over the versions of a session, oldest first."""
         for one in (await self.load(session)).checkpoints:
             yield one
 
     async def drop(self, session: str, version: int, *, wait_s: float = 0) -> None:
-        """No longer offer a version. Resuming and the other versions are not harmed."""
+        """Drop a version. Other versions, and resuming, are not affected."""
         async with self.session(session, wait_s=wait_s, create=False) as opened:
             await opened.drop(version)
 
     async def diff(self, session: str, a: int, b: int) -> Diff:
-        """What changed from version `a` to version `b`."""
+        """Compare version `a` with version `b`."""
         id = session_id(session)
         return await self._engine.call(lambda: compare(self._load(id, a), self._load(id, b)))
 
@@ -238,26 +240,26 @@ class Store:
         into: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> SessionId:
-        """A new session that starts from a version (the latest) of another; its id.
+        """Create a session that starts from a version of another, by default the latest; its id.
 
-        History is shared, not copied. What the origin spent, ran and was sent stays the origin's.
+        History is shared, not copied. The origin keeps its spending, its runs and its inbox.
         """
         target = None if into is None else session_id(into)
         return await self._engine.call(
             fork, self._engine, session_id(session), version, target, check_labels(labels or {})
         )
 
-    # -- others than the holder ---------------------------------------------------------------------
+    # -- from any process, without the lease ------------------------------------------------------------
 
     async def submit(
         self, session: str, message: str | Message | ForeignMessage | Json, *, agent: str | None = None,
         format: str | None = None, key: str | None = None, labels: Mapping[str, str] | None = None,
     ) -> int:  # fmt: skip
-        """Send a message to a session, whoever holds it; its number in the inbox. Durable on return.
+        """Post a message to the inbox of a session; its number there. Durable on return.
 
-        The holder takes it in at the end of its step; if there is none, a `Worker` that knows the session's
-        agent takes it up. `agent` names another one. Only then is a session made that does not exist, with
-        these `labels`. Equal keys are one submission.
+        The holder takes it in at the end of its step. Without a holder, a `Worker` that has the session's
+        agent opens the session. `agent` names the agent to use; then a missing session is created, with these
+        `labels`. Messages with the same `key` are taken in once.
         """
         name = None if agent is None else check_name("agent", agent)
         found = as_message(message, format)
@@ -266,14 +268,14 @@ class Store:
         return await _submit(self._engine, session_id(session), item, name, check_labels(labels or {}))
 
     async def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:
-        """Ask whoever drives the session to stop. Durable on return."""
+        """Ask the run of a session to stop. Durable on return."""
         return await self._post(session, encode_item(InboxCancel(by=by, reason=reason)))
 
     async def in_doubt(self) -> AsyncIterator[Doubt]:
-        """Calls of all sessions that were issued and of which nobody knows the outcome.
+        """Iterate over the calls in doubt of all sessions: issued, and their outcome is unknown.
 
-        Those of deleted sessions have an `operation`: one of scope `global`, or the key of an effect that a
-        fork shares. Say what became of it with `resolve_operation`.
+        A call of a deleted session has an `operation`: one of scope `global`, or the key of an effect that a
+        fork shares. Answer it with `resolve_operation`.
         """
         async for head in self._list(HeadFilter(in_doubt=True), None, _log_damaged):
             try:
@@ -298,30 +300,30 @@ class Store:
     ) -> Answered:
         """Say what became of a call in doubt: `landed` (with its result), `not_landed` or `gave_up`.
 
-        On record with who said so. Whoever holds the session takes it in; nobody needs to.
+        The verdict and `by` are recorded, by the holder of the session, or here if there is none.
         """
         return await resolve(self, session_id(session), call, verdict, by, note, result)
 
     async def resolve_operation(
         self, operation: str, verdict: OperationVerdict, *, by: str, note: str = "", result: Json = None
     ) -> Answered:
-        """Say what became of a `global` operation whose session was deleted in the middle of it, or of an
-        effect that forks of that session share, by its key.
+        """Say what became of an operation whose session was deleted while it was in doubt.
 
-        A result that is blocked by one names it, and `in_doubt` lists it. On record with the claim, with who
-        said so. `landed`: every session gets the result; `not_landed`: the next one does it.
+        `operation` is a `global` one, or the key of an effect that forks of that session share: `in_doubt`
+        lists it, and a call that it blocks names it. The verdict and `by` are recorded with the claim.
+        `landed`: every session gets the result; `not_landed`: the next session runs it.
         """
         return await resolve_operation(self._engine, operation, verdict, by, note, result)
 
     async def approve(
         self, session: str, call: str | int, *, by: str, args: Json = None, note: str = ""
     ) -> Answered:
-        """Agree to a call that waits, perhaps with corrected arguments. Both are on record."""
+        """Approve a call that waits, perhaps with corrected arguments. Both versions are recorded."""
         id = session_id(session)
         return await decide(self, id, call, by, note, approved=True, args=args)
 
     async def refuse(self, session: str, call: str | int, *, by: str, reason: str = "") -> Answered:
-        """Do not agree to a call that waits; the model is told why."""
+        """Refuse a call that waits. The model is told the reason."""
         id = session_id(session)
         return await decide(self, id, call, by, reason, approved=False, args=None)
 
@@ -329,10 +331,10 @@ class Store:
         return await self._engine.call(self._engine.driver.post, session_id(session), item)
 
     async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncGenerator[Entry, None]:
-        """The entries of a session as they become durable, from any process.
+        """Iterate over the entries of a session as they become durable.
 
-        Without `follow` it ends after those that are there; with it, when the session is deleted: a new one
-        of the same id is another session. A caller that stops earlier closes it (`aclosing`).
+        Ends after the last entry; with `follow`, when the session is deleted, even if another one is created
+        under its id. A caller that stops earlier closes the iterator (`aclosing`).
         """
         id = session_id(session)
         journal = await self._engine.call(Journal, self._engine.driver, id)
@@ -363,10 +365,10 @@ class Store:
         interrupted: bool | None = None,
         on_damaged: Callable[[SessionId, HoldfastError], object] | None = None,
     ) -> AsyncIterator[Head]:
-        """Sessions in the order of their ids. `interrupted`: the last run has no end and nobody drives it.
+        """Iterate over sessions in the order of their ids.
 
-        A damaged session of which nothing can be told is left out, and hides no other: `on_damaged` is called
-        with its id and what is wrong; without it, that is logged.
+        `interrupted`: the last run has no end and no live holder. A session that is too damaged to list is
+        left out: `on_damaged` is called with its id and the error, which is logged by default.
         """
         if status is not None and status not in get_args(SessionStatus):
             raise BadInput(f"no such status: {status!r}")
@@ -421,7 +423,7 @@ class Store:
         return head.open_run is not None and not self._is_held(head)
 
     async def runs(self, *, session: str | None = None, parent: str | None = None) -> AsyncIterator[RunInfo]:
-        """Runs, oldest first; of one session, of one parent run, or of all. Filters combine."""
+        """Iterate over runs, oldest first: of one session, of one parent run, or all. Filters combine."""
         id = None if session is None else session_id(session)
         after: RunCursor | None = None
         while True:
@@ -436,7 +438,7 @@ class Store:
             after = rows[-1].cursor
 
     async def workers(self) -> AsyncIterator[WorkerInfo]:
-        """Who works on the store's sessions, with what they last told of themselves."""
+        """Iterate over the workers of the store, each as it last described itself."""
         for one in await self._engine.call(list_workers, self._engine):
             yield one
 
@@ -450,43 +452,45 @@ class Store:
         name: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Blob:
-        """Keep bytes, a file or a stream under their digest. Durable on return.
+        """Store bytes, a file or a stream under their digest. Durable on return.
 
-        Equal bytes are stored once, and the first description wins. A blob that nobody refers to is collected
-        some day: show it in a message, as `store.media(blob)`.
+        Equal bytes are stored once, with their first description. `collect_blobs` removes a blob that no
+        session refers to: show it in a message, as `store.media(blob)`.
         """
         context = BlobContext(media_type=media_type, file_name=name, metadata=dict(metadata or {}))
         return await put_blob(self._engine, data, context)
 
     def media(self, blob: Blob) -> Media:
-        """A block for a message that shows the blob, without reading it."""
+        """Make a message block that shows the blob, without reading it."""
         return as_media(blob, self._engine.blobs)
 
     @asynccontextmanager
     async def open_blob(self, reference: str) -> AsyncIterator[OpenBlob]:
         """Read a blob, in parts or as a whole: `async with store.open_blob(reference) as blob`.
 
-        `reference` is `media+sha256://<hex>` or the digest alone. `NotFound` if it is not there, `Corrupt` at
-        the end if its bytes are others by now.
+        `reference` is `media+sha256://<hex>` or the digest alone. Raises `NotFound` if it is missing, and
+        `Corrupt` at the end if its bytes do not match the digest.
         """
         yield await open_blob(self._engine, reference)
 
     async def find_blob_url(self, reference: str) -> str | None:
-        """A URL at which the world can read the blob; None if it is not there, or there is none for it.
+        """Find a URL for reading the blob from elsewhere; None if the blob is missing or has no URL.
 
-        What `blob_urls` says, or a signed URL where the home is an object store.
+        `blob_urls` makes it, or it is a signed URL of the object store that is the home.
         """
         return await self._engine.blobs.link(get_digest(reference))
 
     async def read_blob(self, reference: str) -> AsyncIterator[bytes]:
-        """The bytes of a blob, in parts."""
+        """Iterate over the bytes of a blob, in parts."""
         async with self.open_blob(reference) as blob:
             async for part in blob:
                 yield part
 
     async def blobs(self, *, sessions: bool = False) -> AsyncIterator[Blob]:
-        """All blobs in the order of their digests; with `sessions`, who refers to each: every journal of the
-        store is read for that."""
+        """Iterate over all blobs in the order of their digests.
+
+        With `sessions`, each names the sessions that refer to it; this reads every journal of the store.
+        """
         referring = (await self._engine.call_home(References(self._engine).find)).of if sessions else {}
         after: str | None = None
         while True:
@@ -502,9 +506,9 @@ class Store:
     ) -> Collected:
         """Find blobs that no session, version, fork or inbox refers to; with `dry_run=False`, remove them.
 
-        What was put within the last `grace_s` stays. A grace below half an hour is for a store that nobody
-        else has open, which `alone` says. A line that cannot be read stops it, and so does a home that is
-        another store's.
+        Blobs that were put within the last `grace_s` stay. A grace below half an hour needs `alone=True`: no
+        other process has the store open. Fails at an unreadable line, and if the home belongs to another
+        store.
         """
         return await self._engine.call_home(
             partial(collect, self._engine, grace_s=grace_s, dry_run=dry_run, alone=alone)
@@ -515,10 +519,10 @@ class Store:
     async def clean(
         self, session: str, *, transcript: bool = True, checkpoints: bool = True, wait_s: float = 0
     ) -> Literal["deleted", "cleaned"]:
-        """Erase what messages and results said, drop all versions, or (both) delete the session.
+        """Erase the contents of messages and results, drop all versions, or (both) delete the session.
 
-        Digests stay in place of what was erased. Bodies that a fork refers to stay, and so does the ledger
-        of a session that lives on.
+        Digests replace erased contents. Contents that a fork refers to stay, and so does the ledger unless
+        the session is deleted.
         """
         async with self.session(session, wait_s=wait_s, create=False) as opened:
             if transcript and checkpoints:
@@ -532,7 +536,7 @@ class Store:
             return "cleaned"
 
     async def delete(self, session: str, *, wait_s: float = 0) -> None:
-        """Remove a session. Lines that a fork shares stay for the fork; the id is free at once."""
+        """Delete a session. Its forks keep the entries that they share; its id can be used again at once."""
         await self.clean(session, wait_s=wait_s)
 
 
@@ -547,7 +551,7 @@ def _page(journal: Journal, after: int) -> list[Entry] | None:
 async def _submit(
     engine: Engine, session: SessionId, item: bytes, agent: str | None, labels: Mapping[str, str]
 ) -> int:
-    """Post the item; its number. Who names an agent has the session made."""
+    """Post the item; its number. With an `agent`, create a missing session."""
     while True:
         try:
             return await engine.call(engine.driver.post, session, item)
@@ -556,7 +560,7 @@ async def _submit(
                 raise NotFound(
                     f"no session {session!r}; submit(…, agent=…) makes one for an agent to work on"
                 ) from missing
-        # If the process dies in between, there is an empty session: submitting again goes on with it.
+        # A crash in between leaves an empty session, which the next submission uses.
         await engine.call(_make_session, engine, session, agent, dict(labels))
 
 
@@ -568,7 +572,7 @@ def _make_session(engine: Engine, session: SessionId, agent: str, labels: dict[s
 
 
 def _read_runs(engine: Engine, rows: Iterable[RunLines], *, strict: bool) -> list[RunInfo]:
-    """What the lines tell of each run. Without `strict`, those of damaged sessions are left out. Blocks."""
+    """Decode runs. Without `strict`, leave out those of damaged sessions. Blocks."""
     runs: list[RunInfo] = []
     for row in rows:
         try:

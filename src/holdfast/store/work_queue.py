@@ -1,4 +1,4 @@
-"""What workers ask of a store: which sessions have something to do, and who else is at work."""
+"""The work queue of a store: sessions that are due, and the workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 class WorkerInfo(Struct, frozen=True, kw_only=True):
-    """A worker, as it last told. `beat_age_s` is None where no clock is shared with it."""
+    """A worker, as it last described itself. `beat_age_s` is None if no clock is shared with it."""
 
     name: str
     holder: HolderId
@@ -34,16 +34,16 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     alive: bool
     beat_age_s: float | None
     sessions: tuple[SessionId, ...]
-    """Those that it drives."""
+    """The sessions that it drives."""
 
 
 def find_due(
     engine: Engine, agents: Collection[str], labels: Mapping[str, str], limit: int, *, orphans: bool
 ) -> list[Head]:
-    """Sessions for these agents that have something to do and that nobody drives, the oldest first.
+    """List sessions of these agents that are due and have no holder, the oldest first. Blocks.
 
-    With `orphans`, also those of holders that are gone, those that this process could not give back, and
-    those of other agents, or of none, to which a message for one of these was posted.
+    With `orphans`, also those of dead holders, those that this process failed to release, and those of other
+    agents, or of none, to which a message for one of these agents was posted.
     """
     wanted = DueFilter(until=engine.now(), agents=agents, labels=labels)
     found = _heads(engine, wanted, limit)
@@ -52,7 +52,7 @@ def find_due(
         for holder in _list_gone(engine):
             found += _heads(engine, replace(wanted, holder=holder), limit)
             found += _list_addressed(engine, replace(wanted, holder=holder))
-        # In that order they already are, one holder's each.
+        # Each holder's are in that order already, which makes sorting cheap.
         found.sort(key=lambda head: head.due or head.updated_at)
     return found[:limit]
 
@@ -65,7 +65,7 @@ def _list_gone(engine: Engine) -> list[HolderId]:
             if holder == heartbeat.holder or not heartbeat.judge_by(holder, beat).alive:
                 gone.append(holder)
         except Corrupt as error:
-            log.warning("a holder is left out: %s", error)  # Its sessions name it, too, to whoever opens one.
+            log.warning("a holder is left out: %s", error)  # Opening one of its sessions raises the error.
     return gone
 
 
@@ -76,7 +76,7 @@ def _heads(engine: Engine, wanted: DueFilter, limit: int) -> list[Head]:
 
 
 def _whole(tips: Iterable[Tip]) -> list[Tip]:
-    """Without the damaged ones, of which nothing is known."""
+    """Leave out damaged sessions."""
     found: list[Tip] = []
     for tip in tips:
         if tip.damage is None:
@@ -87,11 +87,11 @@ def _whole(tips: Iterable[Tip]) -> list[Tip]:
 
 
 def _list_addressed(engine: Engine, wanted: DueFilter) -> list[Head]:
-    """Sessions whose head names none of the agents, but an item of the inbox does: who takes it in knows."""
-    agents, anybody = wanted.agents or (), replace(wanted, agents=None)
+    """List sessions whose head names none of the agents, while an item of their inbox does."""
+    agents, all_agents = wanted.agents or (), replace(wanted, agents=None)
     found: list[Head] = []
-    for tip in engine.driver.list_due(anybody, PAGE_ROWS):
-        head = tip.head or _fold(engine, tip, anybody)
+    for tip in engine.driver.list_due(all_agents, PAGE_ROWS):
+        head = tip.head or _fold(engine, tip, all_agents)
         if head is None or head.agent in agents or tip.posted <= head.taken:
             continue
         rows = engine.driver.read_inbox(head.session, head.taken, PAGE_ROWS)
@@ -101,22 +101,22 @@ def _list_addressed(engine: Engine, wanted: DueFilter) -> list[Head]:
 
 
 def _agent_of(item: bytes) -> str | None:
-    """For whom an item is, if it says so."""
+    """The agent that an inbox item names, if any."""
     try:
         return _decode_item(item).agent
     except msgspec.DecodeError:
-        return None  # Whoever opens the session is told what is wrong with it.
+        return None  # Opening the session raises the error.
 
 
-class _Item(Struct):
+class _AddressedItem(Struct):
     agent: str | None = None
 
 
-_decode_item = msgspec.json.Decoder(_Item).decode
+_decode_item = msgspec.json.Decoder(_AddressedItem).decode
 
 
 def _fold(engine: Engine, tip: Tip, wanted: DueFilter) -> Head | None:
-    """The head of a session whose driver does not know it, if it is wanted."""
+    """Fold a session whose head the driver does not have; its head, if it is wanted."""
     try:
         head = Journal(engine.driver, tip.session).fold().facts.head
     except HoldfastError as error:
@@ -126,7 +126,7 @@ def _fold(engine: Engine, tip: Tip, wanted: DueFilter) -> Head | None:
 
 
 def list_workers(engine: Engine) -> list[WorkerInfo]:
-    """Everybody with a heartbeat that tells of a duty, in the order of their names."""
+    """List the workers, by name: the holders whose heartbeat has a duty. Blocks."""
     found: list[WorkerInfo] = []
     for holder, beat in engine.driver.list_holders():
         try:

@@ -1,20 +1,27 @@
-"""One session in a worker's hands, what is told of it, and the rules by which its runs end."""
+"""A job: one session in a worker's hands, how it is driven, and how its runs end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..agents.agent import Agent
 from ..agents.loop import HANDED_OVER
-from ..core.entries import Body, RunCancelled, RunFailed
-from ..errors import StoreFailed
+from ..agents.outcome import Outcome
+from ..core.entries import Body, RunCancelled, RunFailed, SessionPostponed
+from ..core.head import Head
+from ..errors import Corrupt, Fenced, HoldfastError, NotFound, StoreFailed
 from ..ids import SessionId
+from ..reprs import describe_error
 from ..session.session import Session
+from ..store.store import Store
 from ..system import randomness
 from ..tools.declaration import Retry
 
@@ -24,11 +31,11 @@ WorkKind: TypeAlias = Literal[
 
 
 class WorkEvent(Struct, frozen=True, kw_only=True):
-    """What became of a session in a worker's hands.
+    """What a worker did with a session.
 
-    `taken` comes first. `postponed`: it failed, and is tried again at `retry_at`. `handed_over`: the worker
-    stops, and another one goes on. `lost`: somebody took it over, or the store failed. `unusable`: it could
-    not even be opened.
+    `taken` comes first. `postponed`: it failed, and is retried at `retry_at`. `handed_over`: the worker
+    stops, and another one continues. `lost`: another process took the lease, or the store failed. `unusable`:
+    the session could not be opened.
     """
 
     kind: WorkKind
@@ -41,7 +48,7 @@ class WorkEvent(Struct, frozen=True, kw_only=True):
 
 
 RETRIED = ("model_error", "error", "deps")
-"""Reasons for which a run is tried again: they may be gone by then. A spent budget is not."""
+"""Reasons of failures that are retried, because they may pass. A spent budget does not."""
 
 
 class Job:
@@ -59,8 +66,7 @@ class Job:
         self._retry, self._now = retry, now
 
     def end(self, end: Body, error: BaseException | None) -> Body | None:
-        """A run that this worker only stops has no end; one that failed for a reason that may pass is tried
-        again, up to a point."""
+        """Choose the end of a run: none if the worker only stops it, a retry if the failure may pass."""
         if isinstance(end, RunCancelled) and (error is not None or end.reason == HANDED_OVER):
             return None
         if isinstance(error, StoreFailed):
@@ -73,10 +79,142 @@ class Job:
         return replace(end, retry_at=self.later(failures))
 
     def later(self, failures: int) -> datetime:
-        """When to try again after so many failures in a row."""
+        """The time of the next attempt after so many failures in a row."""
         return self._now() + timedelta(seconds=self._retry.pause_s(failures, randomness.random()))
 
 
 def give_up(failures: int, why: str) -> RunFailed:
-    """The end of a run of a session that nobody tries again."""
+    """The end of a run that is not retried any more."""
     return RunFailed(reason="gave_up", error=f"given up after {failures} failures in a row; the last: {why}")
+
+
+MakeDeps: TypeAlias = Callable[[Session], Any]
+"""Called with the open session. Returns the dependencies of its tools, an awaitable of them, or an async
+context manager that is left when the worker is done with the session."""
+
+
+@asynccontextmanager
+async def _open_deps(make: MakeDeps | None, session: Session) -> AsyncIterator[Any]:
+    """The dependencies of a session, for the block."""
+    made = None if make is None else make(session)
+    if inspect.isawaitable(made):
+        made = await made
+    if isinstance(made, AbstractAsyncContextManager):
+        async with made as deps:
+            yield deps
+    else:
+        yield made
+
+
+async def find_root(store: Store, head: Head) -> SessionId:
+    """Find the session to drive: the root above a delegate, which drives it."""
+    session, parent = head.session, head.parent
+    seen = {session}
+    while parent is not None:
+        if parent in seen:
+            raise Corrupt(f"session {head.session!r}", f"it works for {parent!r}, which works for it")
+        seen.add(parent)
+        try:
+            above = (await store.load(parent)).facts
+        except NotFound:
+            return session
+        if session not in above.delegates:
+            return session
+        session, parent = above.head.session, above.head.parent
+    return session
+
+
+class JobRunner:
+    """Drives the sessions of some agents, and retries or gives up those that fail."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent[Any, Any]],
+        labels: Mapping[str, str],
+        deps: MakeDeps | None,
+        retry: Retry,
+        say: Callable[[WorkEvent], None],
+    ) -> None:
+        self._agents, self._labels, self._deps, self._retry, self._say = agents, labels, deps, retry, say
+
+    async def drive(self, session: Session, job: Job, *, answered: bool) -> WorkEvent | None:
+        """Drive the session, if it is due; what became of it. `answered`: a delegate of it was answered."""
+        facts = session.state.facts
+        head = facts.head
+        agent = self._agents.get(head.agent or "")
+        due = head.due is not None and not (head.postponed and head.due > session._writer.engine.now())
+        due = due or (answered and head.status == "waiting")
+        if agent is None or not due or not self._labels.items() <= head.labels.items():
+            return None  # Opening it took in the inbox; the rest is for other workers, if any.
+        job.agent, job.session, session._writer.run_control = agent.name, session, job
+        self._say(self._event(session, job, "taken"))
+        if head.failures >= self._retry.attempts:
+            return await self._end(session, job, give_up(head.failures, "its worker died"))
+        if head.failures > max(1, facts.backed_off):
+            # A worker may die for any reason. When a second one does, this session may be the reason.
+            return await self._postpone(session, job, head.failures)
+        return await self._resume(session, agent, job)
+
+    async def _postpone(self, session: Session, job: Job, failures: int) -> WorkEvent:
+        until = job.later(failures - 1)
+        session._writer.record(SessionPostponed(until=until, reason="its worker died"))
+        await session.flush()
+        return self._event(session, job, "postponed", reason="its worker died", retry_at=until)
+
+    async def _resume(self, session: Session, agent: Agent[Any, Any], job: Job) -> WorkEvent:
+        before = session.state.facts.head.runs
+        reason = "deps"
+        try:
+            async with AsyncExitStack() as stack:
+                deps = await stack.enter_async_context(_open_deps(self._deps, session))
+                reason = "error"
+                outcome = await agent.resume(session, deps=deps)
+        except (Fenced, StoreFailed):
+            raise
+        except Exception as error:
+            if session.is_lost:
+                raise
+            if session.state.facts.head.runs == before:
+                return await self._end(session, job, RunFailed(reason=reason, error=describe_error(error)))
+            # The run has recorded the error.
+            return self._after_failure(session, job, describe_error(error))
+        if session.state.facts.head.runs == before:
+            await self._set_aside(session)
+        return self._conclude(session, job, outcome)
+
+    async def _end(self, session: Session, job: Job, end: RunFailed) -> WorkEvent:
+        """Record a failure outside of a run as a failed run."""
+        async with session.run(agent=job.agent) as run:
+            run.fail(end.reason, end.error)
+        return self._after_failure(session, job, end.error)
+
+    async def _set_aside(self, session: Session) -> None:
+        """Clear the due time: the outcome was recorded already."""
+        if session.state.facts.head.due is not None:
+            session._writer.record(SessionPostponed(reason="there is nothing to do"))
+            await session.flush()
+
+    def _conclude(self, session: Session, job: Job, outcome: Outcome[Any]) -> WorkEvent:
+        if outcome.status == "failed":
+            return self._after_failure(session, job, outcome.error)
+        kind = "handed_over" if outcome.reason == HANDED_OVER else outcome.status
+        return self._event(session, job, kind, reason=outcome.reason)
+
+    def _after_failure(self, session: Session, job: Job, error: str) -> WorkEvent:
+        head = session.state.facts.head
+        if head.status == "failed":
+            return self._event(session, job, "failed", reason=head.reason, error=error)
+        return self._event(session, job, "postponed", reason=head.reason, error=error, retry_at=head.due)
+
+    def _event(self, session: Session, job: Job, kind: Any, **more: Any) -> WorkEvent:
+        return WorkEvent(kind=kind, session=session.id, agent=job.agent, **more)
+
+
+async def let_go(store: Store, delegate: SessionId) -> None:
+    """Clear the due time of a delegate that was answered after its parent went on without it."""
+    try:
+        async with store.session(delegate, create=False) as session:
+            if session.state.facts.head.due is not None:
+                session._writer.record(SessionPostponed(reason="nobody waits for it"))
+    except HoldfastError:
+        return  # Another process has it, and drives it.

@@ -1,4 +1,4 @@
-"""The worker: finds sessions with something to do, drives some at once, and stops in an orderly way."""
+"""The worker: finds sessions that are due, drives several at once, and drains when it is stopped."""
 
 from __future__ import annotations
 
@@ -29,25 +29,23 @@ from ..store.work_queue import find_due
 from ..system import randomness
 from ..system.clock import boot_s
 from ..tools.declaration import Retry
-from .deps import MakeDeps
-from .job import Job, WorkEvent
-from .session_drive import Driver, find_root, let_go
+from .job import Job, JobRunner, MakeDeps, WorkEvent, find_root, let_go
 
 log = logging.getLogger("holdfast")
 RETRY = Retry(attempts=8, backoff_s=1.0, factor=3.0, backoff_max_s=900.0)
 
 
 class Worker:
-    """Drives the sessions of a store that have something to do: `await Worker(store, agent).run()`.
+    """Drives the sessions of a store that are due: `await Worker(store, agent).run()`.
 
-    As many workers as you like, on all machines that reach the store. Each takes sessions for its `agents`
-    (which have names) that have a message in their inbox, whose question was answered, or whose holder died,
-    the oldest first, up to `concurrency` at once; only those with all of the `labels`, if there are some.
+    Any number of workers may run, on all machines that reach the store. A worker takes sessions of its
+    `agents` (which need names) with a message in their inbox, an answered question, or a dead holder: the
+    oldest first, up to `concurrency` at once, and only those with all of the `labels`.
 
-    `deps`: called with each session, for what its tools get as `ctx.deps`. `retry`: how often, and after
-    which pauses, a session is driven again that fails before there is another reply; it is `failed` with the
-    reason `gave_up` after that. `drain_s`: how long sessions get when the worker is to stop. `tell`: is told
-    what becomes of each.
+    `deps`: called with each session; returns what its tools get as `ctx.deps`. `retry`: how often, and after
+    which pauses, a session is driven again that fails before there is another reply; after that it is
+    `failed` with the reason `gave_up`. `drain_s`: how long running sessions get when the worker stops.
+    `tell`: called with each `WorkEvent`.
     """
 
     def __init__(
@@ -64,15 +62,17 @@ class Worker:
         tell: Callable[[WorkEvent], None] | None = None,
     ) -> None:
         if concurrency < 1 or drain_s < 0 or poll_s <= 0:
-            raise BadInput(f"{concurrency=}, {drain_s=} and {poll_s=} make no sense")
+            raise BadInput(
+                f"{concurrency=} must be at least 1, {drain_s=} not negative and {poll_s=} positive"
+            )
         self._store, self._tell = store, tell
         self._agents = _by_name([agents] if isinstance(agents, Agent) else agents)
         self._labels = check_labels(labels or {})
         self._concurrency, self._drain_s, self._poll_s = concurrency, drain_s, poll_s
         self._retry = retry
-        self._driver = Driver(self._agents, self._labels, deps, retry, self._say)
+        self._runner = JobRunner(self._agents, self._labels, deps, retry, self._say)
         self.jobs: dict[SessionId, Job] = {}
-        """What is being driven, by the sessions that were found to have something to do."""
+        """The jobs under way, by the session that was found to be due."""
         self._avoided: dict[SessionId, float] = {}
         self._stopping = False
         self._wake = anyio.Event()
@@ -80,8 +80,11 @@ class Worker:
     # -- from outside --------------------------------------------------------------------------------
 
     def stop(self, *, now: bool = False) -> None:
-        """Take no more sessions. Those under way end, or are handed over at the end of their step, or when
-        `drain_s` have passed; at once with `now`. Nothing is lost either way."""
+        """Take no more sessions.
+
+        Those under way end, or are handed over at the end of their step, or after `drain_s`; with `now`, at
+        once. Nothing is lost either way.
+        """
         self._stopping = True
         for job in self.jobs.values():
             job.is_stopping = True
@@ -90,9 +93,9 @@ class Worker:
         self._wake.set()
 
     async def run(self, *, until_idle: bool = False) -> None:
-        """Work until `stop` is called; with `until_idle`, or until there is nothing to do."""
+        """Work until `stop` is called; with `until_idle`, also until no session is due."""
         for agent in self._agents.values():
-            _ = agent.loop_config  # A model that cannot be had is an error before anything is taken.
+            _ = agent.loop_config  # A model that cannot be opened is an error before a session is taken.
         duty = Duty(
             agents=tuple(self._agents),
             concurrency=self._concurrency,
@@ -121,7 +124,7 @@ class Worker:
     # -- looking for work ----------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Be told of work, or look after a while; never all workers at the same moment."""
+        """Wait for the store's notice of work, or a random pause, so that workers do not poll all at once."""
         engine = self._store._engine
         limiter = anyio.CapacityLimiter(1)
         while True:
@@ -140,7 +143,7 @@ class Worker:
         while not self._stopping:
             self._wake = anyio.Event()
             now_s = boot_s()
-            had_none = not self.jobs  # One that ends while we look may be due again, and was not seen.
+            had_none = not self.jobs  # A job that ends during the search may be due again, and was not found.
             found: list[Head] | None = None
             if len(self.jobs) < self._concurrency:
                 orphans = until_idle or now_s - orphans_s >= self._poll_s
@@ -155,10 +158,10 @@ class Worker:
             await anyio.sleep(max(0.0, looked_s + WORK_LOOK_MIN_S - boot_s()))
 
     async def _find(self, *, orphans: bool) -> list[Head] | None:
-        """Sessions to begin with; None if the store cannot be asked."""
+        """Find sessions to begin; None if the store failed."""
         now_s = boot_s()
         self._avoided = {id: until_s for id, until_s in self._avoided.items() if until_s > now_s}
-        # Some of the oldest may be in our hands, or left alone for now.
+        # Some of the oldest may be under way here, or avoided for now.
         limit = self._concurrency + len(self._avoided)
         engine = self._store._engine
         try:
@@ -196,7 +199,7 @@ class Worker:
         try:
             return await self._drive(head, job)
         except (LeaseHeld, NotFound):
-            # Somebody was quicker. A delegate stays due until the one it works for has it again.
+            # Another process was faster. A delegate stays due until its parent drives it again.
             if head.parent is not None:
                 self._avoided[head.session] = boot_s() + self._poll_s
             return None
@@ -210,7 +213,7 @@ class Worker:
     async def _drive(self, head: Head, job: Job) -> WorkEvent | None:
         root = await find_root(self._store, head)
         async with self._store.session(root, create=False) as session:
-            event = await self._driver.drive(session, job, answered=root != head.session)
+            event = await self._runner.drive(session, job, answered=root != head.session)
         if root != head.session:
             await let_go(self._store, head.session)
         return event
@@ -223,7 +226,7 @@ class Worker:
     # -- the end -------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """Wait for what is under way; what takes too long is handed over where it is."""
+        """Wait for the jobs under way; after `drain_s`, hand over the rest where they are."""
         for job in self.jobs.values():
             job.is_stopping = True
         with anyio.move_on_after(self._drain_s):
