@@ -103,7 +103,7 @@ def make_app(url: str) -> Starlette:
 
 
 class Guest:
-    """Somebody with a browser."""
+    """A user with a browser."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -128,7 +128,7 @@ class Guest:
 
 @contextmanager
 def serving(url: str, listening: socket.socket) -> Iterator[subprocess.Popen[bytes]]:
-    """A server on a socket that outlives it: who connects while there is none waits for the next."""
+    """A server on a socket that outlives it: a client that connects meanwhile waits for the next."""
     fd = listening.fileno()
     command = [sys.executable, __file__, "--fd", str(fd), url]
     with subprocess.Popen(command, pass_fds=[fd]) as server:

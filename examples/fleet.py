@@ -38,7 +38,7 @@ def ship(ctx: ToolContext[None], parcel: str) -> str:
     with SHIPPED.open("a") as log:
         log.write(f"{ctx.key} {parcel}\n")
     if DOOMED:
-        os.kill(os.getpid(), signal.SIGKILL)  # It left the house, and nobody wrote it down.
+        os.kill(os.getpid(), signal.SIGKILL)  # The parcel has left, and there is no record of it.
     return f"{parcel} is on its way"
 
 

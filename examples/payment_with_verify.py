@@ -56,7 +56,7 @@ async def charge(ctx: holdfast.ToolContext[Bank], order: str, cents: int) -> str
     """Charge the card on file."""
     ctx.deps.pay(ctx.key, cents)
     if "DIE_IN_CHARGE" in os.environ:
-        os.kill(os.getpid(), signal.SIGKILL)  # The money has moved, and nobody wrote it down.
+        os.kill(os.getpid(), signal.SIGKILL)  # The money has moved, and there is no record of it.
     return f"paid {order}"
 
 

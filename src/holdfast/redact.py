@@ -6,11 +6,12 @@ harmless: in a URL with a mistake in it, any part may be the password.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final
+
+from .suggestions import closest
 
 _SCHEMES: Final = ("memory", "dir", "sqlite", "postgresql", "postgres", "s3", "gs", "az")
 _OTHERS: Final = ("pg", "http", "https", "file", "redis", "mysql", "gcs", "s3a", "azure", "abfs", "abfss")
@@ -35,12 +36,8 @@ def has_credentials(text: str) -> bool:
 
 
 def find_scheme(scheme: str) -> str | None:
-    """The scheme that was probably meant: misspelt, spelt out, or cut short."""
-    lower = scheme.lower()
-    if lower in _SCHEMES:
-        return lower
-    cut = (one for one in _SCHEMES[:4] if lower.startswith(one) or (lower[2:] and one.startswith(lower)))
-    return next(cut, None) or next(iter(difflib.get_close_matches(lower, _SCHEMES, n=1)), None)
+    """The known scheme that a misspelt, spelt out or shortened one stands for."""
+    return closest(scheme, _SCHEMES)
 
 
 def show_scheme(url: str) -> str:
@@ -66,8 +63,8 @@ def show_url(url: object) -> str:
     return f"'{show_scheme(url)}:…'"
 
 
-def suggest(scheme: str, rest: str) -> str:
-    """The URL that was probably meant, in quotes, if it can be shown; else its form."""
+def show_corrected(scheme: str, rest: str) -> str:
+    """The URL with this scheme, in quotes, if it can be shown; else the form of such a URL."""
     meant = f"{scheme}:{rest}"
     if show_url(meant) == repr(meant):
         return f"'{meant}'"

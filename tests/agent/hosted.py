@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.agents import Prompt, Reply, TextDelta, ToolSpec
-from holdfast.agents.providers.model import ProviderModel
+from holdfast.agents.providers.provider_model import ProviderModel
 from holdfast.messages import AnyMessage, Json, Message, Text
 from tests.agent.wire import Wire, serve
 

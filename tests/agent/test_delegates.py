@@ -447,9 +447,9 @@ async def test_a_delegate_cannot_be_driven_past_its_parent(world: World) -> None
         await agent.run("Go", session="s", store=store)
         child = (await child_of(store, "s")).session
         for driver in (helper, Thread([helper])):
-            with pytest.raises(BadInput, match="works for 's': resume that one"):
+            with pytest.raises(BadInput, match="works for 's': resume that session"):
                 await driver.resume(child, store=store)
-            with pytest.raises(BadInput, match="works for 's': resume that one"):
+            with pytest.raises(BadInput, match="works for 's': resume that session"):
                 await driver.run("More", session=child, store=store)
 
 

@@ -514,7 +514,7 @@ async def _leave_open(store: holdfast.Store, name: str, agent: str) -> None:
 def test_nonsense_is_refused_when_an_agent_is_made() -> None:
     with pytest.raises(BadInput, match="max_steps=0"):
         Agent(ScriptedModel([]), max_steps=0)
-    with pytest.raises(BadInput, match="5 is no model"):
+    with pytest.raises(BadInput, match="5 is not a model"):
         Agent(5)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="needs a name"):
         Agent(ScriptedModel([])).as_tool()

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import ToolContext
 from holdfast.agents import ScriptedModel, Thread
-from holdfast.agents.model import Prompt, Said
+from holdfast.agents.model import ModelEvent, Prompt
 from holdfast.errors import BadInput
 from tests.agent.stage import World, call, fresh_store, make, texts
 
@@ -43,7 +43,7 @@ async def test_two_agents_at_once_in_an_open_session_are_refused() -> None:
     asked, go_on = anyio.Event(), anyio.Event()
 
     class Thinking(ScriptedModel):
-        async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+        async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
             asked.set()
             await go_on.wait()
             async for said in super().ask(prompt):

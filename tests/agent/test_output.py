@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from holdfast import Agent
 from holdfast.agents import Prompt, ScriptedModel
-from holdfast.agents.model import Said
+from holdfast.agents.model import ModelEvent
 from holdfast.errors import BadInput
 from tests.agent.stage import call, fresh_store, make, texts
 
@@ -128,7 +128,7 @@ async def test_whoever_asks_to_stop_is_obeyed_though_a_reminder_is_due() -> None
         class Talker(ScriptedModel):
             """Somebody asks it to stop while it talks."""
 
-            async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+            async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
                 await store.cancel("s", reason="enough")
                 async for said in super().ask(prompt):
                     yield said

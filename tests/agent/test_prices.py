@@ -6,8 +6,7 @@ import pytest
 
 import holdfast
 from holdfast.agents import Price, Prompt, ToolSpec
-from holdfast.agents.prices import find_cost_usd, find_reserve_usd
-from holdfast.agents.tokens import estimate_input_tokens
+from holdfast.agents.prices import estimate_input_tokens, find_cost_usd, find_reserve_usd
 from holdfast.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, foreign
 from holdfast.records import Usage
 

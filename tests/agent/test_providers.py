@@ -14,7 +14,7 @@ from pydantic_ai.models.test import TestModel
 
 import holdfast
 from holdfast.agents import Prompt, TextDelta
-from holdfast.agents.providers.model import ProviderModel
+from holdfast.agents.providers.provider_model import ProviderModel
 from holdfast.errors import BadInput
 from holdfast.records import Usage
 from tests.agent.dialects import Answer, Call

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import Agent
 from holdfast.agents import Decision, Prompt, ScriptedModel, Thread, experiment_log
-from holdfast.agents.model import Said
+from holdfast.agents.model import ModelEvent
 from holdfast.errors import BadInput
 from tests.agent.stage import World, call, fresh_store, make_tools, texts
 
@@ -202,7 +202,7 @@ async def test_a_thread_that_is_told_to_stop_does_not_step_back_first() -> None:
         class Told(ScriptedModel):
             """Somebody asks to stop while the moderator thinks, for the first time."""
 
-            async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+            async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
                 if not any("Again." in message.text for message in prompt.messages):
                     await store.cancel("s", reason="enough")
                 async for one in super().ask(prompt):
@@ -314,5 +314,5 @@ def test_nonsense_is_refused_when_a_thread_is_made() -> None:
     with pytest.raises(BadInput, match="two agents of the thread are called 'a'"):
         Thread([speaker("a"), speaker("a")])
     for own in (speaker("mod"), speaker("mod", output_type=int)):
-        with pytest.raises(BadInput, match=r"output_type is .*; it must be holdfast\.Decision"):
+        with pytest.raises(BadInput, match=r"output_type is .*; it must be holdfast\.agents\.Decision"):
             Thread([speaker("a")], moderator=own)

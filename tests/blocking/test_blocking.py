@@ -6,6 +6,8 @@ import gc
 import inspect
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +22,7 @@ from holdfast import Budget, LeaseHeld, blocking
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.drivers.url import find_driver
 from holdfast.engine.journal import Journal
-from holdfast.errors import BadId, BadUrl, BudgetSpent, Closed, Fenced, NotFound, RunExists
+from holdfast.errors import BadId, BadInput, BadUrl, BudgetSpent, Closed, Fenced, NotFound, RunExists
 from holdfast.records import Codec, Every, Parent, Plan, Usage
 from holdfast.store import store as async_store
 from tests.drivers import in_thread
@@ -403,34 +405,38 @@ def test_the_public_names_are_sorted() -> None:
     assert all(hasattr(blocking, name) for name in blocking.__all__)
 
 
-FOR_THE_LAYERS_ABOVE = {
-    "engine",
-    "existing",
-    "makeup",
-    "mark_deleted",
-    "of",
-    "open_session",
-    "record",
-    "record_all",
-    "reload",
-    "take_checkpoint",
-    "waits_for_calls",
-}
+FOR_THE_LAYERS_ABOVE = {"loop_config", "open_session"}
 DONE_BY_THE_WITH_BLOCK = {"aclose", "enter_context", "leave_context"}
-LEFT_OUT = FOR_THE_LAYERS_ABOVE | DONE_BY_THE_WITH_BLOCK
 
 
 @pytest.mark.parametrize("name", ["Agent", "Hold", "Request", "Run", "Session", "Store"])
 def test_whatever_the_async_one_can_do_can_be_done_here(name: str) -> None:
     """Every public method and property, with the same parameters."""
-    theirs, ours = getattr(holdfast, name), getattr(blocking, name)
+    module = holdfast.records if name in holdfast.records.__all__ else holdfast
+    theirs, ours = getattr(module, name), getattr(blocking, name)
     for attribute, value in inspect.getmembers(theirs):
-        if attribute.startswith("_") or attribute in LEFT_OUT:
+        if attribute.startswith("_") or attribute in FOR_THE_LAYERS_ABOVE | DONE_BY_THE_WITH_BLOCK:
             continue
         found = getattr(ours, attribute, None)
         assert found is not None, f"blocking.{name}.{attribute} is missing"
         if inspect.isfunction(value):
             assert list(inspect.signature(found).parameters) == list(inspect.signature(value).parameters)
+
+
+def test_type_checkers_see_what_the_async_classes_have() -> None:
+    """The stub file is what tools/blocking_stubs.py makes of them."""
+    root = Path(__file__).resolve().parents[2]
+    made = subprocess.run(
+        [sys.executable, root / "tools" / "blocking_stubs.py"], capture_output=True, text=True, check=True
+    )
+    stub = root / "src" / "holdfast" / "blocking" / "__init__.pyi"
+    assert stub.read_text() == made.stdout, f"run: python tools/blocking_stubs.py > {stub.name}"
+
+
+def test_an_object_of_an_event_loop_is_refused(tmp_path: Path) -> None:
+    """It would be used in two loops at once."""
+    with pytest.raises(BadInput, match=r"needs an event loop"):
+        blocking.Registry().settle_all(holdfast.open_store(tmp_path / "a.db"))  # type: ignore[arg-type]
 
 
 def test_a_person_answers_from_code_without_an_event_loop(store_url: StoreUrl) -> None:
@@ -440,7 +446,7 @@ def test_a_person_answers_from_code_without_an_event_loop(store_url: StoreUrl) -
         with store.session("s") as session:
             for tool in ("pay", "ask_first"):
                 session._loop.wait(
-                    registry.dispatch(tool, {"cents": 5}, call_id=tool, session=session._session)
+                    registry.dispatch(tool, {"cents": 5}, call_id=tool, session=session._target)
                 )
             assert [row.tool for row in session.in_doubt] == ["pay"]
             assert [row.tool for row in session.settle(registry)] == ["pay"]
@@ -534,7 +540,7 @@ def test_a_blob_is_put_and_read_without_an_event_loop(store_url: StoreUrl) -> No
 def test_ctrl_c_while_a_session_is_opened_does_not_leave_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """It came too late to stop it, and nobody else would close it."""
     with blocking.open_store("memory:") as store:
-        driver = store.as_async.engine.driver
+        driver = store._target._engine.driver
         commit = driver.commit
 
         interrupted = threading.Event()

@@ -106,7 +106,9 @@ async def _look_everywhere(url: str) -> list[HoldfastError]:
             await look(partial(_collect, listing))
         await look(lambda: collect(store.sessions(label={"tenant": "acme"}, interrupted=False)))
         await look(lambda: store.collect_blobs())
-        await look(lambda: store.engine.call(lambda: find_due(store.engine, ["clerk"], {}, 9, orphans=True)))
+        await look(
+            lambda: store._engine.call(lambda: find_due(store._engine, ["clerk"], {}, 9, orphans=True))
+        )
         for name in ("a", "b", "f"):
             await look(partial(_write, store, name))
             await look(partial(store.fork, name))

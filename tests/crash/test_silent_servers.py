@@ -282,7 +282,7 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
         with connect() as locker, locker.transaction():
             locker.execute(f"LOCK TABLE {schema}.entries".encode())
             items = [author.write(say("hello")) for author in authors]
-            commit = partial(store.engine.committer._commit, items, wait=True)
+            commit = partial(store._engine.committer._commit, items, wait=True)
             with busy_soon(busy_s=2.0):
                 outcomes = await anyio.to_thread.run_sync(commit)
         assert all(isinstance(one, StoreBusy) for one in outcomes)

@@ -29,8 +29,8 @@ from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver
 from holdfast.adapters.langgraph.blob_extraction import cut_bytes, cut_text, join_bytes, join_text
 from holdfast.adapters.langgraph.delta_encode import Elements
 from holdfast.blobs import BlobContext
+from holdfast.content.extract import Swap
 from holdfast.content.lazy import Shared
-from holdfast.content.swapping import Swap
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import LostBlob, StoreFailed
 from holdfast.ids import SessionId
@@ -274,8 +274,8 @@ async def test_a_blob_that_is_missing_is_named(store: holdfast.Store) -> None:
     writer = Writer(saver)
     first = await writer.put(note="no picture")
     await writer.put(raw=IMAGE)
-    later = store.engine.now() + timedelta(days=1)
-    await anyio.to_thread.run_sync(lambda: store.engine.home.remove(DIGEST, put_before=later))
+    later = store._engine.now() + timedelta(days=1)
+    await anyio.to_thread.run_sync(lambda: store._engine.home.remove(DIGEST, put_before=later))
     with pytest.raises(LostBlob, match=f"thread 't': blob {DIGEST}"):
         await HoldfastSaver(store).aget_tuple(thread())
     assert await values_at(HoldfastSaver(store), first) == {"note": "no picture"}

@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.types import ERROR
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.journal import Desk, Desks
-from holdfast.content.swapping import Piece
+from holdfast.content.extract import Piece
 
 from .graphs import chat, said, thread
 from .puts import Writer, checkpoint, values_at
@@ -33,7 +33,7 @@ async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store
     for _ in range(2):  # Trying again changes nothing.
         with pytest.raises(holdfast.errors.Overtaken, match="thread 't'") as refused:
             await first.put(value=3)
-        assert refused.value.name == store.engine.heartbeat.name
+        assert refused.value.name == store._engine.heartbeat.name
         assert refused.value.writer == other._desks.me
     with pytest.raises(holdfast.errors.Overtaken):
         await one.aput_writes(first.config, [("value", 1)], "task")
@@ -50,6 +50,9 @@ async def test_another_namespace_or_thread_is_nobodys_business(store: holdfast.S
     await Writer(other, ns="child:1").put(value=2)
     await Writer(other, "elsewhere").put(value=2)
     await first.put(value=3)
+    found = await one.aget_tuple(thread())
+    assert found is not None
+    assert found.checkpoint["channel_values"]["value"] == 3
 
 
 async def test_whoever_has_only_looked_is_no_writer(store: holdfast.Store) -> None:
@@ -193,7 +196,7 @@ async def test_a_picture_that_is_being_put_is_not_lost(
     store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who reads meanwhile waits for it."""
-    blobs, read_on = store.engine.blobs, Desks._read_on
+    blobs, read_on = store._engine.blobs, Desks._read_on
     keep = blobs.keep
 
     def read_slowly(desks: Desks, desk: Desk) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.core.entries import KIND_OF, Body
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
-from holdfast.session.session import Session
+from holdfast.session.writer import SessionWriter
 
 ANY: Final = "any"
 """Instead of a label: the how manieth of all."""
@@ -105,18 +105,18 @@ def _around(label: str, act: Callable[[], Any]) -> Any:
 
 
 def _watch_sessions() -> None:
-    here: Any = Session
+    here: Any = SessionWriter
     if here.flush.__module__ == __name__:  # It is watched already.
         return
-    real_record, real_flush = Session.record_all, Session.flush
+    real_record, real_flush = SessionWriter.record_all, SessionWriter.flush
 
-    def record_all(self: Session, entries: Sequence[tuple[Body, bytes | None]], **options: Any) -> None:
+    def record_all(self: SessionWriter, entries: Sequence[tuple[Body, bytes | None]], **options: Any) -> None:
         kinds = [KIND_OF[type(body)] for body, _ in entries]
         if any(kind.startswith(_LEDGER) for kind in kinds):
             at(f"record {'+'.join(kinds)}")
         real_record(self, entries, **options)
 
-    async def flush(self: Session) -> None:
+    async def flush(self: SessionWriter) -> None:
         await real_flush(self)
         at("flushed")
 

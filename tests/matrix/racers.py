@@ -15,7 +15,7 @@ from holdfast import Session
 from holdfast.errors import NotFound
 from holdfast.session.effect_claims import OperationVerdict
 from holdfast.tools import Result
-from holdfast.tools.claims import Busy, Claims
+from holdfast.tools.claims import Busy, OperationClaims
 
 from ..crash.warm import Line
 from . import boundaries
@@ -173,7 +173,7 @@ def _shown(result: Result) -> Report:
 
 def _say_once(line: Line) -> Callable[[str], None]:
     """Say the first thing only; that is what is busy, if anything is."""
-    here: Any = Claims
+    here: Any = OperationClaims
     real = here._try
     said = False
 
@@ -183,7 +183,7 @@ def _say_once(line: Line) -> Callable[[str], None]:
             line.say(what)
         said = True
 
-    async def try_(self: Claims, operation: str, call: str) -> Any:
+    async def try_(self: OperationClaims, operation: str, call: str) -> Any:
         found = await real(self, operation, call)
         if isinstance(found, Busy):
             say("busy")

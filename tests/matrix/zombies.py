@@ -57,7 +57,7 @@ def _let_heartbeat_go_first() -> None:
 
     async def flush(self: Session) -> None:
         await real(self)
-        heartbeat = self.engine.heartbeat
+        heartbeat = self._engine.heartbeat
         poll(lambda: heartbeat.left_s > 0, "the heartbeat")
 
     here.flush = flush

@@ -100,7 +100,7 @@ async def test_a_session_of_holdfasts_own_agent_can_be_gone_on_with() -> None:
 
 
 async def test_holdfasts_own_agent_can_go_on_with_a_session_of_pydantic_ai() -> None:
-    from holdfast.agents.providers.foreign_messages import own
+    from holdfast.agents.providers.request import to_own_message
 
     agent = Script([call("add", a=1)], "three").agent()
 
@@ -110,7 +110,7 @@ async def test_holdfasts_own_agent_can_go_on_with_a_session_of_pydantic_ai() -> 
 
     async with holdfast.open_store("memory:") as store:
         await agent.run("a", capabilities=[Durable(store, session=SESSION)])
-        shown = [own(message) for message in (await look(store)).transcript]
+        shown = [to_own_message(message) for message in (await look(store)).transcript]
         assert shown[0] == Message(role="user", blocks=(Text("a"),))
         assert [call.name for call in shown[1].tool_calls] == ["add"]
         [result] = shown[2].blocks

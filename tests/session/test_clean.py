@@ -28,7 +28,7 @@ async def make_session(store: Store) -> None:
                 await request.reply(reply, usage=Usage(input_tokens=3), cost_usd=0.5)
             await store.submit("s", "an inbox secret")
             call = CallRef(id="c", reply=session.state.seq)
-            session.record(
+            session._writer.record(
                 ToolIssued(
                     call=call,
                     tool="pay",
@@ -41,7 +41,7 @@ async def make_session(store: Store) -> None:
                 )
             )
             issued = session.state.seq
-            session.record(
+            session._writer.record(
                 ToolCompleted(call=call, issued=issued),
                 content=msgspec.json.encode(ResultContent(text="the tool secret")),
             )
@@ -202,8 +202,8 @@ async def test_cleaning_is_found_by_who_reads_without_a_keyframe_and_with_one(
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old keyframe must not bring back what was erased."""
-    monkeypatch.setattr("holdfast.session.session.KEYFRAME_LINES_MIN", 1)
-    monkeypatch.setattr("holdfast.session.session.KEYFRAME_GROWTH", 0)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 1)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_GROWTH", 0)
     async with open_store(store_url) as store:
         await make_session(store)
         await store.clean("s", checkpoints=False)

@@ -243,7 +243,7 @@ async def test_references_of_unknown_kinds_count(store_url: StoreUrl) -> None:
             body = AdapterBody(data={"deep": [{"er": blob.reference}]})
             sealed = seal(body, head.seq + 1, store._engine.now(), None, 1, head.sum, kind="adapter.later")
             state.apply(sealed.entry, sealed.sum)
-            store._engine.committer.offer(session._channel, [sealed], msgspec.structs.replace(head))
+            store._engine.committer.offer(session._writer.channel, [sealed], msgspec.structs.replace(head))
             await session.flush()
         assert await sweep(store) == set()
         (listed,) = await collect(store.blobs(sessions=True))

@@ -205,7 +205,7 @@ async def test_many_items_are_taken_in_page_by_page(
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them, in order, each once."""
-    monkeypatch.setattr("holdfast.session.session.PAGE_ROWS", 3)
+    monkeypatch.setattr("holdfast.session.writer.PAGE_ROWS", 3)
     async with open_store(store_url) as store:
         async with store.session("s"):
             pass

@@ -88,10 +88,10 @@ async def test_a_session_that_does_not_know_yet_that_it_is_out_does_not_keep_oth
     """Another process took its lease and gave it back; here, it is still open."""
     async with open_store(store_url) as store, store.session("s") as session:
         await session.flush()
-        state = Journal(store.engine.driver, SessionId("s")).fold()
+        state = Journal(store._engine.driver, SessionId("s")).fold()
         after = state.facts.head.sum
         bodies = (LeaseTaken(holder="another", name="n"), LeaseReleased())
-        sealed = [append_to(state, body, store.engine) for body in bodies]
+        sealed = [append_to(state, body, store._engine) for body in bodies]
         item = Append(
             session=SessionId("s"),
             after=after,
@@ -100,7 +100,7 @@ async def test_a_session_that_does_not_know_yet_that_it_is_out_does_not_keep_oth
             kinds=tuple(one.entry.kind for one in sealed),
             head=state.facts.head,
         )
-        await store.engine.call(store.engine.committer.commit_now, item)
+        await store._engine.call(store._engine.committer.commit_now, item)
         with pytest.raises(LeaseHeld, match="this process"), anyio.fail_after(60):
             await store.session("s").__aenter__()
         with pytest.raises(Fenced):

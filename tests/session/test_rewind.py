@@ -117,8 +117,8 @@ async def test_a_version_that_was_left_behind_can_be_gone_back_to_after_opening_
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although a keyframe spared the new process from reading it."""
-    monkeypatch.setattr("holdfast.session.session.KEYFRAME_LINES_MIN", 1)
-    monkeypatch.setattr("holdfast.session.session.KEYFRAME_GROWTH", 0)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 1)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_GROWTH", 0)
     async with open_store(store_url) as store:
         await branches(store)
     for version, words in ((3, "abc"), (4, "ad"), (2, "ab")):

@@ -45,10 +45,10 @@ async def test_what_is_recorded_together_is_recorded_whole_or_not_at_all(
     async with open_store(store_url) as store:
         async with store.session("s") as session:
             with pytest.raises(BadInput, match="cannot be written"):
-                session.record(SummaryChanged(summary="a"), SummaryChanged(summary="half \ud83d"))
+                session._writer.record(SummaryChanged(summary="a"), SummaryChanged(summary="half \ud83d"))
             monkeypatch.setattr("holdfast.core.codec.LINE_BYTES_MAX", 1_000)
             with pytest.raises(BadInput, match="over the limit"):
-                session.record(SummaryChanged(summary="a"), StateSet(key="k"), content=b"1" * 1_001)
+                session._writer.record(SummaryChanged(summary="a"), StateSet(key="k"), content=b"1" * 1_001)
             assert session.summary == ""
             await session.add("after it")
         found = await store.load("s")
@@ -249,7 +249,7 @@ async def test_a_session_that_is_left_in_good_order_leaves_little_to_fold(
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A keyframe goes with the line that gives the lease back, if enough has been said since the last one."""
-    monkeypatch.setattr("holdfast.session.session.KEYFRAME_LINES_MIN", 8)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 8)
     async with open_store(store_url) as store:
         for said, is_worth_it in ((64, False), (8, True), (1, False)):
             async with store.session("s") as session:

@@ -22,7 +22,7 @@ _ASKED = "model_request_started"
 
 def driver_of(steps: HoldfastStepStore) -> Driver:
     """Where its lines go."""
-    return steps._store.engine.driver
+    return steps._store._engine.driver
 
 
 async def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -146,8 +146,8 @@ async def test_a_file_that_is_missing_is_named(store_url: Url) -> None:
     async with holdfast.open_store(store_url) as store:
         steps = HoldfastStepStore(store)
         await steps.save_snapshot(snapshot("r1", showing()))
-        later = store.engine.now() + timedelta(days=1)
-        await anyio.to_thread.run_sync(lambda: store.engine.home.remove(DIGEST, put_before=later))
+        later = store._engine.now() + timedelta(days=1)
+        await anyio.to_thread.run_sync(lambda: store._engine.home.remove(DIGEST, put_before=later))
         with pytest.raises(LostBlob, match=f"run 'r1': blob {DIGEST}"):
             await steps.latest_snapshot(run_id="r1")
 

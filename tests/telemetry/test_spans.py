@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.agents import Prompt, Reply, ScriptedModel
-from holdfast.agents.model import Said
+from holdfast.agents.model import ModelEvent
 from holdfast.errors import ModelError
 from holdfast.messages import Message, Text
 from holdfast.records import Usage
@@ -237,7 +237,7 @@ async def test_a_cancelled_run_ends_every_span(listener: Listener) -> None:
 
 async def test_a_request_that_is_cancelled_ends_its_span(listener: Listener) -> None:
     class Cancelled(ScriptedModel):
-        async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+        async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
             scope.cancel()
             async for one in super().ask(prompt):
                 yield one

@@ -120,15 +120,15 @@ async def come_true(condition: Callable[[], bool]) -> None:
 
 def later(session: Session, seconds: float) -> None:
     """For the session, some seconds have passed."""
-    instant = session.engine.instant
-    set_clock(session.engine, seconds)
+    instant = session._writer.engine.instant
+    set_clock(session._writer.engine, seconds)
 
     def shifted() -> Instant:
         now = instant()
         server_s = None if now.server_s is None else now.server_s + seconds
         return replace(now, boot_s=now.boot_s + seconds, server_s=server_s)
 
-    session.engine.instant = shifted  # type: ignore[method-assign]
+    session._writer.engine.instant = shifted  # type: ignore[method-assign]
 
 
 def set_clock(engine: Engine, seconds: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-import holdfast.tools.verifying
+import holdfast.tools.reconcile
 from holdfast import Landed, Registry, ToolContext, tool
 from holdfast.core.entries import ToolIssued
 from holdfast.engine.engine import Engine
@@ -80,11 +80,11 @@ def dying(world: World, **options: Any) -> Registry:
 async def settle_elsewhere(registry: Registry, url: Url, first: Move, second: Move, passed_s: float) -> int:
     """A process dies in the call, and another one settles; how many calls stay in doubt."""
     async with opened(url) as (store, session):
-        first(store.engine)
+        first(store._engine)
         with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch("act", {}, session=session, deps=store)
     async with opened(url) as (store, session):
-        second(store.engine)
+        second(store._engine)
         later(session, passed_s)
         return len(await session.settle(registry, deps=store))
 
@@ -95,7 +95,7 @@ async def test_setting_the_wall_clock_changes_nothing_about_when_a_hook_is_asked
 ) -> None:
     """`verify_after_s` is what the service needs: set ahead, the hook is not asked earlier, and set back, not
     later."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     registry = dying(world, verify=lambda: Landed("did it"), verify_after_s=5000)
     assert await settle_elsewhere(registry, store_url, stay, move, AWAY_S) == 0
     (slept_s,) = waiting.slept
@@ -107,7 +107,7 @@ async def test_without_a_clock_in_common_a_hook_waits_from_the_lease_on(
     move: Move, store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another boot: the effect is older than the lease, and that is all that is known."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     registry = dying(world, verify=lambda: Landed("did it"), verify_after_s=5000)
     assert await settle_elsewhere(registry, store_url, stay, move, 0) == 0
     (slept_s,) = waiting.slept
@@ -132,7 +132,7 @@ async def test_a_hook_is_asked_by_the_clock_that_says_least(
 ) -> None:
     """A server's clock tells machines apart from each other; one that was set does not make a hook asked
     early, and keeps it no longer than the service needs."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     registry = dying(world, verify=lambda: Landed("did it"), verify_after_s=5000)
     assert await settle_elsewhere(registry, store_url, served("one boot", 0), second, 0) == 0
     (slept_s,) = waiting.slept
@@ -198,10 +198,10 @@ async def test_an_intent_says_when_by_clocks_that_no_person_sets(store_url: Url,
 
     registry = Registry([act, look])
     async with opened(store_url) as (store, session):
-        before = store.engine.instant()
+        before = store._engine.instant()
         await registry.dispatch("act", {}, session=session)
         await registry.dispatch("look", {}, session=session)
-        after = store.engine.instant()
+        after = store._engine.instant()
         done, looked = [one.clock for one in await bodies(store, session, ToolIssued)]
         assert looked is None
         assert isinstance(done, Instant)

@@ -16,7 +16,7 @@ from holdfast.errors import BadInput, NotFound
 from holdfast.records import Effect
 from holdfast.session.effect_claims import effect_key, find_claim
 from holdfast.tools import Retry
-from holdfast.tools.claims import Claims, Mine
+from holdfast.tools.claims import Mine, OperationClaims
 from tests.tools.stage import NoWaiting, Url, World, die, hear, opened
 
 
@@ -217,14 +217,14 @@ async def test_a_claim_without_an_intent_is_taken_over(store_url: Url, world: Wo
     """Its process died between the two: nothing was begun, and nothing can be any more."""
     registry = welcoming(world)
     async with opened(store_url, "one") as (store, one):
-        record = one.record
+        record = one._writer.record
 
         def dying(*bodies: Any, **rest: Any) -> None:
             if type(bodies[0]).__name__ == "ToolIssued":
                 die(store)
             record(*bodies, **rest)
 
-        one.record = dying  # type: ignore[method-assign]
+        one._writer.record = dying  # type: ignore[method-assign]
         with pytest.raises(holdfast.errors.Closed):
             await send(registry, one, "c1")
     async with opened(store_url, "two") as (_, two):
@@ -315,7 +315,7 @@ async def test_a_person_can_say_that_it_landed_after_its_session_is_gone(
         assert await store.resolve_operation(operation, "not_landed", by="bob") == "late"
         found = await send(registry, two, "c2")
         assert (found.value, found.replay_of) == ({"sent": "yes"}, "c1")
-        claim, _ = find_claim(two.engine, effect_key(operation))
+        claim, _ = find_claim(two._writer.engine, effect_key(operation))
         assert [(one.verdict, one.by, one.note, one.session) for one in claim.said] == [
             ("landed", "ann", "it is in the outbox", "one")
         ]
@@ -331,7 +331,7 @@ async def test_a_person_can_say_that_it_did_not_land_after_its_session_is_gone(
     async with opened(store_url, "two") as (store, two):
         assert await store.resolve_operation(operation, "not_landed", by="ann") == "settled"
         assert (await send(registry, two, "c2")).status == "completed"
-        claim, _ = find_claim(two.engine, effect_key(operation))
+        claim, _ = find_claim(two._writer.engine, effect_key(operation))
         assert (claim.session, claim.done, [one.by for one in claim.said]) == ("two", True, ["ann"])
     assert world.done == ["ann", "ann"]
     assert len(set(world.keys)) == 1
@@ -363,14 +363,14 @@ async def test_a_session_that_is_deleted_before_it_began_leaves_nothing_blocked(
     """Its process died between the claim and the intent."""
     registry = welcoming(world)
     async with opened(store_url, "one") as (store, one):
-        record = one.record
+        record = one._writer.record
 
         def dying(*bodies: Any, **rest: Any) -> None:
             if type(bodies[0]).__name__ == "ToolIssued":
                 die(store)
             record(*bodies, **rest)
 
-        one.record = dying  # type: ignore[method-assign]
+        one._writer.record = dying  # type: ignore[method-assign]
         with pytest.raises(holdfast.errors.Closed):
             await send(registry, one, "c1")
     async with opened(store_url, "two") as (store, two):
@@ -402,22 +402,22 @@ async def test_a_holder_that_is_out_does_not_give_back_what_its_successor_has(
     """It failed, and was stopped just before it could say so with the claim."""
     registry = welcoming(world, NotDone("no network"))
     async with opened(store_url, "one") as (store, one):
-        claims = Claims(one)
+        claims = OperationClaims(one)
         free = claims.free
 
         async def stopped(row: Effect) -> None:
             die(store)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Claims, "free", lambda self, row: stopped(row))
+            patch.setattr(OperationClaims, "free", lambda self, row: stopped(row))
             await send(registry, one, "c1")
         (row,) = one.state.facts.effects.rows.values()
         async with opened(store_url, "one") as (store, successor):
             await send(registry, successor, "c2", "ann")
-            claim, record = find_claim(successor.engine, row.operation)
-            one.engine.call = successor.engine.call  # type: ignore[method-assign]
+            claim, record = find_claim(successor._writer.engine, row.operation)
+            one._writer.engine.call = successor._writer.engine.call  # type: ignore[method-assign]
             await free(row)
-            assert find_claim(successor.engine, row.operation) == (claim, record)
+            assert find_claim(successor._writer.engine, row.operation) == (claim, record)
     assert world.done == ["ann", "ann"]
 
 
@@ -534,7 +534,7 @@ async def test_a_fork_that_only_claimed_it_does_not_speak_for_its_origin(
         (row,) = one.left_behind()
         await registry.undo(one, [row])
         async with store.session("f") as fork:
-            assert isinstance(await Claims(fork).take(row.operation, "c2", 0), Mine)
+            assert isinstance(await OperationClaims(fork).take(row.operation, "c2", 0), Mine)
         async with store.session("two") as two:
             found = await send(registry, two, "c3")
             assert (found.status, found.replay_of) == ("completed", None)

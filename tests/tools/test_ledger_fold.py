@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Registry, tool
-from holdfast.content.packing import encode_content
+from holdfast.content.encode import encode_content
 from holdfast.core.effects import Effect
 from holdfast.core.entries import (
     Body,
@@ -35,8 +35,7 @@ from holdfast.ids import SessionId
 from holdfast.records import SessionState
 from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest
-from holdfast.tools.decision import Blocked, Decision, Issue, Replay
-from holdfast.tools.ledger import Ledger
+from holdfast.tools.ledger import Blocked, Decision, Issue, Ledger, Replay
 from tests.tools.stage import Url, opened
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -59,6 +58,7 @@ class Paper:
         self.id = SessionId("s")
         self.state = SessionState(self.id)
         self.engine: Any = SimpleNamespace(now=lambda: NOW)
+        self._writer = SimpleNamespace(engine=self.engine)
         self.add(SessionOpened(uid="uid"))
         self.add(LeaseTaken(holder="h0", name="h0"))
 
@@ -286,7 +286,7 @@ async def test_a_long_ledger_survives_a_keyframe_in_the_store(
     store_url: Url, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opened from it, the session still knows what it did."""
-    monkeypatch.setattr("holdfast.session.session.KEYFRAME_LINES_MIN", 20)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 20)
     ran: list[int] = []
 
     @tool(side_effects={"mutate"})

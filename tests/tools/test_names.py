@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Registry, tool
-from holdfast.tools.suggestions import closest
+from holdfast.suggestions import closest
 
 VERBS = [
     "get",

@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct
 from pydantic import BaseModel
 
-import holdfast.tools.verifying
+import holdfast.tools.reconcile
 from holdfast import Landed, NotDone, NotLanded, Registry, ToolContext, Unsure, tool
 from holdfast.core.entries import ToolFailed, ToolInDoubt, ToolIssued, ToolSettled
 from holdfast.errors import BadInput
@@ -262,7 +262,7 @@ async def test_a_hook_that_hangs_is_unsure(
     sync: bool, store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has a limit of its own, also in a thread."""
-    monkeypatch.setattr(holdfast.tools.verifying, "VERIFY_S", 0.01)
+    monkeypatch.setattr(holdfast.tools.reconcile, "VERIFY_S", 0.01)
     release = threading.Event()
 
     async def hang(what: str) -> Any:
@@ -319,7 +319,7 @@ async def test_a_hook_that_needs_time_is_asked_later(
     store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`verify_after_s`: some services know of a payment only after a while."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     registry = verified(world, lambda ctx: Landed(), verify_after_s=30)
     async with opened(store_url) as (_, session):
         await registry.dispatch("act", {}, session=session)

@@ -202,7 +202,7 @@ async def test_an_attempt_in_doubt_stays_so_when_the_next_is_not_begun(
 
     registry = Registry([charge])
     async with opened(store_url) as (store, session):
-        driver = store.engine.driver
+        driver = store._engine.driver
         commit = driver.commit
 
         def broken(batch: Sequence[Append]) -> Sequence[Outcome]:

@@ -331,7 +331,7 @@ async def test_a_harmless_call_is_on_record_but_waits_for_no_disk(store_url: Url
             holdfast.open_store(store_url, linger_s=60) as store,
             store.session(f"{cadence}", cadence=cadence) as session,
         ):
-            before = session._channel.durable_seq
+            before = session._writer.channel.durable_seq
             await Registry([calc]).dispatch("calc", {}, session=session)
-            assert (session._channel.durable_seq == before + 1) is durable
+            assert (session._writer.channel.durable_seq == before + 1) is durable
             assert (await kinds(store, session))[-1] == "tool.ran"

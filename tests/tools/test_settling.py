@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 import holdfast.tools.ledger
-import holdfast.tools.verifying
+import holdfast.tools.reconcile
 from holdfast import Landed, NotLanded, Registry, Session, Store, ToolContext, Unsure, tool
 from holdfast.core.entries import ToolIssued, ToolSettled
 from holdfast.errors import BadInput
@@ -293,7 +293,7 @@ async def test_not_landed_is_not_believed_while_the_old_body_may_still_run(
     store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process was cut off, and there is no proof that it ended: wait for its timeout, and ask again."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     answers: list[Any] = []
 
     def check(what: str) -> Landed | NotLanded:
@@ -318,7 +318,7 @@ async def test_not_landed_for_good_is_believed_at_once(
     store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service refuses the key from now on: whatever still runs cannot do it any more."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
     voided: list[str] = []
 
     def check(ctx: ToolContext[Any], what: str) -> NotLanded:
@@ -344,7 +344,7 @@ async def test_nobody_waits_for_a_body_that_its_process_saw_end(
     store_url: Url, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was cancelled there, and its process lives on."""
-    waiting = NoWaiting(monkeypatch, holdfast.tools.verifying)
+    waiting = NoWaiting(monkeypatch, holdfast.tools.reconcile)
 
     @tool(side_effects={"mutate"}, verify=lambda: NotLanded())
     async def act() -> None:

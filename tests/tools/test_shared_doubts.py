@@ -283,7 +283,7 @@ async def test_a_session_without_forks_leaves_no_claim_behind(store_url: Url, wo
         async with store.session("s") as session:
             (row,) = session.in_doubt
         assert (await go_on(registry, store, "s")).value == "paid"
-        assert store.engine.driver.find_claim(f"settle:{row.key}") is None
+        assert store._engine.driver.find_claim(f"settle:{row.key}") is None
         assert await in_doubt(store, "t") != ""
         await store.delete("t")
         assert [doubt async for doubt in store.in_doubt()] == []

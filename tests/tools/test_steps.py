@@ -100,7 +100,8 @@ async def test_two_calls_of_a_mutating_tool_run_side_by_side(store_url: Url) -> 
             session, call("act", {"me": "a", "other": "b"}, "x"), call("act", {"me": "b", "other": "a"}, "y")
         )
         with anyio.fail_after(60):
-            await Registry([act]).dispatch_step(session)
+            results = await Registry([act]).dispatch_step(session)
+        assert [result.status for result in results] == ["completed", "completed"]
 
 
 async def test_the_writes_of_one_tool_run_in_the_order_of_the_reply(store_url: Url, world: World) -> None:

@@ -15,7 +15,7 @@ import holdfast
 import holdfast.tools.executor
 from holdfast import Landed, NotDone, NotLanded, Registry, Session, ToolContext, tool
 from holdfast.core.entries import InboxTaken, ToolInDoubt, ToolSettled
-from holdfast.tools import Result, Retry, ledger
+from holdfast.tools import Result, Retry, executor
 from tests.tools.stage import (
     Url,
     World,
@@ -371,7 +371,7 @@ async def test_a_late_exception_says_what_it_says(
     async with opened(store_url) as (_, session):
         await stuck.leave(session)
         (row,) = session.in_doubt
-        await stuck.let_go(lambda: row.key not in ledger._under_way and row.status == status)
+        await stuck.let_go(lambda: row.key not in executor._running and row.status == status)
         stuck.error = None
         found = await stuck.registry.dispatch("act", {}, call_id="c2", session=session)
         assert found.status == ("completed" if status == "not_landed" else "in_doubt")
@@ -386,7 +386,7 @@ async def test_nobody_can_have_it_run_beside_itself(stuck: Stuck, store_url: Url
         assert session.in_doubt == []
         found = await stuck.registry.dispatch("act", {}, call_id="c2", session=session)
         assert found.status == "in_doubt"
-        await stuck.let_go(lambda: not ledger._under_way)
+        await stuck.let_go(lambda: not executor._running)
         found = await stuck.registry.dispatch("act", {}, call_id="c2", session=session)
         assert found.status == "completed"
     assert stuck.world.done == ["it", "it"]
@@ -415,7 +415,7 @@ async def test_a_body_that_outlives_its_session_tells_the_next_one(stuck: Stuck,
         async with store.session("s") as session:
             assert len(session.in_doubt) == 1
             assert len(await session.settle(stuck.registry)) == 1
-            await stuck.let_go(lambda: not ledger._under_way)
+            await stuck.let_go(lambda: not executor._running)
             with anyio.fail_after(60):
                 while session.in_doubt:
                     await hear(session)
@@ -437,7 +437,7 @@ async def test_a_store_that_closes_over_a_running_body_does_not_say_that_it_ende
         assert store._engine.is_busy()
     async with holdfast.open_store(store_url) as store:
         assert not store._engine.heartbeat.judge(holder).ended
-        await stuck.let_go(lambda: not ledger._under_way)
+        await stuck.let_go(lambda: not executor._running)
 
 
 async def test_a_cancelled_sync_body_learns_of_it(store_url: Url, world: World) -> None:

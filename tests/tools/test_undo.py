@@ -437,7 +437,7 @@ async def test_what_still_runs_cannot_be_taken_back(
     """Nor can what is about to: its intent is not even durable."""
     registry = booking(world)
     async with opened(store_url) as (store, session):
-        driver = store.engine.driver
+        driver = store._engine.driver
         commit = driver.commit
 
         go_on = threading.Event()

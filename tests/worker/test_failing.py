@@ -100,6 +100,7 @@ async def test_a_reply_is_progress(store_url: StoreUrl) -> None:
     ):
         await store.submit("a", "hello", agent="clerk")
         await until(store, "a", "completed")
+        assert (await store.load("a")).facts.head.failures == 0
 
 
 async def test_a_run_that_ends_well_ends_the_row(store_url: StoreUrl) -> None:
@@ -201,7 +202,7 @@ async def test_a_session_that_cannot_be_opened_stops_nobody(store_url: StoreUrl)
     async with open_store(store_url) as store:
         await store.submit("a", "hello", agent="clerk")
         await store.submit("b", "hello", agent="clerk")
-        store.engine.driver.post("a", b'{"kind":"from the future"}')  # type: ignore[arg-type]
+        store._engine.driver.post("a", b'{"kind":"from the future"}')  # type: ignore[arg-type]
         done = await work(store, make(["hi"], name="clerk"))
         assert ("a", "unusable") in done
         assert ("b", "completed") in done

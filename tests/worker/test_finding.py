@@ -144,7 +144,7 @@ async def test_work_of_a_clock_that_was_ahead_is_found_at_once(store_url: StoreU
         return utc_now() + timedelta(days=400)
 
     async def die(store: Store) -> None:
-        store.engine.now = ahead
+        store._engine.now = ahead
         async with store.session("late") as session, session.run(agent="clerk"):
             await store.submit("late", "one more thing")
             await session.take_in()

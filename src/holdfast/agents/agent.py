@@ -1,10 +1,11 @@
-"""The agent: a model, its tools, and a loop that survives everything."""
+"""The agent: a model and its tools, driven over a durable session."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import Any, Generic, Literal
 
@@ -31,6 +32,7 @@ from ..session.cadence import Cadence
 from ..session.run import current_run
 from ..session.session import Session
 from ..store.store import Store, open_store
+from ..system import aio
 from ..tools.context import ToolContext
 from ..tools.declaration import AnyTool, Retry, tool
 from ..tools.lineage import Lineage, derive_id
@@ -41,18 +43,17 @@ from ..tools.runner import InDoubtPolicy
 from .delegate import (
     DelegateFailed,
     check_depth,
+    check_not_delegate,
     is_held,
     measure_progress,
-    refuse_delegate,
-    working_for,
+    reserve_budget_for,
 )
-from .loop import Compact, Drive, Makeup, Tell, driving, tell_nobody
+from .loop import AgentLoop, Compact, LoopConfig, OnEvent, drive_lock, ignore_event
 from .model import Model
-from .model_request import Asker
+from .model_request import ModelClient
 from .outcome import Event, Outcome, OutputT, conclude
-from .output import Ended, Output
+from .output import FinalOutput, Output
 from .prices import Price
-from .streaming import stream
 
 log = logging.getLogger("holdfast")
 DepsT = TypeVar("DepsT", default=Any)
@@ -62,10 +63,10 @@ MODEL_RETRY = Retry(attempts=5, backoff_s=1.0, backoff_max_s=60.0)
 class Agent(Generic[DepsT, OutputT]):
     """A model that may call tools, driven over a session.
 
-    `model`: by name (`anthropic:…`, extra `models`) or any `Model`. `budget`: caps on the session's spending;
-    one in USD needs a `price` where none is published. `max_steps`: of one drive of the loop. `output_type`:
-    what `Outcome.output` is; the model then ends by calling a tool. `retry`: of requests to the model.
-    `compact`: asked before each request whether to shorten the transcript. The rest is the `Registry`'s.
+    `model`: a name (`anthropic:…`, extra `models`) or any `Model`. `budget`: caps on the session's spending;
+    a cap in USD needs a `price` where none is published. `max_steps`: of one run. `output_type`: the type of
+    `Outcome.output`; the model then ends by calling a tool. `retry`: of requests to the model. `compact`:
+    called before each request, to shorten the transcript. The other options are those of `Registry`.
     """
 
     def __init__(
@@ -92,8 +93,8 @@ class Agent(Generic[DepsT, OutputT]):
             raise BadInput(f"max_steps={max_steps} and max_tokens={max_tokens} are at least 1")
         if not isinstance(model, str) and not hasattr(model, "ask"):
             raise BadInput(
-                f"{model!r} is no model: give a name such as 'anthropic:claude-sonnet-5', what "
-                "holdfast.agents.open_model gives, or an object with `name` and `ask`"
+                f"{model!r} is not a model: give a name such as 'anthropic:claude-sonnet-5', the result of "
+                "holdfast.agents.open_model, or an object with `name` and `ask`"
             )
         self.name = name
         self._given, self._budget = model, budget
@@ -113,17 +114,18 @@ class Agent(Generic[DepsT, OutputT]):
             self.registry.add(self._output.tool)
 
     @cached_property
-    def makeup(self) -> Makeup[OutputT]:
-        """What it drives a session with; made when it is first needed, because the library behind a model's
-        name is a heavy one."""
+    def loop_config(self) -> LoopConfig[OutputT]:
+        """What the loop needs of the agent. Made on first use: a model by name imports a large library."""
         model = self._given
         if isinstance(model, str):
             from .providers import open_model
 
             model = open_model(model)
-        return Makeup(
+        return LoopConfig(
             name=self.name,
-            asker=Asker(model=model, price=self._price, max_tokens=self._max_tokens, retry=self._retry),
+            client=ModelClient(
+                model=model, price=self._price, max_tokens=self._max_tokens, retry=self._retry
+            ),
             registry=self.registry,
             instructions=self._instructions,
             output=self._output,
@@ -131,7 +133,7 @@ class Agent(Generic[DepsT, OutputT]):
             compact=self._compact,
         )
 
-    # -- driving a session ---------------------------------------------------------------------------
+    # -- drive_lock a session ---------------------------------------------------------------------------
 
     async def run(
         self,
@@ -148,11 +150,11 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Outcome[OutputT]:
         """Give the agent a message, and drive the session until there is an outcome.
 
-        A session that is there already goes on: what a dead process left unfinished is finished first. It is
-        named by its id, or given as it was opened. Without a `session` there is a new one; without a `store`,
+        `session` is an id or an open session; without it, a new session is made. In a session that exists,
+        what a dead process left unfinished is finished first. Without a `store`, the environment variable
         `HOLDFAST_STORE` names it.
         """
-        refuse_silence(message)
+        check_message(message)
         async with self.open_session(session, store, labels=labels, cadence=cadence, wait_s=wait_s) as opened:
             return await self._drive(opened, message, deps=deps, run_id=run_id, parent=parent)
 
@@ -165,12 +167,12 @@ class Agent(Generic[DepsT, OutputT]):
         cadence: Cadence = "step",
         wait_s: float = 0,
     ) -> Outcome[OutputT]:
-        """Go on where the session stands: after a crash, a cancellation, or when a person has answered.
+        """Continue a session after a crash, a cancellation, or a person's answer.
 
-        If it had come to its end, that outcome is given again, and nothing is run.
+        If its last run completed, return the recorded outcome and run nothing.
         """
         async with self.open_session(session, store, create=False, cadence=cadence, wait_s=wait_s) as opened:
-            return await self._resume(opened, deps, tell_nobody)
+            return await self._resume(opened, deps, ignore_event)
 
     async def stream(
         self,
@@ -185,28 +187,28 @@ class Agent(Generic[DepsT, OutputT]):
         cadence: Cadence = "step",
         wait_s: float = 0,
     ) -> AsyncGenerator[Event[OutputT], None]:
-        """The same as `run`, or without a message as `resume`, told as it happens; the outcome comes last.
+        """Do the same as `run`, or without a message as `resume`, and yield events; the outcome comes last.
 
-        Who stops listening cancels the run. Deltas are not kept: whoever comes later reads whole replies.
+        Closing the stream cancels the run; it can be resumed. Text deltas are not stored, replies are.
         """
         if message is None and session is None:
-            raise BadInput("stream() needs a message, or the session to go on with")
-        refuse_silence(message)
+            raise BadInput("stream() needs a message, or a session to resume")
+        check_message(message)
 
-        async def work(tell: Tell) -> None:
+        async def work(on_event: OnEvent) -> None:
             create = message is not None
             async with self.open_session(
                 session, store, create=create, labels=labels, cadence=cadence, wait_s=wait_s
             ) as opened:
                 if message is None:
-                    outcome = await self._resume(opened, deps, tell)
+                    outcome = await self._resume(opened, deps, on_event)
                 else:
                     outcome = await self._drive(
-                        opened, message, deps=deps, run_id=run_id, parent=parent, tell=tell
+                        opened, message, deps=deps, run_id=run_id, parent=parent, on_event=on_event
                     )
-            tell(outcome)
+            on_event(outcome)
 
-        events: AsyncGenerator[Event[OutputT], None] = stream(work)
+        events: AsyncGenerator[Event[OutputT], None] = _stream(work)
         try:
             async for event in events:
                 yield event
@@ -216,9 +218,10 @@ class Agent(Generic[DepsT, OutputT]):
     async def resume_all(
         self, store: Store, *, concurrency: int = RESUME_CONCURRENCY, deps: DepsT | None = None
     ) -> list[Outcome[OutputT]]:
-        """Take up every session whose last run was this agent's, has no end, and is driven by nobody.
+        """Resume every session whose last run was this agent's, has not ended, and has no live holder.
 
-        Delegates are left to those they work for. A session that fails stops none of the others.
+        Delegates are skipped: the sessions that they work for resume them. A session that fails does not stop
+        the others.
         """
         if concurrency < 1:
             raise BadInput(f"concurrency={concurrency} must be at least 1")
@@ -228,14 +231,14 @@ class Agent(Generic[DepsT, OutputT]):
             if head.agent == self.name and head.parent is None
         ]
         outcomes: dict[SessionId, Outcome[OutputT]] = {}
-        places = anyio.CapacityLimiter(concurrency)
+        limiter = anyio.CapacityLimiter(concurrency)
 
-        async def take_up(id: SessionId) -> None:
-            async with places:
+        async def resume_one(id: SessionId) -> None:
+            async with limiter:
                 try:
                     outcomes[id] = await self.resume(id, store=store, deps=deps)
                 except (LeaseHeld, NotFound) as gone:
-                    log.info("session %s is left to whoever has it: %s", id, gone)
+                    log.info("session %s is not resumed here: %s", id, gone)
                 except Exception as error:
                     log.warning("session %s could not be resumed: %s", id, describe_error(error))
                     outcomes[id] = Outcome(
@@ -248,7 +251,7 @@ class Agent(Generic[DepsT, OutputT]):
 
         async with anyio.create_task_group() as tasks:
             for id in found:
-                tasks.start_soon(take_up, id)
+                tasks.start_soon(resume_one, id)
         return [outcomes[id] for id in found if id in outcomes]
 
     # -- inside a session ----------------------------------------------------------------------------
@@ -264,14 +267,14 @@ class Agent(Generic[DepsT, OutputT]):
         cadence: Cadence = "step",
         wait_s: float = 0,
     ) -> AsyncIterator[Session]:
-        """The session to drive: opened, or as it was given."""
-        _ = self.makeup  # A model that cannot be had is an error before anything is written.
+        """Open the session to drive, or use the open one."""
+        _ = self.loop_config  # A model that cannot be opened is an error before anything is written.
         if isinstance(given, Session):
             yield given
             return
         if store is not None and not isinstance(store, Store):
             raise BadInput(
-                f"store={store!r} is not an open store: `async with open_store(…) as store` gives one"
+                f"store={store!r} is not an open store: open one by `async with open_store(…) as store`"
             )
         chosen = given if given is not None else fresh_session_id(self.name)
         if store is None:
@@ -286,9 +289,9 @@ class Agent(Generic[DepsT, OutputT]):
         ) as session:
             yield session
 
-    async def _resume(self, session: Session, deps: DepsT | None, tell: Tell) -> Outcome[OutputT]:
+    async def _resume(self, session: Session, deps: DepsT | None, on_event: OnEvent) -> Outcome[OutputT]:
         return self._find_recorded(session, "completed") or await self._drive(
-            session, None, deps=deps, tell=tell
+            session, None, deps=deps, on_event=on_event
         )
 
     async def _drive(
@@ -299,86 +302,83 @@ class Agent(Generic[DepsT, OutputT]):
         deps: DepsT | None,
         run_id: str | None = None,
         parent: str | Parent | None = None,
-        tell: Tell = tell_nobody,
+        on_event: OnEvent = ignore_event,
     ) -> Outcome[OutputT]:
-        makeup = self.makeup
-        with driving(session):
-            await refuse_delegate(session)
+        loop_config = self.loop_config
+        with drive_lock(session):
+            await check_not_delegate(session)
             own = self._budget if Lineage.of(session) is None else None
-            makeup.asker.check(session.budget.caps if own is None else own)
+            loop_config.client.check(session.budget.caps if own is None else own)
             if own is not None and session.budget.caps != own:
                 await session.set_budget(own)
-            async with makeup.begin_run(session, run_id=run_id, parent=parent) as run:
-                return await Drive(makeup, session, run, deps=deps, tell=tell).go(message)
+            loop = AgentLoop(loop_config, session, deps=deps, on_event=on_event)
+            return await loop.go(message, run_id=run_id, parent=parent)
 
     def _find_recorded(
         self, session: Session, *ends: Literal["completed", "failed"]
     ) -> Outcome[OutputT] | None:
-        """The outcome of the last run, if it came to one of these ends and nothing has happened since."""
+        """The outcome of the last run, if it ended in one of these ways and nothing has happened since."""
         facts = session.state.facts
         head = facts.head
         over = head.status == "completed" and session.continuable
         found = self._output.find(session.transcript) if over else None
         status = next((end for end in ends if end == head.status), None)
-        if status is None or (status == "completed" and not isinstance(found, Ended)):
+        if status is None or (status == "completed" and not isinstance(found, FinalOutput)):
             return None
         run = RunId(next(reversed(facts.runs), ""))
-        output = found.output if isinstance(found, Ended) else None
+        output = found.output if isinstance(found, FinalOutput) else None
         return conclude(session, run, status, output=output, reason=head.reason)
 
     # -- as another agent's tool ---------------------------------------------------------------------
 
     def as_tool(self, *, name: str | None = None, description: str | None = None) -> AnyTool:
-        """This agent as a tool of another: a delegate.
+        """Make this agent a tool of another agent: a delegate.
 
-        It works in a session of its own, derived from the call, and is taken up again when the parent is.
-        What it may spend is held in the parent's budget: its own `budget`, or half of what is left. What it
-        does once per session, it does once per root session.
+        Its session is derived from the call, and is resumed when the parent is. What it may spend is reserved
+        in the parent's budget: its own `budget`, or half of what is left. Operations of its tools that are
+        done once per session are done once per root session.
         """
         chosen = name or self.name
         if chosen is None:
             raise BadInput("a delegate needs a name: Agent(name=…) or as_tool(name=…)")
 
         async def delegate(ctx: ToolContext[Any], task: str) -> Json:
-            """Hand a task to somebody else.
+            """Hand a task to another agent.
 
             Args:
                 task: What to do, with everything that is needed for it.
             """
-            return await self._work_for(ctx, chosen, task)
+            return await self._run_delegate(ctx, chosen, task)
 
         declare = tool(
             name=chosen, description=description or f"Hand a task to {chosen}.", side_effects={"read"}
         )
         return declare(delegate)
 
-    async def _work_for(self, ctx: ToolContext[Any], name: str, task: str) -> Json:
+    async def _run_delegate(self, ctx: ToolContext[Any], name: str, task: str) -> Json:
         parent = ctx.session
         lineage = check_depth(parent)
         link = Parent(session=parent.id, run=current_run(parent.id), call=ctx.call_id)
         id = derive_id(parent.id, name, ctx.key)
-        opening = Session(
-            parent.engine,
+        opening = parent.store.session(
             id,
             wait_s=2 * LEASE_TERM_S,
-            cadence="step",
-            labels={},
             parent=link,
-            # Begun anew, it would do again what it has done.
+            # A new session in its place would do again what it has done.
             create=id not in parent.state.facts.delegates,
         )
         try:
             async with opening as session:
-                session.extensions[Lineage] = lineage
+                session._writer.extensions[Lineage] = lineage
                 progress = measure_progress(session)
                 if progress:
-                    # Crashes are counted from here on: it is not stuck.
+                    # The count of crashes starts again: the delegate is not stuck.
                     await ctx.annotate(**{PROGRESS: progress})
                 outcome = await self._delegate(parent, session, task, ctx.deps, link)
         except LeaseHeld as held:
             raise Waits(f"{name}: {held}") from held
         except NotFound as gone:
-            raise DelegateFailed(f"what it did and said is gone: {gone}") from gone
+            raise DelegateFailed(f"its session is gone: {gone}") from gone
         if outcome.status == "waiting":
             raise Waits(f"{name} waits in session {outcome.session}: {outcome.reason}")
         if outcome.status != "completed":
@@ -388,16 +388,53 @@ class Agent(Generic[DepsT, OutputT]):
     async def _delegate(
         self, parent: Session, session: Session, task: str, deps: DepsT, link: Parent
     ) -> Outcome[OutputT]:
-        # One that was cancelled along with its parent goes on with it.
+        # A delegate that was cancelled together with its parent is resumed with it.
         recorded = self._find_recorded(session, "completed", "failed")
         if recorded is not None and not is_held(parent, session):
             return recorded
-        async with working_for(parent, session, self._budget):
+        async with reserve_budget_for(parent, session, self._budget):
             message = None if len(session.transcript) else task
             return recorded or await self._drive(session, message, deps=deps, parent=link)
 
 
-def refuse_silence(message: object) -> None:
-    """Providers refuse a message without a word, and would do so again at every later attempt."""
+def check_message(message: object) -> None:
+    """Refuse an empty message: providers refuse it, and would do so again at every later attempt."""
     if isinstance(message, str) and not message.strip():
         raise BadInput("the message is empty; to go on without one, use resume")
+
+
+async def _stream(work: Callable[[OnEvent], Awaitable[object]]) -> AsyncGenerator[Event[OutputT], None]:
+    """Yield the events of the work until it ends. Closing the generator cancels the work.
+
+    The work runs in a task of its own, not in a task group: a generator that its caller leaves half-way may
+    be closed by another task than the one that entered the group.
+    """
+    send, receive = anyio.create_memory_object_stream[Event[OutputT]](math.inf)
+    scope, ended = anyio.CancelScope(), anyio.Event()
+    failures: list[BaseException] = []
+
+    def on_event(event: Event[OutputT]) -> None:
+        with suppress(anyio.BrokenResourceError):  # The stream was closed: the work is being cancelled.
+            send.send_nowait(event)
+
+    async def work_on() -> None:
+        try:
+            with scope:
+                await work(on_event)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            send.close()
+            ended.set()
+
+    aio.spawn(work_on)
+    try:
+        with receive:
+            async for event in receive:
+                yield event
+    finally:
+        scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await ended.wait()
+    if failures:
+        raise failures[0]

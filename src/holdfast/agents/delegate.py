@@ -1,7 +1,7 @@
 """Delegates: an agent as another agent's tool, with a session of its own.
 
-The session is derived from the call, so a parent that is resumed finds the delegate's work again. What it may
-spend is held in the parent's budget before it starts.
+The session id is derived from the call, so a resumed parent finds the delegate's work again. What the
+delegate may spend is reserved in the parent's budget before it starts.
 """
 
 from __future__ import annotations
@@ -21,49 +21,48 @@ from ..errors import BadInput, BudgetSpent, HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId
 from ..limits import DELEGATE_DEPTH_MAX
 from ..session.session import Session
-from ..store.store import Store
 from ..tools.lineage import Lineage
 
 log = logging.getLogger("holdfast")
 _SHARE: Final = 0.5
-"""Of what is left, for a delegate that names no budget of its own: several at once all get something, and
-those that hand work to each other end."""
+"""The part of what is left for a delegate without a budget of its own. Several at once all get something, and
+delegates that delegate to each other come to an end."""
 
 
 class DelegateFailed(HoldfastError):
-    """What a delegate was asked to do came to nothing."""
+    """A delegate did not complete its task."""
 
 
 def check_depth(parent: Session) -> Lineage:
-    """The lineage of a new delegate; refused where delegates hand work to delegates without end."""
+    """The lineage of a new delegate. Refuse one that is nested too deeply."""
     lineage = Lineage.under(parent)
     if lineage.depth > DELEGATE_DEPTH_MAX:
         raise DelegateFailed(f"this would be the {lineage.depth}th delegate below {lineage.root.id!r}")
     return lineage
 
 
-async def refuse_delegate(session: Session) -> None:
-    """A delegate is driven by the call that it works for: alone, it would know nothing of the root's budget
-    and ledger."""
+async def check_not_delegate(session: Session) -> None:
+    """Refuse to drive a delegate's session directly: that would bypass the budget and the ledger of its
+    root."""
     parent = session.state.facts.head.parent
     if parent is None or Lineage.of(session) is not None:
         return
     with suppress(NotFound):
-        above = await Store.of(session.engine).load(parent)
+        above = await session.store.load(parent)
         if session.id in above.facts.delegates:
             raise BadInput(
-                f"session {session.id!r} works for {parent!r}: resume that one, and it goes on, too"
+                f"session {session.id!r} works for {parent!r}: resume that session, and this one goes on, too"
             )
 
 
 def is_held(parent: Session, delegate: Session) -> bool:
-    """Whether something is held for the delegate: it works, or was cut off while it did."""
+    """Whether the parent holds a reservation: the delegate works, or was interrupted."""
     known = parent.state.facts.delegates.get(delegate.id)
     return known is not None and known.held is not None
 
 
 def measure_progress(delegate: Session) -> int:
-    """How far it is: its replies and results, and how far its own delegates were when they were taken up."""
+    """Count the delegate's replies and results, and the progress of its own delegates when last resumed."""
     effects = delegate.state.facts.effects
     items = delegate.state.transcript_fold.items
     said = sum((item.role == "assistant") + len(item.results or ()) for item in items)
@@ -71,11 +70,11 @@ def measure_progress(delegate: Session) -> int:
 
 
 @asynccontextmanager
-async def working_for(parent: Session, delegate: Session, own: Budget | None) -> AsyncIterator[None]:
-    """Hold a share of the parent's budget while the delegate works, and settle what it spent."""
+async def reserve_budget_for(parent: Session, delegate: Session, own: Budget | None) -> AsyncIterator[None]:
+    """Reserve a share of the parent's budget while the delegate works; then record what it spent."""
     if not is_held(parent, delegate):
-        # One after another: what is left is known only once the one before has its share.
-        async with _turn(parent):
+        # One at a time: what is left is known only after the previous delegate has its share.
+        async with _share_lock(parent):
             await _start(parent, delegate, own or Budget())
     try:
         yield
@@ -84,22 +83,22 @@ async def working_for(parent: Session, delegate: Session, own: Budget | None) ->
             _settle(parent, delegate)
 
 
-def _turn(parent: Session) -> anyio.Lock:
-    found = parent.extensions.setdefault(DelegateStarted, anyio.Lock())
+def _share_lock(parent: Session) -> anyio.Lock:
+    found = parent._writer.extensions.setdefault(DelegateStarted, anyio.Lock())
     assert isinstance(found, anyio.Lock)
     return found
 
 
 async def release_abandoned(parent: Session) -> None:
-    """End the delegates that were cut off and that no call waits for any more, and settle what they spent.
+    """End interrupted delegates that no call waits for any more, and record what they spent.
 
-    Their calls were refused when they were made again: there were too many crashes, or the tool is gone.
+    Their calls were refused when they were repeated: after too many crashes, or because the tool is gone.
     """
     for id, known in list(parent.state.facts.delegates.items()):
         if known.held is None:
             continue
         try:
-            async with Session.existing(parent.engine, SessionId(id)) as delegate:
+            async with parent.store.session(id, create=False) as delegate:
                 await release_abandoned(delegate)
                 if delegate.state.facts.head.open_run is not None:
                     async with delegate.run() as run:
@@ -112,10 +111,10 @@ async def release_abandoned(parent: Session) -> None:
 async def _start(parent: Session, delegate: Session, own: Budget) -> None:
     budget = parent.budget
     if parent.state.transcript_fold.in_step:
-        # The parent's own step counts only once it has ended, and is not to be had a second time.
+        # The parent's own step counts only once it has ended: do not share it out.
         budget = replace(budget, steps=budget.steps + 1)
     share = _share_of(parent.id, budget, own)
-    # The caps of a session are on all that it ever spends, also before it waited for a person.
+    # The caps of a session include what it spent before it waited for a person.
     spent = delegate.budget
     await delegate.set_budget(
         Budget(
@@ -125,10 +124,10 @@ async def _start(parent: Session, delegate: Session, own: Budget) -> None:
             seconds=_plus(share.seconds, spent.seconds),
         )
     )
-    # First the delegate's caps: without them, what is held here would be no limit.
+    # The delegate's caps first: without them, the reservation would be no limit.
     await delegate.flush()
     caps = budget.caps
-    parent.record(
+    parent._writer.record(
         DelegateStarted(
             session=delegate.id,
             reserved=Reservation(
@@ -142,9 +141,9 @@ async def _start(parent: Session, delegate: Session, own: Budget) -> None:
 
 
 def _settle(parent: Session, delegate: Session) -> None:
-    """Requests that were cut off count as made, here as everywhere."""
+    """Record what a delegate spent. Interrupted requests count with their reservations."""
     spent = delegate.budget
-    parent.record(
+    parent._writer.record(
         DelegateEnded(
             session=delegate.id,
             usage=delegate.state.facts.head.usage + Usage(output_tokens=spent.reserved.tokens),
@@ -155,7 +154,7 @@ def _settle(parent: Session, delegate: Session) -> None:
 
 
 def _share_of(parent: SessionId, budget: BudgetState, own: Budget) -> Budget:
-    """What a delegate may spend: its own budget, or a share of what is left; never more than that."""
+    """What a delegate may spend: its own budget, or a share of what is left; at most what is left."""
     breach = budget.find_breach(Reservation())
     if breach is not None:
         cap, limit, spent, wanted = breach

@@ -12,8 +12,8 @@ from typing import BinaryIO, Final, TypeAlias, get_args
 import msgspec
 from msgspec import Raw, Struct
 
+from ..content.extract import unmark
 from ..content.lazy import peek
-from ..content.swapping import unmark
 from ..core.budget import Usage
 from ..core.entries import (
     AdapterBody,
@@ -70,7 +70,7 @@ async def experiment_log(store: Store, session: str) -> AsyncIterator[Record]:
             yield record
 
 
-class _Said(Struct, kw_only=True):
+class _ReplyContents(Struct, kw_only=True):
     """What a reply says, whatever its format."""
 
     content: Json
@@ -164,7 +164,7 @@ class LogReader:
     def _record(
         self,
         entry: Entry,
-        said: _Said,
+        said: _ReplyContents,
         parts: Sequence[Part],
         format: str,
         *,
@@ -223,19 +223,19 @@ def _read_place(content: Raw | None) -> ThreadPlace | None:
 # -- what a reply says -----------------------------------------------------------------------------------
 
 
-def _read(entry: Entry, body: ModelReplied | MessageAdded) -> _Said:
+def _read(entry: Entry, body: ModelReplied | MessageAdded) -> _ReplyContents:
     if entry.content is None:
-        return _Said(content="[erased]")
+        return _ReplyContents(content="[erased]")
     if body.format == OWN:
         return _read_own(peek(entry.content))
     data = unmark(msgspec.json.decode(entry.content))
     return _read_foreign(ForeignMessage(format=body.format, data=data, role=body.role, parts=body.parts))
 
 
-def _read_own(message: Message) -> _Said:
+def _read_own(message: Message) -> _ReplyContents:
     details = message.metadata
     noted = [details, *(block.metadata for block in message.blocks if isinstance(block, Text))]
-    return _Said(
+    return _ReplyContents(
         content=message.text,
         given=find_final(message),
         agent=message.agent,
@@ -246,17 +246,17 @@ def _read_own(message: Message) -> _Said:
     )
 
 
-def _read_foreign(message: ForeignMessage) -> _Said:
+def _read_foreign(message: ForeignMessage) -> _ReplyContents:
     data = message.data
     content: Json = message.text
     if not content and not message.parts and message.format not in ("openai", "anthropic", _PYDANTIC_AI):
         # A format whose text is in a place that only the application knows.
         content = data if isinstance(data, dict | str) else msgspec.json.encode(data).decode()
     if not isinstance(data, dict):
-        return _Said(content=content)
+        return _ReplyContents(content=content)
     said = data.get("content") or data.get("parts")
     noted = [data, *(part for part in said if isinstance(part, dict))] if isinstance(said, list) else [data]
-    return _Said(
+    return _ReplyContents(
         content=content,
         given=_find_given(_outputs_of(message)),
         agent=_text_under(data, "name") if message.format == "openai" else None,
@@ -349,8 +349,8 @@ class LogFile:
     async def catch_up(self, session: Session) -> None:
         """Write what the journal has and the file has not. Durable on return."""
         await session.flush()
-        journal = Journal(session.engine.driver, session.id)
-        await session.engine.call(self._append, journal, copy(session.state.facts.head))
+        journal = Journal(session._writer.engine.driver, session.id)
+        await session._writer.engine.call(self._append, journal, copy(session.state.facts.head))
 
     def _append(self, journal: Journal, head: Head) -> None:
         try:
@@ -426,12 +426,12 @@ class _About(Struct):
     seq: int
 
 
-class _Line(Struct):
+class _LogLine(Struct):
     t: float
     metadata: _About | None
 
 
-_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_line = msgspec.json.Decoder(_LogLine).decode
 _decode_object = msgspec.json.Decoder(dict[str, Json]).decode
 
 

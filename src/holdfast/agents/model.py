@@ -1,4 +1,4 @@
-"""The contract between the loop and any model: what it is asked, and what it says."""
+"""The contract between the loop and a model: prompts, and the events of a reply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..messages import AnyMessage, Json, Message
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
-    """A tool as a model is told of it; `schema` is the JSON Schema of its arguments."""
+    """A tool as a model is shown it; `schema` is the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -20,7 +20,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """What a model is asked. `max_tokens` caps the reply; `stream`: somebody wants to see it grow."""
+    """What a model is asked. `max_tokens` caps the reply; `stream` asks for text deltas."""
 
     messages: Sequence[AnyMessage]
     instructions: str = ""
@@ -30,33 +30,35 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
 
 class TextDelta(Struct, frozen=True):
-    """A piece of a reply's text, as it came. Not in the journal: the whole reply will be."""
+    """A piece of a reply's text, as it arrives. It is not stored; the whole reply is."""
 
     text: str
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """A whole reply, and what it took. `model` is the one that answered, where the provider says so."""
+    """A whole reply and its usage. `model` is the one that answered, if the provider says which."""
 
     message: Message
     usage: Usage = Usage()
     model: str | None = None
 
 
-Said: TypeAlias = TextDelta | Reply
+ModelEvent: TypeAlias = TextDelta | Reply
 
 
 class Model(Protocol):
-    """Whatever answers prompts."""
+    """Anything that answers prompts."""
 
     @property
     def name(self) -> str:
-        """How it is called, `provider:model` where there is a provider; prices are found by it. One with an
-        attribute `links` that is true gets links in the place of media, where there are any."""
+        """The name, `provider:model` where there is a provider; published prices are found by it.
 
-    def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
-        """Deltas as they come, if `prompt.stream`, then exactly one `Reply`, last.
+        A model with a true attribute `links` is sent links in the place of media that have one.
+        """
 
-        Asks once: the loop tries again. `ModelError` says whether that can help, and whether the provider may
-        have charged for what was lost. Closing the generator ends the request.
+    def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
+        """Yield text deltas if `prompt.stream`, then exactly one `Reply`.
+
+        Send one request: the loop retries. Raise `ModelError`, which says whether a retry can help, and
+        whether the provider may have charged for the lost reply. Closing the generator ends the request.
         """

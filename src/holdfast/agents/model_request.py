@@ -1,4 +1,4 @@
-"""Asking the model: what may be spent on it, and asking again where that can help."""
+"""Requests to a model: reserve their cost, send them, retry them, and record the reply."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from ..errors import BadInput, ModelError
 from ..limits import REPLY_TOKENS_MIN, RETRY_AFTER_MAX_S
 from ..messages import Message, ResultPart, shape_of
 from ..session.run import Run
+from ..session.session import Session
 from ..system import randomness
 from ..tools.declaration import Retry
 from .model import Model, Prompt, Reply, TextDelta
 from .outcome import Retrying
-from .prices import Price, find_cost_usd, find_reserve_usd
-from .tokens import estimate_input_tokens
+from .prices import Price, estimate_input_tokens, find_cost_usd, find_reserve_usd
 
-Tell: TypeAlias = Callable[[TextDelta | Retrying], None]
+OnEvent: TypeAlias = Callable[[TextDelta | Retrying], None]
 Sign: TypeAlias = Callable[[Message], Message]
-"""Says on a reply whose it is."""
+"""Adds the name of the agent to a reply."""
 
 LAST_CALL: Final = (
     "This is the last reply that the budget allows: answer now with what you have, and call no more tools."
 )
 
 
-class Spending(Struct):
-    """What the requests of one drive of the loop have cost: the next one may cost as much."""
+class RequestCosts(Struct):
+    """What the requests of one drive have cost: an estimate for the next one."""
 
     asked: int = 0
-    """How long the last prompt was, in tokens, as estimated."""
+    """The estimated tokens of the last prompt."""
     grown: int = 0
-    """The most by which a prompt was longer than the one before."""
+    """The largest growth from one prompt to the next, in tokens."""
     tokens: int = 0
     usd: float = 0.0
-    """What the dearest request took."""
+    """What the most expensive request took."""
 
     def note_prompt(self, asked: int) -> None:
-        """Another prompt of this length is about to be sent."""
+        """Note the length of a prompt that is about to be sent."""
         if self.asked:
             self.grown = max(self.grown, asked - self.asked)
         self.asked = asked
 
     def note_reply(self, tokens: int, usd: float) -> None:
-        """A reply is there, and took this."""
+        """Note what a request took."""
         self.tokens, self.usd = max(self.tokens, tokens), max(self.usd, usd)
 
 
-class Asker(Struct, frozen=True, kw_only=True):
-    """A model, and what asking it may take."""
+class ModelClient(Struct, frozen=True, kw_only=True):
+    """A model with its price, limits and retries."""
 
     model: Model
     price: Price | None
@@ -63,11 +63,11 @@ class Asker(Struct, frozen=True, kw_only=True):
 
     @property
     def links(self) -> bool:
-        """Whether the model wants links in the place of bytes."""
+        """Whether the model is sent links in the place of bytes."""
         return bool(getattr(self.model, "links", False))
 
     def check(self, caps: Budget) -> None:
-        """Refuse a cap in USD that could not be watched."""
+        """Refuse a cap in USD if the model's price is not known."""
         if caps.usd is not None and self._reserve_usd(1, 1) is None:
             raise BadInput(
                 f"a budget in USD needs a price, and none is known for {self.model.name!r}: "
@@ -76,61 +76,69 @@ class Asker(Struct, frozen=True, kw_only=True):
 
     async def ask(
         self,
+        session: Session,
         run: Run,
-        budget: Callable[[], BudgetState],
         prompt: Prompt,
         *,
-        spending: Spending,
+        costs: RequestCosts,
         sign: Sign,
-        tell: Tell,
+        on_event: OnEvent,
     ) -> None:
-        """Ask until there is a reply, and record it. Every attempt is on record, and reserved for."""
+        """Ask until there is a reply, and record it. Each attempt is recorded and has its reservation."""
         for attempt in range(1, self.retry.attempts + 1):
             try:
-                await self._ask_once(run, budget(), prompt, spending, sign, tell)
+                await self._ask_once(session.budget, run, prompt, costs, sign, on_event)
                 return
             except ModelError as error:
                 pause_s = max(self.retry.pause_s(attempt, randomness.random()), error.retry_after_s or 0.0)
                 if not error.retryable or attempt == self.retry.attempts or pause_s > RETRY_AFTER_MAX_S:
                     raise
-                tell(Retrying(error=str(error), attempt=attempt, pause_s=pause_s))
+                on_event(Retrying(error=str(error), attempt=attempt, pause_s=pause_s))
                 await anyio.sleep(pause_s)
 
     async def _ask_once(
-        self, run: Run, budget: BudgetState, prompt: Prompt, spending: Spending, sign: Sign, tell: Tell
+        self,
+        budget: BudgetState,
+        run: Run,
+        prompt: Prompt,
+        costs: RequestCosts,
+        sign: Sign,
+        on_event: OnEvent,
     ) -> None:
-        prompt, held = self._reserve(budget, prompt, spending)
+        prompt, held = self._reserve(budget, prompt, costs)
         async with run.request(
             model=self.model.name, reserve_usd=held.usd, reserve_tokens=held.tokens
         ) as request:
-            reply = await self._listen(prompt, tell)
+            reply = await self._read_reply(prompt, on_event)
             cost_usd = find_cost_usd(self.model.name, reply.usage, price=self.price)
             if cost_usd is None or reply.usage.is_negative:
-                cost_usd = held.usd  # Of counts that make no sense nobody knows what they cost.
+                cost_usd = held.usd  # The cost is unknown: count the whole reservation.
             usage = reply.usage.without_negatives()
-            spending.note_reply(usage.tokens, cost_usd)
+            costs.note_reply(usage.tokens, cost_usd)
             await request.reply(sign(reply.message), usage=usage, cost_usd=cost_usd, model=reply.model)
 
-    async def _listen(self, prompt: Prompt, tell: Tell) -> Reply:
+    async def _read_reply(self, prompt: Prompt, on_event: OnEvent) -> Reply:
         reply: Reply | None = None
-        async with aclosing(self.model.ask(prompt)) as said:
-            async for one in said:
-                if isinstance(one, Reply):
-                    reply = one
+        async with aclosing(self.model.ask(prompt)) as events:
+            async for event in events:
+                if isinstance(event, Reply):
+                    reply = event
                 else:
-                    tell(one)
+                    on_event(event)
         if reply is None:
             raise ModelError(f"{self.model.name} ended without a reply", retryable=True, charged=True)
         shape = shape_of(reply.message)
         if shape.role != "assistant" or any(isinstance(part, ResultPart) for part in shape.parts):
-            # Recorded, it would keep the loop going, or be refused with every request from then on.
+            # If it were recorded, the loop would not end, or the provider would refuse every later request.
             raise BadInput(f"{self.model.name}: a reply is an assistant's message, without results of calls")
         return reply
 
     # -- what it may cost ----------------------------------------------------------------------------
 
-    def _reserve(self, budget: BudgetState, prompt: Prompt, spending: Spending) -> tuple[Prompt, Reservation]:
-        """Hold what the reply may cost at most; near the end of the budget, the reply must be shorter."""
+    def _reserve(
+        self, budget: BudgetState, prompt: Prompt, costs: RequestCosts
+    ) -> tuple[Prompt, Reservation]:
+        """Reserve the most that the reply may cost. Near the end of the budget, the reply must be shorter."""
         caps = budget.caps
         if caps.tokens is None and caps.usd is None:
             return replace(prompt, max_tokens=self.max_tokens), Reservation()
@@ -138,22 +146,25 @@ class Asker(Struct, frozen=True, kw_only=True):
         room = min(self.max_tokens, self._room(budget, asked))
         most = max(room, REPLY_TOKENS_MIN)
         held = Reservation(self._reserve_usd(asked, most) or 0.0, asked + most)
-        spending.note_prompt(asked)
-        if room < self.max_tokens or not self._leaves_another(budget, spending):
+        costs.note_prompt(asked)
+        if room < self.max_tokens or not self._leaves_another(budget, costs):
             prompt = replace(prompt, instructions=f"{prompt.instructions}\n\n{LAST_CALL}".strip())
         return replace(prompt, max_tokens=most), held
 
-    def _leaves_another(self, budget: BudgetState, spending: Spending) -> bool:
-        """Whether there will be something left for one more reply, if this request costs what the dearest so
-        far has, and the next prompt grows as much as one did."""
-        asked, longer, least = spending.asked, spending.asked + spending.grown, REPLY_TOKENS_MIN
+    def _leaves_another(self, budget: BudgetState, costs: RequestCosts) -> bool:
+        """Whether the budget allows one more reply after this one.
+
+        Assumes that this request costs as much as the most expensive one so far, and that the next prompt
+        grows as much as any did.
+        """
+        asked, longer, least = costs.asked, costs.asked + costs.grown, REPLY_TOKENS_MIN
         if budget.caps.tokens is not None:
             left = budget.caps.tokens - budget.tokens - budget.reserved.tokens
-            if left - (spending.tokens or asked + least) < longer + least:
+            if left - (costs.tokens or asked + least) < longer + least:
                 return False
         if budget.caps.usd is not None:
             left_usd = budget.caps.usd - budget.usd - budget.reserved.usd
-            this_usd = spending.usd or self._reserve_usd(asked, least) or 0.0
+            this_usd = costs.usd or self._reserve_usd(asked, least) or 0.0
             return left_usd - this_usd >= (self._reserve_usd(longer, least) or 0.0)
         return True
 

@@ -1,4 +1,4 @@
-"""What a drive of the loop came to, and what it tells on the way."""
+"""The outcome of a run, and the events that a stream yields on the way to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OutcomeStatus: TypeAlias = Literal["completed", "waiting", "failed", "cancelled"
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """A call that goes no further before a person says something: `store.approve`, `refuse` or `resolve`."""
+    """A call that waits for a person's answer: `store.approve`, `refuse` or `resolve`."""
 
     session: SessionId
     call: str
@@ -34,10 +34,11 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, Generic[OutputT], frozen=True, kw_only=True):
-    """What a drive of the loop came to.
+    """How a run ended.
 
     `reason` says why it is not `completed`: `budget_spent`, `step_limit`, `model_error`, `no_output`, or what
-    it waits for; `error` says it in full. `usage` and `cost_usd` are the whole session's, delegates included.
+    it waits for; `error` has the details. `usage` and `cost_usd` are those of the whole session with its
+    delegates.
     """
 
     status: OutcomeStatus
@@ -61,7 +62,7 @@ def conclude(
     error: str = "",
     waiting: tuple[Waiting, ...] = (),
 ) -> Outcome[OutputT]:
-    """The outcome of a session as it stands."""
+    """Make the outcome of a run, with the totals of its session."""
     head = session.state.facts.head
     return Outcome(
         status=status,
@@ -77,8 +78,8 @@ def conclude(
 
 
 class Retrying(Struct, frozen=True, kw_only=True):
-    """The model gave no reply and is asked again after `pause_s`; text deltas since the last whole reply
-    count for nothing."""
+    """The model gave no reply and is asked again after `pause_s`. Text deltas since the last whole reply are
+    void."""
 
     error: str
     attempt: int
@@ -90,7 +91,7 @@ Event: TypeAlias = TextDelta | Retrying | ToolCall | Result | Checkpoint | Outco
 
 
 def list_waiting(session: SessionId, state: SessionState) -> Iterator[Waiting]:
-    """What a session waits for, its delegates aside."""
+    """The calls of a session that wait for a person, without those of its delegates."""
     effects = state.facts.effects
     for question in effects.questions.values():
         yield Waiting(

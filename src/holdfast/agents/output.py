@@ -1,4 +1,4 @@
-"""What the loop is after: text, or a value of a type, which the model gives by calling a tool."""
+"""The output of an agent: text, or a value of a type, which the model gives by calling a tool."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 NUDGE: Final = f"Give your answer by calling {FINAL}; plain text is not read."
 _NUDGE_MARK: Final = {"holdfast": "nudge"}
 _NUDGES_MAX: Final = 3
-"""A model that still talks after three reminders will not stop."""
+"""A model that ignores three reminders ignores the next ones, too."""
 
 
-class Ended(Struct, frozen=True):
-    """The model has said its last word."""
+class FinalOutput(Struct, frozen=True):
+    """The model has given its output."""
 
     output: Any
 
 
-class Misses(Struct, frozen=True):
-    """The model has stopped without giving what was asked for; `final`: reminding it does not help."""
+class MissingOutput(Struct, frozen=True):
+    """The model has stopped without giving its output; `final`: it was reminded often enough."""
 
     why: str
     final: bool
 
 
 class Output(Generic[OutputT]):
-    """Finds the output in a transcript. For anything but text there is a tool that the model ends with."""
+    """Finds the output in a transcript. For any type but text, the model ends by calling `tool`."""
 
     def __init__(self, type: type[OutputT] | None) -> None:
         self._adapter: TypeAdapter[Any] | None = None
@@ -57,7 +57,7 @@ class Output(Generic[OutputT]):
                 schema["$defs"] = definitions
 
         async def final_result(**given: Any) -> Json:
-            self._read(given)  # Whatever a schema cannot say: validators of the type's own.
+            self._read(given)  # Runs the type's own validators, which a schema cannot express.
             return given
 
         declare = tool(
@@ -71,22 +71,20 @@ class Output(Generic[OutputT]):
 
     def _read(self, given: Mapping[str, Json]) -> Any:
         assert self._adapter is not None
-        # As JSON, which a model speaks: a strict type takes no text for a date from Python.
+        # As JSON: from Python values, a strict type would refuse text for a date.
         return self._adapter.validate_json(msgspec.json.encode(given["result"] if self._wrapped else given))
 
     def _read_text(self, text: str) -> Any:
-        """The output from a reply that gave it without calling the tool: by the same rules."""
+        """Read the output from the text of a reply, by the same rules as from a call."""
         assert self._adapter is not None
         assert self.tool is not None
         given = msgspec.json.decode(text)
         self.tool.arguments.check({"result": given} if self._wrapped else given)
         return self._adapter.validate_json(text)
 
-    def find(self, seen: Sequence[AnyMessage]) -> Ended | Misses | None:
-        """The output, if the model has given it in what it has `seen`; None if it is the model's turn.
-
-        Every call in it has its result.
-        """
+    def find(self, seen: Sequence[AnyMessage]) -> FinalOutput | MissingOutput | None:
+        """Find the output in the messages `seen`, in which every call has its result; None if the model is to
+        be asked."""
         if not seen:
             return None
         last = seen[-1]
@@ -95,25 +93,25 @@ class Output(Generic[OutputT]):
         if last.role != "assistant":
             return None
         if self._adapter is None:
-            return Ended(last.text)
+            return FinalOutput(last.text)
         try:
-            return Ended(self._read_text(last.text))
+            return FinalOutput(self._read_text(last.text))
         except (ValueError, BadArguments):
             return self._miss(seen)
 
-    def _find_result(self, seen: Sequence[AnyMessage]) -> Ended | None:
+    def _find_result(self, seen: Sequence[AnyMessage]) -> FinalOutput | None:
         reply, results = (seen[-2] if len(seen) > 1 else None), seen[-1]
         if self.tool is None or not isinstance(reply, Message) or not isinstance(results, Message):
             return None
         for call, given in zip(reply.tool_calls, results.blocks, strict=False):
             if call.name == FINAL and _is_value(given):
                 assert isinstance(given, ToolResult)
-                # Of another agent's type, or of what this one was before: then it is no output.
+                # A value of another type, of another agent or of an earlier version, is no output.
                 with suppress(ValueError, KeyError):
-                    return Ended(self._read(given.value))
+                    return FinalOutput(self._read(given.value))
         return None
 
-    def _miss(self, seen: Sequence[AnyMessage]) -> Misses:
+    def _miss(self, seen: Sequence[AnyMessage]) -> MissingOutput:
         nudges = 0
         for place in range(len(seen) - 1, -1, -1):
             message = seen[place]
@@ -121,16 +119,16 @@ class Output(Generic[OutputT]):
                 if not is_nudge(message):
                     break
                 nudges += 1
-        return Misses(f"the model stopped without calling {FINAL}", final=nudges >= _NUDGES_MAX)
+        return MissingOutput(f"the model stopped without calling {FINAL}", final=nudges >= _NUDGES_MAX)
 
 
 def make_nudge() -> Message:
-    """A reminder, which is part of the transcript like everything else that the model is told."""
+    """Make a reminder. It is recorded, as all that the model is shown."""
     return Message(role="user", blocks=(Text(NUDGE),), metadata=_NUDGE_MARK)
 
 
 def is_nudge(message: object) -> bool:
-    """Whether a message is such a reminder."""
+    """Whether a message is a reminder."""
     return isinstance(message, Message) and message.metadata == _NUDGE_MARK
 
 

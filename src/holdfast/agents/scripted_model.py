@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: for tests, demos and working offline."""
+"""A model that replies from a script: for tests, demos and work offline."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import anyio
 from ..core.budget import Usage
 from ..errors import BadInput, ModelError
 from ..messages import Message, Text, ToolCall
-from .model import Prompt, Reply, Said, TextDelta
+from .model import ModelEvent, Prompt, Reply, TextDelta
 
 Line: TypeAlias = "str | ToolCall | Message | Reply | Exception | Sequence[str | ToolCall]"
-"""A reply: its text, a call, several of them, or in full. An exception is raised once, before the next."""
+"""A reply: a text, a call, several of these, or a whole message. An exception is raised once, before the
+next reply."""
 
 Script: TypeAlias = "Iterable[Line] | Callable[[Prompt], Line]"
 _CHARS_PER_TOKEN: Final = 4
 
 
 class ScriptedModel:
-    """Gives its lines in order: the n-th reply of a session is the n-th line, whichever process asks.
+    """Replies with its lines in order: the n-th reply of a session is the n-th line, in any process.
 
-    Instead of a list, a function of the prompt may decide. Tokens are counted by length.
+    Instead of a list, the script may be a function of the prompt. Tokens are estimated by length.
     """
 
     def __init__(self, script: Script, *, name: str = "scripted", delay_s: float = 0.0) -> None:
@@ -32,8 +33,8 @@ class ScriptedModel:
         self._lines: list[tuple[list[Exception], Line]] = [] if callable(script) else _group(script)
         self._raised: dict[int, int] = {}
 
-    async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
-        """The next line."""
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
+        """Yield the next line."""
         if self._delay_s:
             await anyio.sleep(self._delay_s)
         line = self._next(prompt) if self._decide is None else self._decide(prompt)

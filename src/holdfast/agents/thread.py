@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from ..checks import check_list
-from ..content.packing import ALL_INLINE, pack_value
+from ..content.encode import ALL_INLINE, pack_value
 from ..core.budget import Budget
 from ..core.entries import Body, StateSet, SummaryChanged
 from ..core.fold import THREAD, Checkpoint, ThreadPlace
@@ -27,13 +27,13 @@ from ..session.rewind import return_to
 from ..session.run import Run
 from ..session.session import Session
 from ..store.store import Store
-from .agent import Agent, refuse_silence
-from .delegate import refuse_delegate
+from .agent import Agent, check_message
+from .delegate import check_not_delegate
 from .experiment import LogFile
-from .loop import Drive, driving, queue, tell_nobody
+from .loop import AgentLoop, drive_lock, ignore_event, queue_message
 from .outcome import Outcome, OutcomeStatus, conclude
-from .output import Ended
-from .thread_view import MARK, Seat, ThreadRole, mark_of
+from .output import FinalOutput
+from .thread_view import MARK, MemberView, ThreadRole, mark_of
 
 AnyAgent: TypeAlias = Agent[Any, Any]
 
@@ -108,7 +108,7 @@ class Thread:
             raise BadInput(f"two agents of the thread are called {agent.name!r}")
         self._cast[agent.name] = agent, role
 
-    # -- driving -------------------------------------------------------------------------------------
+    # -- drive_lock -------------------------------------------------------------------------------------
 
     async def run(
         self,
@@ -121,7 +121,7 @@ class Thread:
         wait_s: float = 0,
     ) -> Outcome[str]:
         """Give the thread a topic, and let it go on until it is stopped, or has had its iterations."""
-        refuse_silence(message)
+        check_message(message)
         opening = self._first.open_session(session, store, labels=labels, wait_s=wait_s)
         async with opening as opened:
             return await self._drive(opened, message, deps)
@@ -136,10 +136,10 @@ class Thread:
     async def _drive(
         self, session: Session, message: str | Message | ForeignMessage | None, deps: object
     ) -> Outcome[str]:
-        with driving(session):
-            await refuse_delegate(session)
+        with drive_lock(session):
+            await check_not_delegate(session)
             for agent, _ in self._cast.values():
-                agent.makeup.asker.check(self._budget or session.budget.caps)
+                agent.loop_config.client.check(self._budget or session.budget.caps)
             if self._budget is not None and session.budget.caps != self._budget:
                 await session.set_budget(self._budget)
             config = {
@@ -148,7 +148,7 @@ class Thread:
                 "window": self._window,
             }
             async with session.run(agent=self.name, config=config) as run:
-                talk = _Talk(
+                talk = _ThreadLoop(
                     self._cast, session, run, deps, order=self._order, window=self._window, log=self._log
                 )
                 outcome = await talk.go(message, self._max_iterations)
@@ -167,7 +167,7 @@ def _end(run: Run, outcome: Outcome[str]) -> None:
         run.fail(outcome.reason, outcome.error)
 
 
-class _Talk:
+class _ThreadLoop:
     """One drive of a thread."""
 
     def __init__(
@@ -210,7 +210,7 @@ class _Talk:
     async def _iterate(self, place: ThreadPlace) -> Outcome[str] | None:
         """One iteration; the outcome of a turn that did not come to its end."""
         decision, summary = Decision("CONTINUE"), self._session.summary
-        for name in self._list_seats(place.iteration):
+        for name in self._list_turns(place.iteration):
             _, role = self._cast[name]
             outcome = await self._turn(name, place)
             if outcome.status != "completed":
@@ -229,7 +229,7 @@ class _Talk:
             return None
         stopped = decision.type == "STOP"
         entries = [_summarise(summary)] if summary != self._session.summary else []
-        self._session.record_all(
+        self._session._writer.record_all(
             [*entries, self._set(replace(place, iteration=place.iteration + 1, stopped=stopped))]
         )
         return None
@@ -239,7 +239,7 @@ class _Talk:
     def _names(self, role: ThreadRole) -> list[str]:
         return [name for name, (_, own) in self._cast.items() if own == role]
 
-    def _list_seats(self, iteration: int) -> list[str]:
+    def _list_turns(self, iteration: int) -> list[str]:
         """Who speaks in an iteration, in order."""
         if self._order is None:
             speaker = self._speakers[iteration % len(self._speakers)]
@@ -251,36 +251,35 @@ class _Talk:
 
     async def _turn(self, name: str, place: ThreadPlace) -> Outcome[Any]:
         agent, role = self._cast[name]
-        seat = Seat(
+        view = MemberView(
             agent=name,
             role=role,
             window=self._window,
             topic=place.topic,
             metadata={MARK: {"role": role, "iter": place.iteration}},
         )
-        ended = self._find_ended(agent, seat, place)
+        ended = self._find_ended(agent, view, place)
         if ended is not None:
             return conclude(self._session, self._run.id, "completed", output=ended.output)
-        async with agent.makeup.begin_run(self._session) as run:
-            drive = Drive(agent.makeup, self._session, run, deps=self._deps, tell=tell_nobody, part=seat)
-            return await drive.go(None)
+        loop = AgentLoop(agent.loop_config, self._session, deps=self._deps, on_event=ignore_event, view=view)
+        return await loop.go(None)
 
-    def _find_ended(self, agent: AnyAgent, seat: Seat, place: ThreadPlace) -> Ended | None:
+    def _find_ended(self, agent: AnyAgent, view: MemberView, place: ThreadPlace) -> FinalOutput | None:
         """What the agent has said in this iteration, if it has said its last word."""
         transcript = self._session.transcript
         authors = [_author(message) for message in transcript]
         said = [
             index
             for index, (name, iteration) in enumerate(authors)
-            if name == seat.agent and iteration == place.iteration
+            if name == view.agent and iteration == place.iteration
         ]
         if not said:
             return None
         others = [index for index, (name, _) in enumerate(authors) if name is not None and index > said[-1]]
         if not others and not self._session.continuable:
             return None  # Only who spoke last can have calls without results.
-        found = agent.makeup.output.find(transcript[: others[0] if others else len(transcript)])
-        return found if isinstance(found, Ended) else None
+        found = agent.loop_config.output.find(transcript[: others[0] if others else len(transcript)])
+        return found if isinstance(found, FinalOutput) else None
 
     async def _take_up(self, message: str | Message | ForeignMessage) -> Outcome[str] | None:
         """A topic: after the iteration that a dead process left unfinished, if there is one."""
@@ -288,18 +287,18 @@ class _Talk:
         if len(self._session.transcript) and not place.stopped and not self._is_at_boundary():
             unfinished = await self._iterate(place)
             if unfinished is not None:
-                await queue(self._session, message)
+                await queue_message(self._session, message)
                 return unfinished
             place = self._place()
         given = as_message(message)
-        said = await message_entry(self._session.engine, given)
+        said = await message_entry(self._session._writer.engine, given)
         place = ThreadPlace(
             iteration=place.iteration,
             first=place.iteration,
             turns_before=self._count_turns(),
             topic=given.id or f"m{self._session.state.seq + 1}",
         )
-        self._session.record_all([said, self._set(place)])
+        self._session._writer.record_all([said, self._set(place)])
         return None
 
     # -- where it stands -----------------------------------------------------------------------------
@@ -308,7 +307,7 @@ class _Talk:
         return self._session.get(THREAD, ThreadPlace) if THREAD in self._session.keys else ThreadPlace()
 
     def _set(self, place: ThreadPlace) -> tuple[Body, bytes | None]:
-        encoded = self._session.engine.values.encode(place)
+        encoded = self._session._writer.engine.values.encode(place)
         return StateSet(key=THREAD), pack_value(encoded, ALL_INLINE).content
 
     def _count_turns(self) -> int:
@@ -328,7 +327,7 @@ class _Talk:
         """A checkpoint at the beginning of the iteration, to step back to."""
         if self._find_mark(self._place().iteration) is None:
             # A point that has a checkpoint, of another program perhaps, gets no second one.
-            self._session.record_all([self._set(self._place())])
+            self._session._writer.record_all([self._set(self._place())])
             await self._session.checkpoint(name=_mark_name(self._place().iteration))
 
     async def _step_back(self, decision: Decision, place: ThreadPlace) -> None:
@@ -339,12 +338,12 @@ class _Talk:
         also: list[tuple[Body, bytes | None]] = [
             _summarise("" if decision.clear_summaries else self._session.summary)
         ]
-        also += [await message_entry(self._session.engine, note) for note in self._list_notes(mark)]
+        also += [await message_entry(self._session._writer.engine, note) for note in self._list_notes(mark)]
         if decision.note:
             name = self._names("moderator")[0]
             metadata = {MARK: {"role": "moderator", "iter": place.iteration}}
             note = Message(role="user", blocks=(Text(f"[{name}] {decision.note}"),), metadata=metadata)
-            also.append(await message_entry(self._session.engine, note))
+            also.append(await message_entry(self._session._writer.engine, note))
         await return_to(self._session, mark, also=also)
 
     def _list_notes(self, mark: Checkpoint) -> list[AnyMessage]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,8 @@ from urllib.parse import urlsplit
 from ..drivers.contract import Driver
 from ..drivers.url import refuse_unencodable
 from ..errors import BadInput, BadUrl
-from ..redact import has_credentials, show_scheme, show_url, suggest
+from ..redact import has_credentials, show_corrected, show_scheme, show_url
+from ..suggestions import closest
 from .home import BlobHome
 from .keys import KeyFunction
 from .options import ObjectOptions
@@ -71,7 +71,7 @@ def _find_opener(
     refuse_unencodable(url, "the URL of the home of blobs")
     scheme, colon, rest = url.partition(":")
     if not colon:
-        meant = f"did you mean {suggest('dir', url)} or {suggest('s3', f'//{url}')}?"
+        meant = f"did you mean {show_corrected('dir', url)} or {show_corrected('s3', f'//{url}')}?"
         raise BadUrl(f"{show_url(url)} names no scheme; {meant}")
     if scheme not in _KNOWN:
         raise BadUrl(f"unknown scheme {show_scheme(url)!r} in {show_url(url)}; {_hint(scheme, rest)}")
@@ -86,11 +86,10 @@ def _hint(scheme: str, rest: str) -> str:
     if scheme in ("memory", "sqlite", "postgresql", "postgres"):
         return "blobs are in the store itself when no home is named"
     lower = scheme.lower()
-    close = _OTHERWISE.get(lower) or next(
-        iter(difflib.get_close_matches(lower, _KNOWN, n=1, cutoff=0.5)), None
-    )
+    # The schemes are short: one wrong character of two makes half a difference.
+    close = _OTHERWISE.get(lower) or closest(lower, _KNOWN, similarity_min=0.5)
     if close:
-        return f"did you mean {suggest(close, rest)}?"
+        return f"did you mean {show_corrected(close, rest)}?"
     return f"known are {', '.join(list(_KNOWN.values())[:-1])} and {_KNOWN['az']}"
 
 
@@ -103,8 +102,8 @@ def _directory_opener(
     if rest.startswith("//"):
         path = rest.lstrip("/")
         raise BadUrl(
-            f"{shown}: no slashes after the scheme; {suggest('dir', path)} is relative, "
-            f"{suggest('dir', f'/{path}')} is absolute"
+            f"{shown}: no slashes after the scheme; {show_corrected('dir', path)} is relative, "
+            f"{show_corrected('dir', f'/{path}')} is absolute"
         )
     if not rest.strip():
         raise BadUrl(f"{shown} has no path; write for example 'dir:blobs'")

@@ -11,9 +11,6 @@ An event loop in a thread of its own does the work. Every method here hands over
 one does is said where the async one is.
 """
 
-from .agent import Agent
-from .registry import Registry
-from .session import Hold, Request, Run, Session
-from .store import Store, open_store
+from .proxy import Agent, Hold, OpenBlob, Registry, Request, Run, Session, Store, open_store
 
-__all__ = ["Agent", "Hold", "Registry", "Request", "Run", "Session", "Store", "open_store"]
+__all__ = ["Agent", "Hold", "OpenBlob", "Registry", "Request", "Run", "Session", "Store", "open_store"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from ..content.extract import unmark
 from ..content.lazy import BlobMedia, peek, peek_at, read_content
 from ..content.references import SCHEME
-from ..content.swapping import unmark
 from ..core import entries as kinds
 from ..core.entries import Entry
 from ..errors import HoldfastError

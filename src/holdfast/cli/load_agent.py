@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from ..agents.agent import Agent
+from ..suggestions import closest
 from .exit_codes import Exit, Stop
 
 AnyAgent: TypeAlias = Agent[Any, Any]
@@ -120,10 +121,8 @@ def _find(module: ModuleType, attribute: str, target: str) -> Any:
     value: Any = module
     for part in attribute.split("."):
         if not hasattr(value, part):
-            import difflib
-
-            close = difflib.get_close_matches(part, dir(value), n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            meant = closest(part, [name for name in dir(value) if not name.startswith("_")])
+            hint = f"; did you mean {meant}?" if meant else ""
             raise Stop(Exit.NOT_FOUND, f"{target}: there is no {part!r} in it{hint}")
         value = getattr(value, part)
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
@@ -14,6 +13,7 @@ from ..blobs.home import NoHome
 from ..core.head import Head
 from ..errors import BadId, HoldfastError, NotFound
 from ..store.store import Store, open_store
+from ..suggestions import list_closest
 from .console import visible
 from .exit_codes import Exit, Stop
 from .formatting import shorten
@@ -51,7 +51,7 @@ async def get_head(store: Store, session: str) -> Head:
         return await store.head(session)
     except (NotFound, BadId) as missing:
         known = [head.session async for head in _some(store)]
-        close = difflib.get_close_matches(session, known, n=3)
+        close = list_closest(session, known, max_count=3)
         if close:
             hint = f"did you mean {' or '.join(close)}?"
         elif isinstance(missing, BadId):

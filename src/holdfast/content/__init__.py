@@ -1,6 +1,6 @@
-"""Contents, and the blobs that hold what is too large for them.
+"""Contents of entries, and the blobs that hold what is too large for them.
 
-`references` names blobs; `swapping` takes large content out of JSON and puts it back; `packing` makes what is
-stored of messages, results and values; `lazy` makes messages of it again, which read their blobs when
-somebody looks; `linking` prepares messages for a model.
+`references` names blobs; `extract` takes large content out of JSON and puts it back; `encode` makes the
+stored form of messages, results and values; `lazy` makes messages of it again, whose blobs are read on first
+access; `model_input` prepares messages for a model.
 """

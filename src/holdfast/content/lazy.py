@@ -27,8 +27,8 @@ from ..messages import (
     ToolResult,
     decode_message,
 )
+from .extract import put_back, unmark
 from .references import MARK, SCHEME, Reference, digest_of, find_digests, parse_reference, unescape
-from .swapping import put_back, unmark
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode

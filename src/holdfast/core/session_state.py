@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from ..content.extract import put_back
 from ..content.lazy import BlobSource, Place, has_marks
-from ..content.swapping import put_back
 from ..errors import Corrupt, NotFound
 from ..ids import SessionId
 from ..limits import HISTORY_MESSAGES, TITLE_CHARS

@@ -22,10 +22,12 @@ from ..messages import (
     CallPart,
     Message,
     ResultPart,
+    ToolCall,
     ToolResult,
+    calls_of,
 )
 from .batch_decode import Opened, Opener, line_type
-from .call_pairing import Pairing
+from .call_pairing import Pairing, ReplyCalls
 from .entries import (
     KIND_OF,
     ApprovalRefused,
@@ -137,7 +139,7 @@ class Transcript:
         reply = self.items[place]
         held = self._results.get(reply.seq)
         found = dict(held.results or {}) if held is not None else {}
-        ids = [part.id for part in reply.parts if isinstance(part, CallPart)]
+        calls = ReplyCalls(reply.parts, answered=found)
         for item in self.items[place + 1 :]:
             if item.results is not None:
                 continue
@@ -145,13 +147,22 @@ class Transcript:
             blocks = message.blocks if isinstance(message, Message) else ()
             said = {block.call_id: block for block in blocks if isinstance(block, ToolResult)}
             for part in item.parts:
-                if isinstance(part, ResultPart):
-                    index = next(
-                        (i for i, id in enumerate(ids) if id == part.call_id and i not in found), None
-                    )
-                    if index is not None:
-                        found[index] = said.get(part.call_id) or ToolResult(call_id=part.call_id)
+                if isinstance(part, ResultPart) and (index := calls.answer(part.call_id)) is not None:
+                    found[index] = said.get(part.call_id) or ToolResult(call_id=part.call_id)
         return found
+
+    def list_unanswered(self) -> list[tuple[CallRef, ToolCall]]:
+        """The calls of the last reply that have no result."""
+        last = self.find_last_reply()
+        if last is None:
+            return []
+        reply, results = last
+        # An erased reply has calls by its parts, and none that can be read.
+        return [
+            (CallRef(id=call.id, reply=reply.seq, index=index), call)
+            for index, call in enumerate(calls_of(reply.read()))
+            if index not in results
+        ]
 
     def load(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
         """Begin with the lines of these spans; those that do not speak are not even decoded."""
@@ -211,7 +222,7 @@ class Transcript:
         found = self.find_last_reply()
         if self.in_step or found is None or found[0] is not last:
             return self.in_step
-        return len(found[1]) < sum(isinstance(part, CallPart) for part in found[0].parts)
+        return bool(ReplyCalls(found[0].parts, answered=found[1]).list_unanswered())
 
     def _take_in(self, item: Item) -> None:
         """A message from the inbox, unless it was taken in before."""

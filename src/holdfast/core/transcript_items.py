@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import force_setattr, replace
 
 from ..content.lazy import NOWHERE, Place, has_marks, read_foreign, read_own
-from ..content.linking import read_all, with_urls
+from ..content.model_input import read_all, with_urls
 from ..errors import Corrupt
 from ..limits import READ_AHEAD
 from ..messages import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import BadUrl
-from ..redact import find_scheme, has_credentials, show_scheme, show_url, suggest
+from ..redact import find_scheme, has_credentials, show_corrected, show_scheme, show_url
 from .contract import Driver
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def _find_by_scheme(url: str, create: bool) -> OpenDriver:
         raise BadUrl(f"unknown scheme {show_scheme(url)!r} in {shown}; {_hint(scheme, rest)}")
     if scheme == "memory":
         if rest:
-            raise BadUrl(f"{shown}: memory: takes no path; for a file write {suggest('sqlite', rest)}")
+            raise BadUrl(f"{shown}: memory: takes no path; for a file write {show_corrected('sqlite', rest)}")
     elif rest.startswith("//"):
         path = rest.lstrip("/")
         raise BadUrl(
-            f"{shown}: no slashes after the scheme; {suggest(scheme, path)} is relative, "
-            f"{suggest(scheme, f'/{path}')} is absolute"
+            f"{shown}: no slashes after the scheme; {show_corrected(scheme, path)} is relative, "
+            f"{show_corrected(scheme, f'/{path}')} is absolute"
         )
     elif not rest.strip():
         raise BadUrl(f"{shown} has no path; write for example '{scheme}:agents{_ENDING[scheme]}'")
@@ -92,7 +92,7 @@ def _hint(scheme: str, rest: str) -> str:
     close = find_scheme(scheme)
     if close in ("postgresql", "postgres"):
         return "a PostgreSQL store is 'postgresql://user:password@host/database'"
-    return f"did you mean {suggest(close, rest)}?" if close in _SCHEMES else _KNOWN
+    return f"did you mean {show_corrected(close, rest)}?" if close in _SCHEMES else _KNOWN
 
 
 def _open_memory(path: Path, create: bool) -> Driver:

@@ -15,9 +15,9 @@ from weakref import WeakValueDictionary
 from ..blobs.home import BlobContext, BlobHome, StoredBlob
 from ..blobs.metadata import encode_context
 from ..blobs.public_urls import PublicUrls, find_url, has_urls
+from ..content.encode import Given, Packed, PackedResult, Sizes, pack_message, pack_result, pack_value
+from ..content.extract import Piece
 from ..content.lazy import Shared
-from ..content.packing import Given, Packed, PackedResult, Sizes, pack_message, pack_result, pack_value
-from ..content.swapping import Piece
 from ..errors import BadInput, NotFound, StoreFailed
 from ..limits import BLOB_KNOWN_S
 from ..messages import AnyMessage

@@ -13,12 +13,9 @@ name the `sum` they follow, so they land once or find themselves there, and no r
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import weakref
 from collections.abc import Sequence
-
-from anyio.lowlevel import checkpoint
 
 from ..core.codec import Sealed
 from ..core.head import Head
@@ -26,7 +23,7 @@ from ..drivers.contract import Append, Claimed, Conflict, Done, Driver, OriginGo
 from ..errors import Closed, Fenced, HoldfastError, NotFound, StoreFailed, StoreUnreachable
 from ..ids import SessionId
 from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
-from ..system import processes, threads
+from ..system import aio, processes, threads
 from ..system.clock import monotonic_s
 from .waiters import HomeLoop, Waiter, wake_up
 
@@ -177,12 +174,7 @@ class Committer:
         """The first who waits lets all tasks that are ready have their turn, and sees to what has gathered
         then: commits it, or has the thread do it; then it waits as everybody does."""
         try:
-            try:
-                asyncio.get_running_loop()
-            except RuntimeError:
-                await checkpoint()
-            else:
-                await asyncio.sleep(0)  # The same, for less.
+            await aio.let_others_run()
         except BaseException:
             with self._lock:
                 self._wake.notify()

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ..blobs.home import BlobHome
 from ..blobs.public_urls import PresignedUrls, PublicUrls, check_home
-from ..content.packing import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
+from ..content.encode import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
 from ..core.values import Codec, Values
 from ..drivers.contract import Driver
 from ..errors import Closed, HoldfastError
@@ -23,7 +23,7 @@ from ..ids import SessionId
 from ..limits import BLOB_THREADS, INLINE_BYTES, LEASE_TERM_S, LINGER_S, RESULT_CHARS, STORE_THREADS
 from ..messages import AnyMessage
 from ..system import processes, threads
-from ..system.aio import unbroken
+from ..system.aio import run_to_end
 from ..system.clock import Instant, boot_id, boot_s, utc_now
 from .blob_cache import BlobCache
 from .committer import Channel, Committer
@@ -101,8 +101,8 @@ class Engine:
         """Run a blocking function of the driver's in a thread.
 
         A caller that is cancelled does not wait for it, as its deadline could pass long before a server
-        answers; the thread goes on. What must be brought to its end is `unbroken`, what must not get lost is
-        called by `call_or_undo`.
+        answers; the thread goes on. What must not be left half done is called by `run_to_end`, what must not
+        get lost by `call_or_undo`.
         """
         self._check_open()
         limiter = _limiter(self._threads, STORE_THREADS)
@@ -190,7 +190,7 @@ class Engine:
             await anyio.to_thread.run_sync(self._ended.wait, abandon_on_cancel=True)
             return
         try:
-            await unbroken(self._close)
+            await run_to_end(self._close)
         finally:
             self._ended.set()
 

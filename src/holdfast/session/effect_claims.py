@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..content.encode import Given, read_given
 from ..content.lazy import Place, as_plain
-from ..content.packing import Given, read_given
 from ..core.effects import Effect, Effects
 from ..core.fold import Facts
 from ..core.head import Head

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..content.packing import encode_content
+from ..content.encode import encode_content
 from ..core.effects import Effect
 from ..core.entries import (
     ApprovalGiven,

@@ -17,7 +17,7 @@ from ..engine.waiters import HomeLoop
 from ..errors import Corrupt, Fenced, HoldfastError, LeaseHeld
 from ..ids import HolderId, SessionId
 from ..limits import LEASE_POLL_S
-from ..system.aio import unbroken
+from ..system.aio import run_to_end
 from ..system.clock import boot_s
 
 log = logging.getLogger("holdfast")
@@ -71,7 +71,7 @@ async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> 
         failed = False
     finally:
         try:
-            await unbroken(lambda: engine.call(_release, engine, found))
+            await run_to_end(lambda: engine.call(_release, engine, found))
         except HoldfastError as error:
             if not failed:
                 raise

@@ -43,8 +43,10 @@ async def return_to(
     """Restore what the session was at a checkpoint; `also` comes after it in the same commit. Durable on
     return."""
     await session.flush()
-    journal = await session.engine.call(Journal, session.engine.driver, session.id, session.engine.blobs)
-    then = await session.engine.call(journal.fold, target.seq)
+    journal = await session._writer.engine.call(
+        Journal, session._writer.engine.driver, session.id, session._writer.engine.blobs
+    )
+    then = await session._writer.engine.call(journal.fold, target.seq)
     transcript = session.state.transcript_fold
     there = {item.seq for item in then.transcript_fold.queued}
     waiting = [item for item in transcript.queued if item.seq not in there]
@@ -63,5 +65,5 @@ async def return_to(
         (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
         for item in waiting
     ]
-    session.record_all([(rewound, None), *also, *kept])
+    session._writer.record_all([(rewound, None), *also, *kept])
     await session.flush()

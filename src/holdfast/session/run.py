@@ -27,7 +27,6 @@ from ..core.entries import (
     RunStarted,
 )
 from ..drivers.contract import ClaimChange, Claimed
-from ..engine.engine import Engine
 from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
 from ..ids import RunId, SessionId, fresh_run_id, run_id
 from ..messages import ForeignMessage, Json, Message, as_message, refuse_unfaithful, shape_of
@@ -41,15 +40,15 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-class Shift(Protocol):
-    """What a worker that drives sessions for others has to say about their runs."""
+class RunControl(Protocol):
+    """A worker's say in the runs of a session that it drives."""
 
     @property
-    def is_over(self) -> bool:
-        """Whether to stop at the end of the step, so that another one goes on."""
+    def is_stopping(self) -> bool:
+        """True if the run should stop at the end of its step, so that another worker continues it."""
 
     def end(self, end: Body, error: BaseException | None) -> Body | None:
-        """How the end of a run is recorded. None: it has none, and another one goes on with it."""
+        """Choose the entry that ends a run. None records no end: another worker continues the run."""
 
 
 class _Current(NamedTuple):
@@ -74,7 +73,6 @@ class Run:
 
     def __init__(
         self,
-        engine: Engine,
         session: Session,
         *,
         agent: str | None,
@@ -86,7 +84,7 @@ class Run:
         config: Json,
     ) -> None:
         refuse_unfaithful(config, "config")
-        self._engine, self._session = engine, session
+        self._session = session
         self._explicit = run_id
         self._parent = parent
         self._agent, self._model, self._config = agent, model, config
@@ -124,12 +122,12 @@ class Run:
             trace=None if self._span is None else self._span.traceparent,
         )
         try:
-            self._session.record(started)
+            self._session._writer.record(started)
             if self._explicit is not None:
                 await self._session.flush()
         except BaseException as error:
             if self._id in facts.runs and not self._session.is_lost:
-                self._session.record(_end_for(error))
+                self._session._writer.record(_end_for(error))
             self.leave_context()
             self._end_span(error)
             raise
@@ -182,7 +180,8 @@ class Run:
         owner = self._session.state.facts.head
         record = msgspec.json.encode({"session": owner.session, "uid": owner.uid}).decode()
         change = ClaimChange(key=f"run:{chosen}", expect=None, record=record)
-        outcome = await self._engine.call(self._engine.driver.claim, change)
+        engine = self._session._writer.engine
+        outcome = await engine.call(engine.driver.claim, change)
         if isinstance(outcome, Claimed) and outcome.record != record:
             raise RunExists(chosen, _find_session(outcome.record))
         return chosen
@@ -202,7 +201,7 @@ class Run:
             finally:  # Also if whoever waits here is cancelled: the run has ended.
                 end = self._find_end(error)
                 if end is not None:
-                    self._session.record(end)
+                    self._session._writer.record(end)
             with anyio.CancelScope(shield=True):
                 await self._session.flush()
         except HoldfastError as failure:
@@ -215,8 +214,8 @@ class Run:
 
     def _find_end(self, error: BaseException | None) -> Body | None:
         end = self._end if error is None and self._end else _end_for(error)
-        shift = self._session.shift
-        return end if shift is None else shift.end(end, error)
+        control = self._session._writer.run_control
+        return end if control is None else control.end(end, error)
 
     async def _checkpoint(self) -> None:
         """A run that reached no boundary gets a checkpoint at its end."""
@@ -274,7 +273,7 @@ class Request:
         if breach is not None:
             cap, limit, spent, wanted = breach
             raise BudgetSpent(self._session.id, cap, limit=limit, spent=spent, wanted=wanted)
-        self._session.record(ModelRequested(model=self._model, reserved=self._reserved))
+        self._session._writer.record(ModelRequested(model=self._model, reserved=self._reserved))
         self._seq = self._session.state.seq
         self._began_s = boot_s()
         telemetry = active()
@@ -290,7 +289,7 @@ class Request:
                 # It is never made, so it costs nothing.
                 self._end_span(error)
                 if not self._session.is_lost:
-                    self._session.record(ModelFailed(request=self._seq, error=describe_error(error)))
+                    self._session._writer.record(ModelFailed(request=self._seq, error=describe_error(error)))
                 raise
         return self
 
@@ -328,8 +327,8 @@ class Request:
         shape = shape_of(found)
         # Known from here on, also if its blobs cannot be kept.
         self._usage, self._cost_usd = usage or Usage(), cost_usd
-        content = await self._session.engine.pack_message(found)
-        self._session.record(
+        content = await self._session._writer.engine.pack_message(found)
+        self._session._writer.record(
             ModelReplied(
                 role=shape.role,
                 parts=shape.parts,
@@ -356,7 +355,7 @@ class Request:
         # An error came back instead of a reply. Who was cancelled, or cut off, does not know what it cost.
         unknown = error is not None and not isinstance(error, Exception)
         unknown = self._usage is None and (unknown or (isinstance(error, ModelError) and error.charged))
-        self._session.record(
+        self._session._writer.record(
             ModelFailed(
                 request=self._seq,
                 error=describe_error(error) if error else "left without a reply",

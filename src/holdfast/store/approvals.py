@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -17,7 +17,9 @@ from ..ids import SessionId, check_text
 from ..messages import Json, refuse_unfaithful
 from ..session.effect_claims import OperationVerdict, list_doubts, settle_operation
 from ..session.inbox import encode_item
-from ..session.session import Session
+
+if TYPE_CHECKING:
+    from .store import Store
 
 Answered: TypeAlias = Literal["settled", "posted", "late"]
 """Taken in at once, left for whoever holds the session, or too late to change anything."""
@@ -55,14 +57,14 @@ def gone_doubts(engine: Engine) -> list[Doubt]:
 
 
 async def resolve(
-    engine: Engine, session: SessionId, call: str | int, verdict: Verdict, by: str, note: str, result: Json
+    store: Store, session: SessionId, call: str | int, verdict: Verdict, by: str, note: str, result: Json
 ) -> Answered:
     """Say what became of a call; `call` is its id, or the `seq` of its intent."""
     if verdict not in ("landed", "not_landed", "gave_up"):
         raise BadInput(f"a verdict is landed, not_landed or gave_up, not {verdict!r}")
     _check_result(verdict, result)
     _check_by(by)
-    row = _find_effect(await engine.call(_fold, engine, session), call)
+    row = _find_effect(await store._engine.call(_fold, store._engine, session), call)
     text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
     landed = verdict == "landed"
     item = InboxVerdict(
@@ -73,7 +75,7 @@ async def resolve(
         content=text if landed else None,
         value=result if landed else None,
     )
-    return await _answer(engine, session, encode_item(item))
+    return await _answer(store, session, encode_item(item))
 
 
 async def resolve_operation(
@@ -90,7 +92,7 @@ async def resolve_operation(
 
 
 async def decide(
-    engine: Engine,
+    store: Store,
     session: SessionId,
     call: str | int,
     by: str,
@@ -102,18 +104,18 @@ async def decide(
     """Approve a call, perhaps with other arguments, or refuse it."""
     _check_by(by)
     refuse_unfaithful(args, "args")
-    question = _find_question(await engine.call(_fold, engine, session), call)
+    question = _find_question(await store._engine.call(_fold, store._engine, session), call)
     item = InboxApproval(
         asked=question.asked, approved=approved, by=by, args=UNSET if args is None else args, note=note
     )
-    return await _answer(engine, session, encode_item(item))
+    return await _answer(store, session, encode_item(item))
 
 
-async def _answer(engine: Engine, session: SessionId, item: bytes) -> Answered:
-    """Post it; if nobody holds the session, take it in at once."""
-    number = await engine.call(engine.driver.post, session, item)
+async def _answer(store: Store, session: SessionId, item: bytes) -> Answered:
+    """Post the item. If no process holds the session, open it, which takes the item in at once."""
+    number = await store._engine.call(store._engine.driver.post, session, item)
     try:
-        async with Session.existing(engine, session) as opened:
+        async with store.session(session, create=False) as opened:
             return "late" if number in opened.state.facts.late else "settled"
     except LeaseHeld:
         return "posted"

@@ -35,12 +35,12 @@ _SAID = frozenset(
 
 async def erase(engine: Engine, session: Session) -> None:
     """Put digests in the place of contents. The driver leaves those that a fork refers to."""
-    session.record(SessionErased(upto=session.state.seq))
+    session._writer.record(SessionErased(upto=session.state.seq))
     await session.flush()
     outcome = await engine.call(_erase, engine, session)
     if not isinstance(outcome, Done):
         raise Fenced(session.id, fence=session.fence)
-    await session.reload()
+    await session._writer.reload()
 
 
 def _erase(engine: Engine, session: Session) -> Outcome:
@@ -64,4 +64,4 @@ async def delete(engine: Engine, session: Session) -> None:
     outcome = await engine.call(engine.driver.delete, session.id, session.state.facts.head.sum)
     if not isinstance(outcome, Done):
         raise Fenced(session.id, fence=session.fence)
-    session.mark_deleted()
+    session._writer.mark_deleted()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Literal, get_args
@@ -11,23 +12,27 @@ from typing import Literal, get_args
 import anyio
 from anyio import to_thread
 
-from ..blobs.home import BlobHome
+from ..blobs.blob import Blob, BlobData, Collected, OpenBlob, as_media, list_blob, open_blob, put_blob
+from ..blobs.home import BlobContext, BlobHome
 from ..blobs.home_url import OpenHome, find_home
 from ..blobs.public_urls import PublicUrls, check_urls
-from ..content.packing import Sizes
+from ..content.encode import Sizes
+from ..content.references import get_digest
+from ..core.codec import open_line, parse
 from ..core.diff import Diff, compare
-from ..core.entries import Entry, InboxCancel, Parent, SessionStatus, Verdict
-from ..core.fold import Checkpoint, RunInfo
+from ..core.entries import Entry, InboxCancel, Parent, RunStarted, SessionOpened, SessionStatus, Verdict
+from ..core.fold import RUN_ENDS, Checkpoint, RunInfo
 from ..core.head import Head
 from ..core.session_state import Overview, SessionState
 from ..core.values import Codec
-from ..drivers.contract import Driver, HeadFilter, RunCursor, Tip
+from ..drivers.contract import Append, Driver, HeadFilter, RunCursor, RunLines, Tip
 from ..drivers.url import OpenDriver, Place, find_driver
 from ..engine.engine import Engine, run_or_undo
 from ..engine.journal import Journal
 from ..errors import BadInput, Closed, Corrupt, HoldfastError, NewerFormat, NotFound
-from ..ids import SessionId, check_labels, check_name, session_id
+from ..ids import SessionId, check_labels, check_name, fresh_uid, session_id
 from ..limits import (
+    BLOB_GRACE_S,
     INLINE_BYTES,
     LEASE_TERM_S,
     LINGER_S,
@@ -36,19 +41,18 @@ from ..limits import (
     TAIL_POLL_MAX_S,
     TAIL_POLL_S,
 )
-from ..messages import ForeignMessage, Json, Message, as_message
+from ..messages import ForeignMessage, Json, Media, Message, as_message
 from ..session.cadence import Cadence
 from ..session.effect_claims import OperationVerdict
 from ..session.fork import fork
 from ..session.inbox import encode_item, message_item
+from ..session.lease import append_to
 from ..session.session import Session
-from ..system.aio import unbroken
+from ..system.aio import run_to_end
 from ..telemetry import look
 from .approvals import Answered, Doubt, decide, gone_doubts, open_doubts, resolve, resolve_operation
+from .blob_gc import References, collect
 from .deletion import delete, erase
-from .run_listing import read_runs
-from .shelf import Shelf
-from .submit import submit
 from .work_queue import WorkerInfo, list_workers
 
 log = logging.getLogger("holdfast")
@@ -107,7 +111,7 @@ def _close_both(opened: tuple[Driver, BlobHome]) -> None:
     driver.close()
 
 
-class Store(Shelf):
+class Store:
     """Many sessions in one place. Made by `open_store`."""
 
     def __init__(
@@ -118,20 +122,13 @@ class Store(Shelf):
         self._open_both, self._make_engine = open_both, make_engine
         self._opened: Engine | None = None
 
-    @classmethod
-    def of(cls, engine: Engine) -> Store:
-        """The store of an open session, for the layers above; closing it is not theirs."""
-        store = cls(lambda: (engine.driver, engine.home), lambda driver, home: engine)
-        store._opened = engine
-        return store
-
     async def __aenter__(self) -> Store:
         in_thread = partial(to_thread.run_sync, abandon_on_cancel=True)
         driver, home = await run_or_undo(in_thread, self._open_both, _close_both)
         try:
             self._opened = self._make_engine(driver, home)
         except BaseException:
-            await unbroken(lambda: to_thread.run_sync(_close_both, (driver, home)))
+            await run_to_end(lambda: to_thread.run_sync(_close_both, (driver, home)))
             raise
         return self
 
@@ -151,11 +148,6 @@ class Store(Shelf):
             raise Closed("the store is not open: use `async with holdfast.open_store(…) as store`")
         return self._opened
 
-    @property
-    def engine(self) -> Engine:
-        """For the layers above."""
-        return self._engine
-
     # -- one session --------------------------------------------------------------------------------
 
     def session(
@@ -174,7 +166,7 @@ class Store(Shelf):
         `wait_s`. `labels` and `parent` are for a session that is new.
         """
         return Session(
-            self._engine,
+            self,
             session_id(id),
             wait_s=wait_s,
             cadence=cadence,
@@ -270,7 +262,7 @@ class Store(Shelf):
         found = as_message(message, format)
         content = await self._engine.pack_message(found)
         item = message_item(found, content, key=key, agent=name)
-        return await submit(self._engine, session_id(session), item, name, check_labels(labels or {}))
+        return await _submit(self._engine, session_id(session), item, name, check_labels(labels or {}))
 
     async def cancel(self, session: str, *, by: str = "", reason: str = "") -> int:
         """Ask whoever drives the session to stop. Durable on return."""
@@ -307,7 +299,7 @@ class Store(Shelf):
 
         On record with who said so. Whoever holds the session takes it in; nobody needs to.
         """
-        return await resolve(self._engine, session_id(session), call, verdict, by, note, result)
+        return await resolve(self, session_id(session), call, verdict, by, note, result)
 
     async def resolve_operation(
         self, operation: str, verdict: OperationVerdict, *, by: str, note: str = "", result: Json = None
@@ -325,12 +317,12 @@ class Store(Shelf):
     ) -> Answered:
         """Agree to a call that waits, perhaps with corrected arguments. Both are on record."""
         id = session_id(session)
-        return await decide(self._engine, id, call, by, note, approved=True, args=args)
+        return await decide(self, id, call, by, note, approved=True, args=args)
 
     async def refuse(self, session: str, call: str | int, *, by: str, reason: str = "") -> Answered:
         """Do not agree to a call that waits; the model is told why."""
         id = session_id(session)
-        return await decide(self._engine, id, call, by, reason, approved=False, args=None)
+        return await decide(self, id, call, by, reason, approved=False, args=None)
 
     async def _post(self, session: str, item: bytes) -> int:
         return await self._engine.call(self._engine.driver.post, session_id(session), item)
@@ -433,7 +425,9 @@ class Store(Shelf):
         after: RunCursor | None = None
         while True:
             rows = await self._engine.call(self._engine.driver.list_runs, id, after, PAGE_ROWS)
-            for run in await self._engine.call(partial(read_runs, self._engine, rows, strict=id is not None)):
+            for run in await self._engine.call(
+                partial(_read_runs, self._engine, rows, strict=id is not None)
+            ):
                 if parent is None or (run.parent is not None and run.parent.run == parent):
                     yield run
             if len(rows) < PAGE_ROWS:
@@ -444,6 +438,76 @@ class Store(Shelf):
         """Who works on the store's sessions, with what they last told of themselves."""
         for one in await self._engine.call(list_workers, self._engine):
             yield one
+
+    # -- blobs ---------------------------------------------------------------------------------------
+
+    async def put_blob(
+        self,
+        data: BlobData,
+        *,
+        media_type: str = "application/octet-stream",
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Blob:
+        """Keep bytes, a file or a stream under their digest. Durable on return.
+
+        Equal bytes are stored once, and the first description wins. A blob that nobody refers to is collected
+        some day: show it in a message, as `store.media(blob)`.
+        """
+        context = BlobContext(media_type=media_type, file_name=name, metadata=dict(metadata or {}))
+        return await put_blob(self._engine, data, context)
+
+    def media(self, blob: Blob) -> Media:
+        """A block for a message that shows the blob, without reading it."""
+        return as_media(blob, self._engine.blobs)
+
+    @asynccontextmanager
+    async def open_blob(self, reference: str) -> AsyncIterator[OpenBlob]:
+        """Read a blob, in parts or as a whole: `async with store.open_blob(reference) as blob`.
+
+        `reference` is `media+sha256://<hex>` or the digest alone. `NotFound` if it is not there, `Corrupt` at
+        the end if its bytes are others by now.
+        """
+        yield await open_blob(self._engine, reference)
+
+    async def find_blob_url(self, reference: str) -> str | None:
+        """A URL at which the world can read the blob; None if it is not there, or there is none for it.
+
+        What `blob_urls` says, or a signed URL where the home is an object store.
+        """
+        return await self._engine.blobs.link(get_digest(reference))
+
+    async def read_blob(self, reference: str) -> AsyncIterator[bytes]:
+        """The bytes of a blob, in parts."""
+        async with self.open_blob(reference) as blob:
+            async for part in blob:
+                yield part
+
+    async def blobs(self, *, sessions: bool = False) -> AsyncIterator[Blob]:
+        """All blobs in the order of their digests; with `sessions`, who refers to each: every journal of the
+        store is read for that."""
+        referring = (await self._engine.call_home(References(self._engine).find)).of if sessions else {}
+        after: str | None = None
+        while True:
+            page = await self._engine.call_home(self._engine.home.list_blobs, after, PAGE_ROWS)
+            for one in page:
+                after = one.digest
+                yield list_blob(one, referring.get(one.digest, ()))
+            if len(page) < PAGE_ROWS:
+                return
+
+    async def collect_blobs(
+        self, *, grace_s: float = BLOB_GRACE_S, dry_run: bool = True, alone: bool = False
+    ) -> Collected:
+        """Find blobs that no session, version, fork or inbox refers to; with `dry_run=False`, remove them.
+
+        What was put within the last `grace_s` stays. A grace below half an hour is for a store that nobody
+        else has open, which `alone` says. A line that cannot be read stops it, and so does a home that is
+        another store's.
+        """
+        return await self._engine.call_home(
+            partial(collect, self._engine, grace_s=grace_s, dry_run=dry_run, alone=alone)
+        )
 
     # -- removing -----------------------------------------------------------------------------------
 
@@ -457,10 +521,10 @@ class Store(Shelf):
         """
         async with self.session(session, wait_s=wait_s, create=False) as opened:
             if transcript and checkpoints:
-                await unbroken(lambda: delete(self._engine, opened))
+                await run_to_end(lambda: delete(self._engine, opened))
                 return "deleted"
             if transcript:
-                await unbroken(lambda: erase(self._engine, opened))
+                await run_to_end(lambda: erase(self._engine, opened))
             if checkpoints:
                 for one in opened.checkpoints:
                     await opened.drop(one.version)
@@ -477,3 +541,80 @@ def _log_damaged(session: SessionId, error: HoldfastError) -> None:
 
 def _page(journal: Journal, after: int) -> list[Entry] | None:
     return journal.page(after, PAGE_ROWS)
+
+
+async def _submit(
+    engine: Engine, session: SessionId, item: bytes, agent: str | None, labels: Mapping[str, str]
+) -> int:
+    """Post the item; its number. Who names an agent has the session made."""
+    while True:
+        try:
+            return await engine.call(engine.driver.post, session, item)
+        except NotFound as missing:
+            if agent is None:
+                raise NotFound(
+                    f"no session {session!r}; submit(…, agent=…) makes one for an agent to work on"
+                ) from missing
+        # If the process dies in between, there is an empty session: submitting again goes on with it.
+        await engine.call(_make_session, engine, session, agent, dict(labels))
+
+
+def _make_session(engine: Engine, session: SessionId, agent: str, labels: dict[str, str]) -> None:
+    state = SessionState(session)
+    sealed = append_to(state, SessionOpened(uid=fresh_uid(), labels=labels, agent=agent), engine)
+    head = state.facts.head
+    item = Append(
+        session=session,
+        after=None,
+        first_seq=sealed.entry.seq,
+        lines=(sealed.line,),
+        kinds=(sealed.entry.kind,),
+        head=head,
+    )
+    engine.committer.commit_now(item)  # Whoever else made it meanwhile made it just as well.
+
+
+def _read_runs(engine: Engine, rows: Iterable[RunLines], *, strict: bool) -> list[RunInfo]:
+    """What the lines tell of each run. Without `strict`, those of damaged sessions are left out. Blocks."""
+    runs: list[RunInfo] = []
+    for row in rows:
+        try:
+            runs.append(_read_run(engine, row))
+        except Corrupt as error:
+            if strict:
+                raise
+            log.warning("a run is left out of the list: %s", error)
+    return runs
+
+
+def _read_run(engine: Engine, row: RunLines) -> RunInfo:
+    session = row.cursor.session
+    where = f"session {session!r}"
+    started = open_line(parse(row.started, where), where)
+    body = started.body
+    if not isinstance(body, RunStarted):
+        raise Corrupt(where, "it begins no run", seq=started.seq)
+    run = RunInfo(
+        run=started.run or "",
+        session=session,
+        started_at=started.at,
+        agent=body.agent,
+        model=body.model,
+        parent=body.parent,
+        continues=body.continues,
+        config=body.config,
+        trace=body.trace,
+    )
+    if row.ended is not None:
+        ended = open_line(parse(row.ended, where), where)
+        if type(ended.body) not in RUN_ENDS:
+            raise Corrupt(where, "it ends no run", seq=ended.seq)
+        run.status, run.ended_at = RUN_ENDS[type(ended.body)][0], ended.at
+        run.reason = getattr(ended.body, "reason", "")
+    else:
+        facts = Journal(engine.driver, session).fold().facts
+        lease = facts.head.lease
+        live = lease is not None and engine.heartbeat.judge(lease.holder).alive
+        open_here = run.run in facts.runs and facts.runs[run.run].status == "running"
+        run.status = "running" if live and open_here else "interrupted"
+    return run

@@ -1,27 +1,161 @@
-"""Work that is brought to its end, whoever is cancelled meanwhile."""
+"""What differs between asyncio and trio. No other module imports either of them.
+
+Everything else uses anyio. What is here is not in anyio, or costs several times as much there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from contextvars import copy_context
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
+from anyio.lowlevel import checkpoint, current_token
 
 T = TypeVar("T")
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
+
+AsyncioCancelled: TypeAlias = asyncio.CancelledError
+"""What cancels a task in asyncio. In trio, it is an error like any other."""
+
+_tasks: set[asyncio.Task[None]] = set()
+"""What `spawn` started: asyncio itself keeps no strong reference to a task."""
 
 
-async def unbroken(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What the work gives; a cancellation that came meanwhile is raised when it has ended.
+# -- event loops -------------------------------------------------------------------------------------
+
+
+def is_asyncio() -> bool:
+    """Whether the running event loop is one of asyncio."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def current_loop() -> Any:
+    """The running event loop, to compare by identity and for the functions below."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return current_token().native_token
+
+
+def has_ended(loop: Any) -> bool:
+    """Whether no task of the loop can ever run again."""
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        return loop.is_closed()
+    try:
+        loop.run_sync_soon(_do_nothing)
+    except RuntimeError:  # trio raises it for a run that has finished.
+        return True
+    return False
+
+
+def _do_nothing() -> None: ...
+
+
+def call_in_loop(loop: Any, function: Callable[..., object], *args: object) -> None:
+    """Call a function in the loop, from any thread. An error is raised if the loop has ended."""
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        loop.call_soon_threadsafe(function, *args)
+    else:
+        loop.run_sync_soon(function, *args)
+
+
+def call_later(delay_s: float, function: Callable[[], object]) -> None:
+    """Call a function in the running event loop after a delay, unless the loop ends before."""
+    try:
+        asyncio.get_running_loop().call_later(delay_s, function)
+    except RuntimeError:
+
+        async def wait() -> None:
+            await anyio.sleep(delay_s)
+            function()
+
+        spawn(wait)
+
+
+async def let_others_run() -> None:
+    """Give every task that is ready its turn."""
+    if is_asyncio():
+        await asyncio.sleep(0)  # The same as a checkpoint, at a lower cost.
+    else:
+        await checkpoint()
+
+
+# -- tasks -------------------------------------------------------------------------------------------
+
+
+def spawn(work: Work[None], on_end: Callable[[], object] = _do_nothing) -> None:
+    """Start a task that no other task waits for. `on_end` is called when it has ended."""
+    try:
+        task = asyncio.get_running_loop().create_task(work())
+    except RuntimeError:
+        import trio  # It is installed: this is its event loop.
+
+        async def run() -> None:
+            try:
+                await work()
+            finally:
+                on_end()
+
+        trio.lowlevel.spawn_system_task(run, context=copy_context())
+    else:
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+        task.add_done_callback(lambda _: on_end())
+
+
+async def run_to_end(work: Work[T]) -> T:
+    """Run the work to its end and return its result. A cancellation meanwhile is raised afterwards.
 
     A shielded scope alone is not enough: `asyncio.Task.cancel` goes through it.
     """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
+    if not is_asyncio():
         with anyio.CancelScope(shield=True):
             return await work()
-    task = loop.create_task(work())
+    task = asyncio.get_running_loop().create_task(work())
+    interrupt = await _wait_for(task)
+    if interrupt is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # Else asyncio logs that it was never retrieved.
+    raise interrupt
+
+
+async def run_attended(
+    work: Work[None],
+    attend: Callable[[Callable[[], object]], Coroutine[Any, Any, None]],
+    cancel: Callable[[], object],
+) -> None:
+    """Run `work` in a task of its own while `attend` looks after it; return when both have ended.
+
+    `attend` is given the function that cancels the task: once in asyncio, else `cancel`.
+    """
+    if not is_asyncio():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+            await attend(cancel)
+        return
+    # A bare task: a task group costs several times as much, for every effect.
+    task = asyncio.get_running_loop().create_task(work())
+    interrupt: BaseException | None = None
+    try:
+        await attend(task.cancel)
+    except asyncio.CancelledError as error:
+        interrupt = error
+    interrupt = await _wait_for(task) or interrupt
+    if not task.cancelled():
+        task.result()
+    if interrupt is not None:
+        raise interrupt
+
+
+async def _wait_for(task: asyncio.Task[Any]) -> asyncio.CancelledError | None:
+    """Wait until the task has ended. Return the cancellation that came meanwhile."""
     interrupt: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -29,8 +163,55 @@ async def unbroken(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
                 await asyncio.wait((task,))
         except asyncio.CancelledError as error:
             interrupt = error
-    if interrupt is None:
-        return task.result()
-    if not task.cancelled():
-        task.exception()  # Nobody else will ask for it.
-    raise interrupt
+    return interrupt
+
+
+def is_cancelled() -> bool:
+    """Whether asyncio is cancelling this task itself, and not something that the task waited for."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is None or task.cancelling() > 0
+
+
+class Signal:
+    """An event that is set once, for a single task that waits for it.
+
+    In asyncio, these are bare futures and timers: an event and a scope cost several times as much.
+    """
+
+    __slots__ = ("_event", "_future", "is_set", "loop")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._future: asyncio.Future[None] | None = None
+        self._event: anyio.Event | None = None
+        self.loop: Any = current_loop()
+        if not isinstance(self.loop, asyncio.AbstractEventLoop):
+            self._event = anyio.Event()
+
+    def set(self) -> None:
+        """Wake the task. To be called in its event loop."""
+        self.is_set = True
+        self._wake()
+        if self._event is not None:
+            self._event.set()
+
+    def _wake(self) -> None:
+        if self._future is not None and not self._future.done():  # It is done if the task was cancelled.
+            self._future.set_result(None)
+
+    async def wait(self, limit_s: float | None = None) -> None:
+        """Wait until it is set, at most this long."""
+        if self._event is not None:
+            with anyio.move_on_after(limit_s):
+                await self._event.wait()
+        elif not self.is_set:
+            timer = None if limit_s is None else self.loop.call_later(limit_s, self._wake)
+            self._future = self.loop.create_future()
+            try:
+                await self._future
+            finally:
+                if timer is not None:
+                    timer.cancel()

@@ -13,7 +13,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..content.packing import Given
+from ..content.encode import Given
 from ..core.effects import Effect
 from ..core.entries import Verdict
 from ..core.fold import Facts
@@ -66,11 +66,11 @@ class Busy(Struct, frozen=True):
 Taking: TypeAlias = Mine | Theirs | Busy
 
 
-class Claims:
-    """The claims of one session."""
+class OperationClaims:
+    """The claims of one session on global operations."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self._engine = session, session.engine
+        self._session, self._engine = session, session._writer.engine
 
     async def take(self, operation: str, call: str, wait_s: float) -> Taking:
         """Claim the operation, waiting a while for whoever has it."""
@@ -109,7 +109,7 @@ class Claims:
             if found is not None:
                 return found
             # Not begun, or it failed. If we get the owner's lease, it can begin no more.
-            async with Session.existing(self._engine, claim.session) as owner:
+            async with self._session.store.session(claim.session, create=False) as owner:
                 facts = owner.state.facts
                 if not claim.is_of(facts.head):
                     return await self._succeed(claim, record, operation, call)
@@ -179,7 +179,7 @@ def _describe(claim: Claim, row: Effect, when: str, holder: str | None) -> Busy:
 # -- settling ---------------------------------------------------------------------------------------------
 
 
-class Held(Struct, frozen=True):
+class Acquired(Struct, frozen=True):
     """This session is at it: no other one runs or settles the effect meanwhile.
 
     `behind` are bodies of others that may still run, `since_s` when they could begin nothing any more. None:
@@ -206,11 +206,19 @@ class Settlements:
     one of them at a time, and the others get what it found.
     """
 
+    @classmethod
+    def of(cls, session: Session) -> Settlements:
+        """The one object of a session."""
+        found = session._writer.extensions.get(cls)
+        if not isinstance(found, cls):
+            found = session._writer.extensions[cls] = cls(session)
+        return found
+
     def __init__(self, session: Session) -> None:
-        self._session, self._engine = session, session.engine
+        self._session, self._engine = session, session._writer.engine
         self._held: set[str] = set()
 
-    async def take(self, row: Effect, *, run: bool = False) -> Held | Known | Busy:
+    async def take(self, row: Effect, *, run: bool = False) -> Acquired | Known | Busy:
         """Be the one who settles, or (`run`) who runs it again, waiting a while for whoever is at it."""
         deadline_s = boot_s() + CLAIM_WAIT_S
         while True:
@@ -238,7 +246,7 @@ class Settlements:
         facts, fence = self._session.state.facts, self._session.fence
         await self._engine.call(lambda: function(self._engine, facts, fence, row, *args))
 
-    async def _try(self, row: Effect, run: bool) -> Held | Known | Busy:
+    async def _try(self, row: Effect, run: bool) -> Acquired | Known | Busy:
         facts = self._session.state.facts
         claim, record = await self._engine.call(find_claim, self._engine, settle_key(row.key))
         if claim.done:
@@ -254,7 +262,7 @@ class Settlements:
 
     async def _look(
         self, row: Effect, claim: Claim, record: str | None, owner: SessionId, uid: str, run: bool
-    ) -> Held | Known | Busy:
+    ) -> Acquired | Known | Busy:
         """What another session knows, which has settled it last or issued it; ours, if that is nothing."""
         busy = Busy(f"session {owner!r}, which shares this call, is at it", passing=True)
         try:
@@ -263,7 +271,7 @@ class Settlements:
                 return theirs
             if claim.idle and not _may_go_on(theirs):
                 taken = await self._take_over(row, claim, record, theirs, run)
-                if not isinstance(taken, Held):
+                if not isinstance(taken, Acquired):
                     return taken
                 # It may have had the claim between our look and ours, and left no trace: look again.
                 theirs, _ = await self._engine.call(_find_theirs, self._engine, owner, uid, row)
@@ -276,7 +284,7 @@ class Settlements:
             if held:
                 return busy
             # Under its lease: from now on it begins nothing.
-            async with Session.existing(self._engine, owner) as opened:
+            async with self._session.store.session(owner, create=False) as opened:
                 theirs = _judge(self._engine, opened.state.facts, uid, row)
                 return await self._take_over(row, claim, record, theirs, run)
         except LeaseHeld:
@@ -286,7 +294,7 @@ class Settlements:
 
     async def _take_over(
         self, row: Effect, claim: Claim, record: str | None, theirs: Effect | Known | Busy, run: bool
-    ) -> Held | Known | Busy:
+    ) -> Acquired | Known | Busy:
         if isinstance(theirs, Busy):
             return theirs
         if isinstance(theirs, Known):
@@ -298,7 +306,7 @@ class Settlements:
 
     async def _swap(
         self, row: Effect, claim: Claim, record: str | None, behind: tuple[Behind, ...] | None
-    ) -> Held | Busy:
+    ) -> Acquired | Busy:
         head, since_s = self._session.state.facts.head, boot_s()
         kept = tuple(dict.fromkeys(behind or ()))
         mine = Claim(
@@ -312,7 +320,7 @@ class Settlements:
         if not await self._engine.call(change_claim, self._engine, settle_key(row.key), record, mine):
             return Busy("another session that shares this call was quicker", passing=True)
         self._held.add(row.key)
-        return Held(behind if behind is None else kept, since_s)
+        return Acquired(behind if behind is None else kept, since_s)
 
 
 def _find_theirs(

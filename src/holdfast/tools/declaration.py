@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import math
@@ -96,6 +97,14 @@ class Tool(Generic[P, R]):
         """For how long the service remembers keys; None if it does not."""
         self.harmless, self.retry, self.timeout_s = harmless, retry, timeout_s
         self.needs_approval, self.pollable = needs_approval, pollable
+
+    def with_body(self, body: Hook, arguments: Arguments | None = None) -> Tool[P, R]:
+        """The same tool with another body, and another check of arguments, for one call."""
+        made = copy.copy(self)
+        made.body = body
+        if arguments is not None:
+            made.arguments = arguments
+        return made
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ..content.packing import Given
+from ..content.encode import Given
 from ..core.budget import Budget
 from ..core.effects import Effect, Question, Repeats, call_name
-from ..core.entries import ApprovalAsked, Body, CallRef, ToolCompleted, ToolFailed, ToolRefused
+from ..core.entries import Body, CallRef, ToolCompleted, ToolFailed, ToolRefused
+from ..core.session_state import SessionState
 from ..errors import BadInput
 from ..limits import CLAIM_WAIT_S
 from ..messages import Json
@@ -20,17 +21,15 @@ from ..reprs import describe_error
 from ..session.session import Session
 from ..telemetry import active, note_refusal
 from .claims import Busy, Known, Theirs
-from .decision import Blocked, Decision, Issue, Join, Replay
 from .declaration import AnyTool, Hook
-from .executor import Ran, begin
+from .executor import begin, refuse_itself
 from .gates import Asks, Gates, Ready, Refused
-from .idempotency import operation_of
+from .ledger import Blocked, Decision, Issue, Join, Replay
 from .lineage import ROOT_SCOPES, name_at_root
-from .outcome import Result, ResultStatus, as_text
-from .reentry import refuse_itself, working
-from .result_store import recall
-from .runner import Runner, describe_doubt, run_chains
-from .tracing import Watched
+from .outcome import Ran, Result, ResultStatus, as_text, completed, result_of
+from .reconcile import describe_doubt
+from .runner import Runner, run_chains
+from .tracing import TracedCall
 
 T = TypeVar("T")
 _NO_CAPS = Budget()
@@ -38,12 +37,13 @@ _NO_REPEATS = Repeats()
 """A call that was tried before is not made a second time: it goes on."""
 
 
-class Call(Struct, frozen=True):
-    """A call to dispatch."""
+class CallRequest(Struct, frozen=True):
+    """A call to dispatch. `tool` is the tool to call, if the call brings its own."""
 
     ref: CallRef
     name: str
     args: Json
+    tool: AnyTool | None = None
 
 
 class Pending(Struct):
@@ -54,18 +54,18 @@ class Pending(Struct):
     finish: Callable[[], Awaitable[Result]]
     row: Effect | None = None
     begun: bool = False
-    watched: Watched | None = None
+    traced: TracedCall | None = None
 
     async def go(self) -> Result:
-        """What is left to do, once the intent is durable."""
+        """Do the rest, once the intent is durable."""
         self.begun = True
-        return await (self.finish() if self.watched is None else self.watched.run(self.finish()))
+        return await (self.finish() if self.traced is None else self.traced.run(self.finish()))
 
 
 Begun: TypeAlias = Result | Pending
 Again: TypeAlias = Callable[[], Awaitable[Result]]
 OnResult: TypeAlias = Callable[[Result], None]
-"""Told of each result as soon as it is there."""
+"""Called with each result as soon as it is there."""
 
 
 class Dispatch:
@@ -86,11 +86,11 @@ class Dispatch:
         self._root, self._on_result = root, on_result
         self._is_alone = True
 
-    async def one(self, call: Call) -> Result:
+    async def one(self, call: CallRequest) -> Result:
         """Dispatch a call that belongs to no reply."""
         return await self._go_on(await self._begin(call))
 
-    async def all(self, calls: Sequence[Call]) -> list[Result]:
+    async def all(self, calls: Sequence[CallRequest]) -> list[Result]:
         """Begin the calls in order, make their intents durable together, and run them side by side.
 
         Calls of one tool that writes run one after another, in order.
@@ -100,7 +100,7 @@ class Dispatch:
         try:
             for call in calls:
                 # One by one: those that were begun are let go if a later one cannot be.
-                begun.append(self._note(await self._begin_watched(call)))  # noqa: PERF401
+                begun.append(self._note(await self._begin_traced(call)))  # noqa: PERF401
             rows = [one.row for one in begun if isinstance(one, Pending) and one.row is not None]
             if any(map(self._must_be_durable, rows)):
                 await self._session.flush()
@@ -110,8 +110,8 @@ class Dispatch:
                 if isinstance(one, Pending) and not one.begun:
                     if one.row is not None:
                         self._ledger.discard(one.row)
-                    if one.watched is not None:
-                        one.watched.end()
+                    if one.traced is not None:
+                        one.traced.end()
 
     def _must_be_durable(self, row: Effect) -> bool:
         """Whether the body must not be entered before the disk has the intent.
@@ -148,21 +148,26 @@ class Dispatch:
 
     # -- up to the intent ----------------------------------------------------------------------------
 
-    async def _begin_watched(self, call: Call) -> Begun:
+    async def _begin_traced(self, call: CallRequest) -> Begun:
         telemetry = active()
         if telemetry is None:
             return await self._begin(call)
-        watched = Watched(telemetry, self._session, call.name, call.ref, known=call.name in self._tools)
-        begun = await watched.run(self._begin(call))
+        known = self._find_tool(call) is not None
+        traced = TracedCall(telemetry, self._session, call.name, call.ref, known=known)
+        begun = await traced.run(self._begin(call))
         if isinstance(begun, Pending):
-            begun.watched = watched
+            begun.traced = traced
         return begun
 
-    async def _begin(self, call: Call) -> Begun:
+    def _find_tool(self, call: CallRequest) -> AnyTool | None:
+        return self._tools.get(call.name) if call.tool is None else call.tool
+
+    async def _begin(self, call: CallRequest) -> Begun:
         """Everything up to the intent."""
-        effects = self._session.state.facts.effects
+        state = self._session.state
+        effects = state.facts.effects
         if not effects.knows(call.ref):
-            return await self._pass(call, None, None, effects.repeats, [])
+            return await self._pass(state, call, None, None, effects.repeats, [])
         tried = effects.find_call(call.ref)
         last = tried[-1] if tried else None
         question = effects.find_question(call.ref)
@@ -179,21 +184,28 @@ class Dispatch:
             return self._refuse(call, refused, last)
         been_here = last is not None or effects.is_answered(call.ref)
         repeats = _NO_REPEATS if been_here else effects.repeats
-        return await self._pass(call, last, question, repeats, tried)
+        return await self._pass(state, call, last, question, repeats, tried)
 
     async def _pass(
-        self, call: Call, last: Effect | None, answer: Question | None, repeats: Repeats, tried: list[Effect]
+        self,
+        state: SessionState,
+        call: CallRequest,
+        last: Effect | None,
+        answer: Question | None,
+        repeats: Repeats,
+        tried: list[Effect],
     ) -> Begun:
-        """Through the gates."""
-        capped = self._session.state.facts.budget != _NO_CAPS
+        """Take the call through the gates."""
+        capped = state.facts.budget != _NO_CAPS
         gated = self._gates.check(
             call.name,
             call.args,
+            tool=call.tool,
             repeats=repeats,
             tried=tried,
             answer=answer,
             # What is held for a delegate must keep neither it nor its neighbours from going on after a crash.
-            budget=self._session.state.settled_budget if capped else None,
+            budget=state.settled_budget if capped else None,
         )
         if isinstance(gated, Refused):
             return self._refuse(call, gated, last)
@@ -202,7 +214,7 @@ class Dispatch:
         refuse_itself(self._session, call.name, gated.fingerprint)
         return await self._enter(call, gated, last)
 
-    def _refuse_reuse(self, call: Call, last: Effect | None, question: Question | None) -> None:
+    def _refuse_reuse(self, call: CallRequest, last: Effect | None, question: Question | None) -> None:
         """A caller's own call id names one call for good."""
         effects = self._session.state.facts.effects
         known = effects.replayed.get(call_name(call.ref))
@@ -213,26 +225,18 @@ class Dispatch:
             if earlier.tool != call.name:
                 raise BadInput(f"call id {call.ref.id!r} was used before, for a call of {earlier.tool}")
         if known:
-            tool = self._tools.get(call.name)
+            tool = self._find_tool(call)
             ready = None if tool is None else self._gates.fit(tool, call.args)
             if ready is not None and ready.fingerprint != known:
                 raise BadInput(f"call id {call.ref.id!r} was used before with other arguments")
 
-    async def _give_again(self, call: Call, row: Effect) -> Result:
+    async def _give_again(self, call: CallRequest, row: Effect) -> Result:
         """This very call was completed before: its outcome, as it was recorded."""
-        said = await recall(self._session, row)
-        if self._lacks_result(call.ref):
-            # The session went back to a point between the call and its result.
-            self._ledger.replay(call.ref, row, said.given.text, said, None)
-        return _completed(call, said.given)
+        return completed(call.ref, call.name, await self._ledger.give_again(call.ref, row))
 
-    def _lacks_result(self, ref: CallRef) -> bool:
-        found = self._session.state.transcript_fold.find_last_reply()
-        return found is not None and found[0].seq == ref.reply and ref.index not in found[1]
-
-    def _refuse(self, call: Call, gated: Refused, last: Effect | None) -> Result:
+    def _refuse(self, call: CallRequest, gated: Refused, last: Effect | None) -> Result:
         if last is not None and last.status == "in_doubt":
-            # The code has changed under a call that was issued: nobody can look after it any more.
+            # The code has changed under a call that was issued: there is no tool left to settle it.
             text = f"{gated.content} It was issued before, and is in doubt: {last.why}."
             self._ledger.doubt(last, last.why, text)
             return _result(call, text, "in_doubt")
@@ -240,17 +244,12 @@ class Dispatch:
         note_refusal(gated.gate)
         return _result(call, gated.content, "refused")
 
-    async def _ask(self, call: Call, gated: Asks) -> Result:
-        ready = gated.ready
-        self._session.record(
-            ApprovalAsked(
-                call=call.ref, tool=call.name, args=ready.args, fingerprint=ready.fingerprint, why=gated.why
-            )
-        )
+    async def _ask(self, call: CallRequest, asks: Asks) -> Result:
+        self._ledger.ask(call.ref, asks)
         await self._session.flush()
-        return _result(call, f"{call.name}: waits for a person's approval. {gated.why}", "waiting")
+        return _result(call, f"{call.name}: waits for a person's approval. {asks.why}", "waiting")
 
-    async def _enter(self, call: Call, ready: Ready, last: Effect | None) -> Begun:
+    async def _enter(self, call: CallRequest, ready: Ready, last: Effect | None) -> Begun:
         if last is None and self._may_be_one_line(call, ready.tool):
             return self._pend(ready, lambda: self._run_harmless(call, ready))
         if last is not None:
@@ -258,7 +257,7 @@ class Dispatch:
             scope, operation = last.scope, last.operation
         else:
             try:
-                scope, operation = operation_of(self._session, ready, call.ref)
+                scope, operation = self._ledger.operation_of(ready, call.ref)
             except Exception as error:
                 text = f"{call.name}: its scope function raised {describe_error(error)}"
                 refused = Refused(gate="scope", content=text, fingerprint=ready.fingerprint)
@@ -271,8 +270,8 @@ class Dispatch:
             return self._pend(ready, lambda: self._run_at_root(root, call, ready, scope, operation))
         return await self._decide(call, ready, last, scope, operation, Issue())
 
-    def _may_be_one_line(self, call: Call, tool: AnyTool) -> bool:
-        """Whether nobody would miss the intent of this call, should its body end without ever waiting.
+    def _may_be_one_line(self, call: CallRequest, tool: AnyTool) -> bool:
+        """Whether the call needs no intent if its body ends without ever waiting.
 
         In a batch, the gates must see the calls before it begin.
         """
@@ -286,25 +285,24 @@ class Dispatch:
             and not (call.ref.reply is not None and call.ref.reply < self._session.fence)
         )
 
-    async def _run_harmless(self, call: Call, ready: Ready) -> Result:
-        """A body that ends without waiting for anything takes one line. Else the intent is recorded when it
-        first waits: before that, nobody could have seen it."""
-        with working(self._session, f"tool {call.name}", fingerprint=ready.fingerprint):
-            begun = begin(ready.tool.body, ready.values)
+    async def _run_harmless(self, call: CallRequest, ready: Ready) -> Result:
+        """Run a body that takes one line if it ends without waiting for anything. Else the intent is recorded
+        when it first waits: before that, no other code could have seen it."""
+        begun = begin(self._session, ready)
         if isinstance(begun, Ran) and begun.done:
             given = await self._ledger.record_ran(ready, call.ref, begun)
-            if self._session.waits_for_calls:
+            if self._session._writer.waits_for_calls:
                 await self._session.flush()
-            return _completed(call, given)
-        scope, operation = operation_of(self._session, ready, call.ref)
+            return completed(call.ref, call.name, given)
+        scope, operation = self._ledger.operation_of(ready, call.ref)
         row = self._ledger.issue(ready, call.ref, scope, operation, Issue())
         return await self._run(ready, row, partial(self._look_again, call), begun)
 
     async def _run_at_root(
-        self, root: Dispatch, call: Call, ready: Ready, scope: str, operation: str
+        self, root: Dispatch, call: CallRequest, ready: Ready, scope: str, operation: str
     ) -> Result:
-        """Have it done under the root session's ledger, and keep the result here."""
-        known = Call(name_at_root(self._session, call.ref), call.name, call.args)
+        """Run it under the root session's ledger, and record the result here, too."""
+        known = CallRequest(name_at_root(self._session, call.ref), call.name, call.args)
         result = await root._run_for_delegate(known, ready, scope, operation)
         if result.status == "completed":
             body: Body = ToolCompleted(
@@ -312,18 +310,17 @@ class Dispatch:
             )
         elif result.status == "failed":
             body = ToolFailed(call=call.ref, issued=None, error=result.content)
-        elif self._runner.tells:
+        elif self._runner.reconciler.tells:
             body = ToolRefused(call=call.ref, tool=call.name, gate="in_doubt", fingerprint=ready.fingerprint)
         else:
             return _result(call, result.content, result.status)
         given = Given(text=_whole(result), value=result.value, parts=result.parts)
-        packed = await self._session.engine.pack_result(given)
-        self._session.record(body, content=packed.content)
-        return msgspec.structs.replace(result, call_id=call.ref.id, content=packed.shown)
+        shown = await self._ledger.record_result(body, given)
+        return replace(result, call_id=call.ref.id, content=shown.text)
 
-    async def _run_for_delegate(self, call: Call, ready: Ready, scope: str, operation: str) -> Result:
-        """A delegate's call. It has passed the gates of its own session, and passes none here: not when it
-        has to look again, either."""
+    async def _run_for_delegate(self, call: CallRequest, ready: Ready, scope: str, operation: str) -> Result:
+        """Run a delegate's call. It has passed the gates of its own session, and passes none here, also when
+        it has to look again."""
         tried = self._session.state.facts.effects.find_call(call.ref)
         last = tried[-1] if tried else None
         if last is not None and last.status == "completed":
@@ -334,8 +331,10 @@ class Dispatch:
 
         return await self._go_on(await self._decide(call, ready, last, scope, operation, Issue(), again))
 
-    async def _run_global(self, call: Call, ready: Ready, last: Effect | None, operation: str) -> Result:
-        taken = await self._runner.claims.take(operation, call.ref.id, CLAIM_WAIT_S)
+    async def _run_global(
+        self, call: CallRequest, ready: Ready, last: Effect | None, operation: str
+    ) -> Result:
+        taken = await self._runner.reconciler.claims.take(operation, call.ref.id, CLAIM_WAIT_S)
         if isinstance(taken, Busy):
             return self._block(call, ready, f"{call.name}: not run. {taken.why}.")
         if isinstance(taken, Theirs):
@@ -352,7 +351,7 @@ class Dispatch:
 
     async def _decide(
         self,
-        call: Call,
+        call: CallRequest,
         ready: Ready,
         last: Effect | None,
         scope: str,
@@ -373,7 +372,7 @@ class Dispatch:
             case Blocked(row):
                 if last is None or last.issued != row.issued:
                     return self._block(call, ready, describe_doubt(row))
-                return _result(call, await self._runner.tell(row), "in_doubt")
+                return _result(call, await self._runner.reconciler.tell(row), "in_doubt")
             case Join(row):
                 return self._pend(ready, lambda: self._join(call, row, look))
             case Issue(row=Effect() as row) if row.changes_the_world:
@@ -384,19 +383,19 @@ class Dispatch:
                 return self._pend(ready, lambda: self._run(ready, issued, look), issued)
 
     async def _run_again(
-        self, call: Call, ready: Ready, row: Effect, decide: Callable[[], Decision], again: Again
+        self, call: CallRequest, ready: Ready, row: Effect, decide: Callable[[], Decision], again: Again
     ) -> Result:
         """Run it with the same key, unless another session that shares the row does, or has."""
-        settlements = self._runner.settlements
+        settlements = self._runner.reconciler.settlements
         taken = await settlements.take(row, run=True)
         if isinstance(taken, Busy):
             return self._block(call, ready, f"{call.name}: not run. {taken.why}.")
         if isinstance(taken, Known):
-            await self._runner.record_known(row, taken)
+            await self._runner.reconciler.record_known(row, taken)
             return await again()
         decision = decide()
         if not isinstance(decision, Issue) or decision.key != row.key:
-            if not self._ledger.is_at(row):
+            if not self._ledger.is_in_progress(row):
                 await settlements.release(row)
             return await again()
         issued = self._ledger.issue(ready, call.ref, row.scope, row.operation, decision)
@@ -408,20 +407,17 @@ class Dispatch:
     ) -> Pending:
         return Pending(ready.tool.name, "write" in ready.tool.side_effects, finish, row)
 
-    def _block(self, call: Call, ready: Ready, text: str) -> Result:
+    def _block(self, call: CallRequest, ready: Ready, text: str) -> Result:
         self._ledger.refuse(call.ref, call.name, "in_doubt", text, ready.fingerprint)
         note_refusal("in_doubt")
         return _result(call, text, "in_doubt")
 
-    async def _repeat_theirs(self, call: Call, ready: Ready, taken: Theirs) -> Result:
+    async def _repeat_theirs(self, call: CallRequest, ready: Ready, taken: Theirs) -> Result:
         claim = taken.claim
-        given = _as_replay(claim.given, f"{claim.call} in session {claim.session}")
-        packed = await self._session.engine.pack_result(given)
-        self._session.record(
-            ToolCompleted(call=call.ref, replay_of=claim.call, fingerprint=ready.fingerprint),
-            content=packed.content,
+        given = await self._ledger.replay_elsewhere(
+            call.ref, ready.fingerprint, claim.given, of=claim.call, session=claim.session
         )
-        return _completed(call, msgspec.structs.replace(given, text=packed.shown), claim.call)
+        return completed(call.ref, call.name, given, claim.call)
 
     # -- from the intent on --------------------------------------------------------------------------
 
@@ -429,20 +425,17 @@ class Dispatch:
         result = await self._runner.run(ready, row, begun)
         return result if result is not None else await again()
 
-    async def _join(self, call: Call, row: Effect, again: Again) -> Result:
-        """Somebody here does the same: wait for it, then look again, unless it has an outcome. The same may
-        have been asked for once more since, and that one waits for this call."""
+    async def _join(self, call: CallRequest, row: Effect, again: Again) -> Result:
+        """Wait for the dispatch that does the same, then look again, unless it has an outcome: the same may
+        have been asked for once more since, and that call waits for this one."""
         await self._ledger.wait_for(row)
         done = row.status == "completed" and row.undoes is None
         return await self._replay(call, row) if done else await again()
 
-    async def _replay(self, call: Call, row: Effect) -> Result:
-        said = await recall(self._session, row)
-        given = _as_replay(said.given, row.call.id)
-        self._ledger.replay(call.ref, row, given.text, said, row.call.id)
-        return _completed(call, given, row.call.id)
+    async def _replay(self, call: CallRequest, row: Effect) -> Result:
+        return completed(call.ref, call.name, await self._ledger.replay(call.ref, row), row.call.id)
 
-    async def _look_again(self, call: Call) -> Result:
+    async def _look_again(self, call: CallRequest) -> Result:
         return await self._go_on(await self._begin(call))
 
 
@@ -457,21 +450,5 @@ def _whole(result: Result) -> str:
     return whole if len(whole) > len(result.content) else result.content
 
 
-def _as_replay(given: Given, call: str) -> Given:
-    text = f"[idempotent replay of {call}]: {given.text}"
-    return msgspec.structs.replace(given, text=text)
-
-
-def _result(call: Call, text: str, status: ResultStatus) -> Result:
-    return Result(call_id=call.ref.id, name=call.name, content=text, status=status)
-
-
-def _completed(call: Call, given: Given, replay_of: str | None = None) -> Result:
-    return Result(
-        call_id=call.ref.id,
-        name=call.name,
-        content=given.text,
-        value=given.value,
-        parts=given.parts,
-        replay_of=replay_of,
-    )
+def _result(call: CallRequest, text: str, status: ResultStatus) -> Result:
+    return result_of(call.ref, call.name, text, status)

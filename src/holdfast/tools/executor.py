@@ -1,11 +1,17 @@
-"""Running the body of a tool: in the event loop or in a thread, with a limit, and a grace at the end."""
+"""The executor: check the lease, and run the body of a tool, in the event loop or in a thread.
+
+A body has a timeout, and a grace when its caller is cancelled. The executor knows which bodies run in this
+process, and which of them are around the caller: a body or hook may call other tools of its session, and
+drive other sessions, but not ask for itself. That is kept in the caller's context, so tasks and threads that
+it starts are inside, too, until it has ended.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Generator
-from contextvars import copy_context
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import partial
 from types import CoroutineType, coroutine
 from typing import Any
@@ -18,38 +24,92 @@ from anyio.lowlevel import RunVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..core.effects import Effect
+from ..core.entries import LeaseRenewed
+from ..engine.engine import Engine
+from ..errors import BadInput
 from ..limits import TOOL_THREADS
 from ..reprs import attempt, describe_error, presentable
-from ..system import threads
+from ..session.session import Session
+from ..system import aio, threads
 from ..system.clock import boot_s
 from .context import AnyContext
-from .declaration import Hook
-from .outcome import NotDone
+from .declaration import AnyTool, Hook
+from .gates import Ready
+from .outcome import NotDone, Ran
 
+_running: dict[str, Engine] = {}
+"""Keys of the effects whose bodies run in this process, also those whose caller has gone."""
 _threads: RunVar[anyio.CapacityLimiter] = RunVar("holdfast_tool_threads")
 
 
-class Ran(Struct, frozen=True, kw_only=True):
-    """How a body ended: with a value, with an error, or (`stopped`) not by itself."""
+def is_running(row: Effect) -> bool:
+    """Whether the body of this effect runs in this process, also if its caller has gone."""
+    return row.key in _running
 
-    value: Any = None
-    error: Exception | None = None
-    stopped: str = ""
-    """Why nobody waits for it any more: `timed out` or `was cancelled`."""
-    begun: bool = True
-    """False if it was stopped while it still waited for a thread: surely nothing happened."""
-    left_behind: bool = False
-    """A sync body that cannot be stopped, and still runs."""
-    interrupt: BaseException | None = None
-    """The caller's own cancellation: raise it again once everything is recorded."""
-    exit: BaseException | None = None
-    """The body asked the process to end (`sys.exit()`, Ctrl-C): raise it again once that is recorded."""
-    latency_ms: float = 0.0
 
-    @property
-    def done(self) -> bool:
-        """Whether it ended with a value."""
-        return self.error is None and not self.stopped and self.exit is None
+def has_bodies(engine: Engine) -> bool:
+    """Whether a body of one of the engine's sessions runs."""
+    return any(one is engine for one in list(_running.values()))
+
+
+# -- one body ---------------------------------------------------------------------------------------------
+
+
+async def execute(
+    session: Session,
+    ready: Ready,
+    row: Effect,
+    hook: Hook,
+    ctx: AnyContext | None,
+    *,
+    lease_sure_s: Callable[[Effect], float],
+    grace_s: float,
+    on_not_entered: Callable[[Effect], None],
+    on_late: Callable[[AnyTool, Effect, Ran], None],
+) -> Ran:
+    """Run the body, or a hook, of a row whose intent is durable (if it changes the world).
+
+    `lease_sure_s` says until when the lease needs no check. `on_not_entered` is called if the lease is lost,
+    `on_late` when a body that was left behind ends; see `run_guarded`.
+    """
+    tool, values = ready.tool, ready.values
+    what = f"the undo hook of {tool.name}" if hook is tool.undo else f"tool {tool.name}"
+    if not row.changes_the_world:
+        with working(session, what, key=row.key, fingerprint=row.fingerprint):
+            return await run_plain(hook, ctx, values, row.timeout_s)
+    try:
+        await _check_lease(session, lease_sure_s(row))
+    except BaseException:
+        on_not_entered(row)
+        raise
+    _running[row.key] = session._writer.engine
+    with working(session, what, key=row.key, fingerprint=row.fingerprint):
+        return await run_guarded(
+            hook,
+            ctx,
+            values,
+            timeout_s=row.timeout_s,
+            grace_s=grace_s,
+            on_late=partial(on_late, tool, row),
+            on_end=lambda: _running.pop(row.key, None),
+        )
+
+
+async def _check_lease(session: Session, sure_s: float) -> None:
+    """Just before a body: if this process may have been silent for a whole term, make sure that it still has
+    the lease.
+
+    A process that wakes up after a long sleep may send a heartbeat before it comes here, so the last
+    heartbeat says nothing.
+    """
+    heartbeat = session._writer.engine.heartbeat
+    if boot_s() < sure_s and heartbeat.left_s > 0 and not session.is_lost:
+        return
+    if heartbeat.left_s <= 0:
+        await session._writer.engine.call(heartbeat.renew)
+    session._writer.record(LeaseRenewed())
+    await session.flush()
 
 
 def tool_threads() -> anyio.CapacityLimiter:
@@ -94,9 +154,7 @@ async def _run_in_thread(function: Callable[[], Any]) -> Any:
 
     A process that ends does not wait for it: what is under way then stays in doubt, as in a crash.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not aio.is_asyncio():
         # Trio's threads are daemons.
         return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=tool_threads())
     body = _Daemon(function)
@@ -136,9 +194,14 @@ class _Daemon:
             self.ended.set()
 
 
-def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
+def begin(session: Session, ready: Ready) -> Ran | Hook:
     """Make the first step of an async body that changes nothing. Either it has ended by then, or the hook
     goes on with it."""
+    with working(session, f"tool {ready.tool.name}", fingerprint=ready.fingerprint):
+        return _begin(ready.tool.body, ready.values)
+
+
+def _begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
     began_s = boot_s()
     try:
         body = hook.function(**values)
@@ -149,7 +212,7 @@ def begin(hook: Hook, values: dict[str, Any]) -> Ran | Hook:
         return Ran(value=end.value, latency_ms=_since(began_s))
     except Exception as error:
         return Ran(error=presentable(error), latency_ms=_since(began_s))
-    except asyncio.CancelledError as error:
+    except aio.AsyncioCancelled as error:
         return Ran(error=_as_error(error), latency_ms=_since(began_s))
     except BaseException as error:
         return Ran(exit=error, latency_ms=_since(began_s))
@@ -190,8 +253,8 @@ async def run_plain(
         return Ran(value=value, latency_ms=_since(began_s))
     except Exception as error:
         return Ran(error=error, latency_ms=_since(began_s))
-    except asyncio.CancelledError as error:
-        if _is_cancelled():
+    except aio.AsyncioCancelled as error:
+        if aio.is_cancelled():
             raise
         return Ran(error=_as_error(error), latency_ms=_since(began_s))
     except BaseException as error:
@@ -209,15 +272,6 @@ def asks_to_exit(error: BaseException) -> bool:
     return not isinstance(error, passing)
 
 
-def _is_cancelled() -> bool:
-    """Whether this task is being cancelled, and not something that its body waited for."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False  # In trio's loop, it is an error like any other.
-    return task is None or task.cancelling() > 0
-
-
 async def run_guarded(
     hook: Hook,
     ctx: AnyContext | None,
@@ -226,7 +280,7 @@ async def run_guarded(
     timeout_s: float | None,
     grace_s: float,
     on_late: Callable[[Ran], None],
-    on_end: Callable[[], None],
+    on_end: Callable[[], object],
 ) -> Ran:
     """Run a body with side effects: it gets its time, and a grace when the caller is cancelled.
 
@@ -235,7 +289,7 @@ async def run_guarded(
     `on_end` is called when the body has really ended, before anybody is told how.
     """
     began_s = boot_s()
-    ended = _End()
+    ended = aio.Signal()
     found: list[Ran] = []
     scope = anyio.CancelScope(shield=True)
     sync = not hook.is_async
@@ -325,7 +379,7 @@ async def run_guarded(
             await ended.wait(None)
 
     try:
-        await _side_by_side(drive, attend, scope.cancel)
+        await aio.run_attended(drive, attend, scope.cancel)
     except cancelled as error:
         interrupt = error
     finally:
@@ -340,82 +394,6 @@ async def run_guarded(
         interrupt=interrupt,
         latency_ms=_since(began_s),
     )
-
-
-class _End:
-    """The end of a body, for the one task that waits for it.
-
-    Bare futures and timers where there are any: an event and a scope cost several times as much, for every
-    effect.
-    """
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._waiter: asyncio.Future[None] | None = None
-        self._event: anyio.Event | None = None
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self._event = anyio.Event()
-
-    def set(self) -> None:
-        self.is_set = True
-        self._wake()
-        if self._event is not None:
-            self._event.set()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def wait(self, limit_s: float | None) -> None:
-        """Wait for the end, and no longer than this."""
-        if self._event is not None:
-            with anyio.move_on_after(limit_s):
-                await self._event.wait()
-        elif not self.is_set:
-            timer = None if limit_s is None else self._loop.call_later(limit_s, self._wake)
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                if timer is not None:
-                    timer.cancel()
-
-
-async def _side_by_side(
-    drive: Callable[[], Coroutine[Any, Any, None]],
-    attend: Callable[[Callable[[], object]], Coroutine[Any, Any, None]],
-    cancel: Callable[[], object],
-) -> None:
-    """Run `drive` in a task of its own while `attend` looks after it; return when both have ended.
-
-    `attend` is told how to cancel the task: once in asyncio, else by `cancel`.
-    """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(drive)
-            await attend(cancel)
-        return
-    # A bare task where there is one: a task group costs several times as much, for every effect.
-    task = loop.create_task(drive())
-    interrupt: BaseException | None = None
-    try:
-        await attend(task.cancel)
-    except asyncio.CancelledError as error:
-        interrupt = error
-    while not task.done():
-        try:
-            with anyio.CancelScope(shield=True):
-                await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            interrupt = error
-    if not task.cancelled():
-        task.result()
-    if interrupt is not None:
-        raise interrupt
 
 
 def _is_coroutine(value: object) -> bool:
@@ -433,3 +411,66 @@ def _as_error(error: BaseException) -> Exception:
 
 def _since(began_s: float) -> float:
     return round((boot_s() - began_s) * 1000, 3)
+
+
+# -- the bodies around the caller -------------------------------------------------------------------------
+
+
+class _Work(Struct):
+    uid: str
+    what: str
+    key: str
+    fingerprint: str
+    over: bool = False
+
+
+_around: ContextVar[tuple[_Work, ...]] = ContextVar("holdfast_work", default=())
+
+
+@contextmanager
+def working(session: Session, what: str, *, key: str = "", fingerprint: str = "") -> Iterator[None]:
+    """Mark the block as one that calls a tool's function or hook (`what`) for the session."""
+    work = _Work(session.state.facts.head.uid, what, key, fingerprint)
+    token = _around.set((*_around.get(), work))
+    try:
+        yield
+    finally:
+        work.over = True
+        _around.reset(token)
+
+
+def refuse_inside(session: Session, asked: str) -> None:
+    """Refuse what would call every tool of the session again, from inside of one."""
+    for work in _list_around(session):
+        raise BadInput(
+            f"session {session.id!r}: {work.what} called {asked} on the session that it works for, which "
+            "would call it again. Call it from outside of tools and hooks, or for another session"
+        )
+
+
+def refuse_itself(session: Session, tool: str, fingerprint: str) -> None:
+    """Refuse a call that a tool makes of itself, with the same arguments."""
+    for work in _list_around(session):
+        if work.fingerprint == fingerprint:
+            raise BadInput(
+                f"session {session.id!r}: {work.what} called {tool} with the arguments that it was called "
+                "with itself, and so would that call"
+            )
+
+
+def refuse_waiting(session: Session, key: str) -> None:
+    """Refuse to wait for what cannot end before the caller does."""
+    for work in _list_around(session):
+        if work.key == key:
+            raise BadInput(
+                f"session {session.id!r}: {work.what} asks for the very effect that it is at, and would "
+                "wait for itself for ever"
+            )
+
+
+def _list_around(session: Session) -> list[_Work]:
+    around = _around.get()
+    if not around:
+        return []
+    uid = session.state.facts.head.uid
+    return [work for work in around if work.uid == uid and not work.over]

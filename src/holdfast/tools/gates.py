@@ -11,11 +11,11 @@ from ..core.budget import BudgetState, Reservation
 from ..core.effects import Effect, Question, Repeats, count_crashes
 from ..messages import Json
 from ..reprs import describe_error, describe_value
+from ..suggestions import closest
 from .canonical import NotCanonical, fingerprint, normalise
 from .declaration import AnyTool
 from .policy import Policy
 from .schema import BadArguments
-from .suggestions import closest
 
 
 class Ready(Struct, frozen=True, kw_only=True):
@@ -59,13 +59,15 @@ class Gates:
         name: str,
         args: Json,
         *,
+        tool: AnyTool | None = None,
         repeats: Repeats,
         tried: list[Effect],
         answer: Question | None,
         budget: BudgetState | None,
     ) -> Gated:
-        """Take a call through the gates, in order."""
-        tool = self._tools.get(name)
+        """Take a call through the gates, in order; `tool` is the one to call if the call brings its own."""
+        if tool is None:
+            tool = self._tools.get(name)
         if tool is None:
             return Refused(gate="name", content=self._unknown(name), fingerprint=_rough(name, args))
         corrected = UNSET if answer is None else answer.new_args

@@ -1,23 +1,37 @@
-"""The ledger at work: decide what a call means, record the intent, run the body, record the outcome."""
+"""The ledger: decide what a call means, and record its intent and its outcome.
+
+A pure fold over the journal (`core.effects`) says what is known of an operation; the ledger decides by it.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import anyio.from_thread
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from ..content.packing import Given, encode_content
+from ..content.encode import (
+    Given,
+    PackedResult,
+    encode_content,
+    pack_light_result,
+    pack_result,
+    read_given,
+)
+from ..content.lazy import Place, read_content
 from ..content.references import escape
-from ..core.effects import Effect
+from ..core.effects import Effect, call_name
 from ..core.entries import (
+    ApprovalAsked,
+    Body,
     CallRef,
     InboxVerdict,
-    LeaseRenewed,
+    ResultContent,
     ToolAnnotated,
     ToolCompleted,
     ToolDiscarded,
@@ -30,62 +44,96 @@ from ..core.entries import (
     ToolSettled,
     Verdict,
 )
-from ..engine.engine import Engine
 from ..engine.journal import Journal
-from ..ids import HolderId
-from ..limits import TOOL_TIMEOUT_S
+from ..errors import Corrupt, LostBlob
+from ..ids import RunId
 from ..messages import Json
 from ..reprs import attempt
-from ..session.effect_claims import Behind, close_settlement
+from ..session.effect_claims import close_settlement
 from ..session.inbox import encode_item
+from ..session.run import current_run
 from ..session.session import Session
 from ..system.clock import boot_s
 from .canonical import digest
-from .claims import Held
 from .context import AnyContext, ToolContext
-from .decision import Blocked, Decision, Issue, Join, Replay
-from .declaration import AnyTool, Hook
-from .executor import Ran, run_guarded, run_plain
-from .gates import Ready
-from .outcome import NotDone, as_given, as_json, as_text
-from .reentry import refuse_waiting, working
-from .result_store import Recalled, keep
+from .declaration import AnyTool
+from .executor import has_bodies, is_running, refuse_waiting
+from .gates import Asks, Ready
+from .outcome import NotDone, Ran, as_given, as_json, as_text
 
 log = logging.getLogger("holdfast")
-_under_way: dict[str, Engine] = {}
-"""Keys of the effects whose bodies run in this process, also those that nobody waits for any more."""
+
+
+class Replay(Struct, frozen=True):
+    """It was done: give the outcome of that row again."""
+
+    row: Effect
+
+
+class Join(Struct, frozen=True):
+    """It is being done right now: wait for that row."""
+
+    row: Effect
+
+
+class Blocked(Struct, frozen=True):
+    """It is not known whether it was done: it must not be run."""
+
+    row: Effect
+
+
+class Issue(Struct, frozen=True, kw_only=True):
+    """Run it. A row that is tried again keeps its generation and key."""
+
+    generation: int = 0
+    attempt: int = 1
+    key: str | None = None
+    row: Effect | None = None
+    """The row that it tries again."""
+
+    @classmethod
+    def again(cls, row: Effect) -> Issue:
+        """One more attempt at the same effect."""
+        return cls(generation=row.generation, attempt=row.attempt + 1, key=row.key, row=row)
+
+
+Decision: TypeAlias = Replay | Join | Blocked | Issue
 
 
 class Ledger:
-    """What the tools of one open session do, whichever registries are used."""
+    """The effects of one open session, shared by all registries that dispatch in it."""
 
     @classmethod
     def of(cls, session: Session) -> Ledger:
         """The one ledger of a session."""
-        found = session.extensions.get(cls)
+        found = session._writer.extensions.get(cls)
         if not isinstance(found, cls):
-            found = session.extensions[cls] = cls(session)
+            found = session._writer.extensions[cls] = cls(session)
         return found
 
     def __init__(self, session: Session) -> None:
-        engine = session.engine
-        self._session = session
-        self._at_it: dict[str, anyio.Event | None] = {}
-        """The keys that a dispatch is at, from the intent to the last word about it, each with an event if
-        somebody waits for that."""
-        self._sure_until_s: dict[int, float] = {}
-        """For each intent: nobody can have taken the lease before this, if the intent got through."""
-        engine.is_busy = lambda: any(one is engine for one in list(_under_way.values()))
+        engine = session._writer.engine
+        self._session, self._engine = session, engine
+        self._in_progress: dict[str, anyio.Event | None] = {}
+        """The keys that a dispatch works on, from the intent to the last line about it. Each has an event if
+        another dispatch waits for that."""
+        self._lease_sure_s: dict[int, float] = {}
+        """For each intent: until when no other process can have taken the lease, if it was written."""
+        engine.is_busy = lambda: has_bodies(engine)
 
     # -- deciding ------------------------------------------------------------------------------------
 
-    def is_definite(self, tool: AnyTool, row: Effect, ran: Ran) -> bool:
-        """Whether a body that gave no value surely did nothing, and no earlier attempt at it either."""
-        if not tool.changes_the_world:
-            return True
-        harmless: tuple[type[Exception], ...] = (NotDone, *tool.harmless)
-        nothing = not ran.begun or attempt(lambda: isinstance(ran.error, harmless), lambda: False)
-        return nothing and not self._session.state.facts.effects.may_have_landed_before(row)
+    def operation_of(self, ready: Ready, call: CallRef) -> tuple[str, str]:
+        """The operation that a call means, as (scope, digest)."""
+        tool, scope = ready.tool, ready.tool.scope
+        if callable(scope):
+            return "custom", digest("custom", tool.name, str(scope(**ready.values)))
+        parts = [scope, tool.name, ready.fingerprint]
+        if scope == "run":
+            parts.append(_first_run(self._session))
+        elif scope == "call":
+            parts += (self._session.state.facts.head.uid, call_name(call))
+        return scope, digest(*parts)
 
     def decide(
         self,
@@ -96,7 +144,7 @@ class Ledger:
         call: CallRef,
         mine: Effect | None = None,
     ) -> Decision:
-        """What to do about this operation, given what the journal says of it; `first` if it says nothing.
+        """What to do about this operation, by what the journal says of it; `first` if it says nothing.
 
         `mine` is the last row of the very call that asks.
         """
@@ -112,13 +160,13 @@ class Ledger:
         elif scope == "repeat":
             # Another call that sets something means it anew, once anything else has changed the world.
             anew = effects.has_changed_since(last, call)
-        if last.key in self._at_it:
+        if last.key in self._in_progress:
             # A later call of the same reply, of a tool whose calls run in order, waits for this one.
             mutual = "write" in tool.side_effects and last.call.comes_after(call)
             return following if anew or mutual else Join(last)
         undo = effects.find_open_undo(last)
         if undo is not None and not (anew and self._may_follow(tool, undo)):
-            return Join(undo) if undo.key in self._at_it else Blocked(undo)
+            return Join(undo) if undo.key in self._in_progress else Blocked(undo)
         match last.status:
             case "completed":
                 return following if anew else Replay(last)
@@ -129,14 +177,17 @@ class Ledger:
             case "in_doubt" | "gave_up" | "running":
                 return Blocked(last)
             case "not_landed" | "discarded":
-                return Blocked(last) if last.key in _under_way else Issue.again(last)
+                return Blocked(last) if is_running(last) else Issue.again(last)
             case _:
                 return following
 
-    def _may_follow(self, tool: AnyTool, row: Effect) -> bool:
-        """Whether something can be set anew although nobody knows what became of this row: what counts then
-        is what is set last."""
-        return row.status == "in_doubt" and tool.idempotent_s is not None and row.key not in _under_way
+    def is_definite(self, tool: AnyTool, row: Effect, ran: Ran) -> bool:
+        """Whether a body that gave no value surely did nothing, and no earlier attempt at it either."""
+        if not tool.changes_the_world:
+            return True
+        harmless: tuple[type[Exception], ...] = (NotDone, *tool.harmless)
+        nothing = not ran.begun or attempt(lambda: isinstance(ran.error, harmless), lambda: False)
+        return nothing and not self._session.state.facts.effects.may_have_landed_before(row)
 
     def may_repeat(self, tool: AnyTool, row: Effect) -> bool:
         """Whether the body of a row in doubt may be run again with its key."""
@@ -144,7 +195,7 @@ class Ledger:
 
     def is_recognised(self, tool: AnyTool, row: Effect) -> bool:
         """Whether the service still remembers the key, and no body with it runs here."""
-        if tool.idempotent_s is None or row.key in _under_way:
+        if tool.idempotent_s is None or is_running(row):
             return False
         if math.isinf(tool.idempotent_s):
             return True
@@ -153,13 +204,17 @@ class Ledger:
         return max(self._list_ages_s(first), default=math.inf) < tool.idempotent_s
 
     def find_age_s(self, row: Effect) -> float:
-        """How long ago the row was issued at least: by the clock that says least, and without a clock in
+        """The least time since the row was issued: by the clock that says least, and without a clock in
         common since this process has the lease."""
-        ages_s = self._list_ages_s(row) or [boot_s() - self._session.taken_s]
+        ages_s = self._list_ages_s(row) or [boot_s() - self._session._writer.taken_s]
         return max(0.0, min(ages_s))
 
     def _list_ages_s(self, row: Effect) -> list[float]:
-        return [] if row.clock is None else self._session.engine.instant().list_elapsed_s(row.clock)
+        return [] if row.clock is None else self._engine.instant().list_elapsed_s(row.clock)
+
+    def _may_follow(self, tool: AnyTool, row: Effect) -> bool:
+        """Whether something can be set anew although this row is in doubt: the last value set counts."""
+        return row.status == "in_doubt" and tool.idempotent_s is not None and not is_running(row)
 
     def _is_overwritten(self, row: Effect) -> bool:
         """Whether the same tool has set something since: doing the old again could undo the new."""
@@ -174,35 +229,7 @@ class Ledger:
                 return True
         return False
 
-    async def body_is_over(self, row: Effect, held: Held | None = None) -> float:
-        """In how many seconds the body of this row can no longer be running, nor what others who share it
-        began (`held`); 0 if they surely are not."""
-        if row.key in _under_way:
-            return math.inf
-        # Our lease began after the old one had ended.
-        since_s, behind = self._session.taken_s, Behind.list_of(row)
-        if held is not None and held.behind is not None:
-            since_s = max(since_s, held.since_s)
-            # Who issued it knows more than what a fork has inherited.
-            behind = held.behind if self._is_inherited(row) else (*behind, *held.behind)
-        return max([await self._is_over(one, since_s) for one in behind], default=0.0)
-
-    def _is_inherited(self, row: Effect) -> bool:
-        return row.issued < self._session.state.facts.forked_at
-
-    async def _is_over(self, body: Behind, since_s: float) -> float:
-        heartbeat = self._session.engine.heartbeat
-        if body.holder == heartbeat.holder:
-            return 0.0
-        life = await self._session.engine.call(heartbeat.judge, HolderId(body.holder))
-        if life.ended:
-            return 0.0
-        if body.left_behind:
-            return math.inf  # No timeout stops it: only the end of its process does.
-        limit_s = TOOL_TIMEOUT_S if body.timeout_s is None else body.timeout_s
-        return max(0.0, since_s + limit_s - boot_s())
-
-    # -- recording -----------------------------------------------------------------------------------
+    # -- the intent ----------------------------------------------------------------------------------
 
     def issue(
         self,
@@ -215,10 +242,10 @@ class Ledger:
         undoes: int | None = None,
     ) -> Effect:
         """Record the intent. It is durable only after the next barrier."""
-        tool, session = ready.tool, self._session
+        tool, session, engine = ready.tool, self._session, self._engine
         facts = session.state.facts
-        realm = session.engine.driver.store_id() if scope == "global" else facts.head.uid
-        session.record(
+        realm = engine.driver.store_id() if scope == "global" else facts.head.uid
+        session._writer.record(
             ToolIssued(
                 call=call,
                 tool=tool.name,
@@ -232,36 +259,40 @@ class Ledger:
                 attempt=how.attempt,
                 timeout_s=tool.timeout_s,
                 undoes=undoes,
-                clock=session.engine.instant() if tool.changes_the_world else None,
+                clock=engine.instant() if tool.changes_the_world else None,
             )
         )
         row = facts.effects.rows[facts.head.seq]
         if tool.changes_the_world:
-            self._sure_until_s[row.issued] = boot_s() + session.engine.heartbeat.left_s
-        self._at_it.setdefault(row.key, None)
+            self._lease_sure_s[row.issued] = boot_s() + engine.heartbeat.left_s
+        self._in_progress.setdefault(row.key, None)
         return row
 
     def issue_again(self, ready: Ready, row: Effect, how: Issue) -> Effect:
-        """Record one more attempt at what the row was for."""
+        """Record one more attempt at the operation of the row."""
         return self.issue(ready, row.call, row.scope, row.operation, how, undoes=row.undoes)
 
+    def lease_sure_s(self, row: Effect) -> float:
+        """Until when, by the boot clock, no other process can have taken the lease since the intent."""
+        return self._lease_sure_s[row.issued]
+
     def leave(self, row: Effect) -> None:
-        """Nobody is at this row any more: who waited for it may look."""
-        self._sure_until_s.pop(row.issued, None)
-        ended = self._at_it.pop(row.key, None)
+        """End the work on this row, and wake the dispatches that wait for it."""
+        self._lease_sure_s.pop(row.issued, None)
+        ended = self._in_progress.pop(row.key, None)
         if ended is not None:
             ended.set()
 
-    def is_at(self, row: Effect) -> bool:
-        """Whether somebody here is at this row, or will be in a moment."""
-        return row.key in self._at_it
+    def is_in_progress(self, row: Effect) -> bool:
+        """Whether a dispatch in this process works on this row, or will in a moment."""
+        return row.key in self._in_progress
 
     async def wait_for(self, row: Effect) -> None:
-        """Wait until whoever is at this row has left it."""
+        """Wait until the dispatch that works on this row has left it."""
         refuse_waiting(self._session, row.key)
-        if row.key in self._at_it:
-            ended = self._at_it[row.key] or anyio.Event()
-            self._at_it[row.key] = ended
+        if row.key in self._in_progress:
+            ended = self._in_progress[row.key] or anyio.Event()
+            self._in_progress[row.key] = ended
             await ended.wait()
 
     def discard(self, row: Effect, *, exited: bool = False) -> None:
@@ -270,115 +301,19 @@ class Ledger:
             if row.changes_the_world and self._session.state.facts.effects.may_have_landed_before(row):
                 self.doubt(row, "an earlier attempt may have landed")
             else:
-                self._session.record(ToolDiscarded(call=row.call, issued=row.issued, exited=exited))
+                self._session._writer.record(ToolDiscarded(call=row.call, issued=row.issued, exited=exited))
         self.leave(row)
 
-    async def record_ran(self, ready: Ready, call: CallRef, ran: Ran) -> Given:
-        """Record a harmless call that has ended already: what the model is shown, and the same as data."""
-        given, tool = as_given(ran.value), ready.tool
-        packed, interrupt = await keep(self._session, given)
-        self._session.record(
-            ToolRan(
-                call=call,
-                tool=tool.name,
-                args=ready.args,
-                fingerprint=ready.fingerprint,
-                side_effects=tool.sorted_effects,
-                latency_ms=ran.latency_ms,
-            ),
-            content=packed.content,
-        )
-        if interrupt is not None:
-            raise interrupt
-        return replace(given, text=packed.shown)
-
-    async def complete(self, row: Effect, given: Given, latency_ms: float) -> Given:
-        """Record the outcome, its blobs first; what the model is shown of it, and the same as data."""
-        packed, interrupt = await keep(self._session, given)
-        self._session.record(
-            ToolCompleted(call=row.call, issued=row.issued, latency_ms=latency_ms), content=packed.content
-        )
-        if interrupt is not None:
-            raise interrupt
-        return replace(given, text=packed.shown)
-
-    def fail(self, row: Effect, text: str, error: str, *, final: bool, retry: bool = False) -> None:
-        """Record that surely nothing happened. `retry`: the tool asked for another call."""
-        self._session.record(
-            ToolFailed(call=row.call, issued=row.issued, error=error, final=final, retry=retry),
-            content=encode_content(text),
-        )
-
-    def doubt(
-        self,
-        row: Effect,
-        why: str,
-        text: str | None = None,
-        *,
-        left_behind: bool = False,
-        exited: bool = False,
-    ) -> None:
-        """Record that nobody knows; with `text`, the model is told so."""
-        body = ToolInDoubt(
-            call=row.call,
-            issued=row.issued,
-            why=why,
-            told=text is not None,
-            left_behind=left_behind,
-            exited=exited,
-        )
-        self._session.record(body, content=None if text is None else encode_content(text))
-
-    def settle(
-        self,
-        row: Effect,
-        verdict: Verdict,
-        by: str,
-        *,
-        text: str | None = None,
-        void: bool = False,
-    ) -> None:
-        """Record what became of a call in doubt."""
-        told = text is not None
-        body = ToolSettled(call=row.call, issued=row.issued, verdict=verdict, by=by, told=told, void=void)
-        self._session.record(body, content=None if text is None else encode_content(text))
-
-    async def land(self, row: Effect, by: str, given: Given) -> Given:
-        """Record that a call in doubt has happened, its blobs first; what the model is shown of it."""
-        packed, interrupt = await keep(self._session, given)
-        body = ToolSettled(call=row.call, issued=row.issued, verdict="landed", by=by, told=True)
-        if row.status in ("in_doubt", "not_landed", "discarded"):  # Nobody was quicker.
-            self._session.record(body, content=packed.content)
-        if interrupt is not None:
-            raise interrupt
-        return replace(given, text=packed.shown)
-
-    def refuse(self, call: CallRef, tool: str, gate: str, text: str, fingerprint: str) -> None:
-        """Record that a gate was closed."""
-        body = ToolRefused(call=call, tool=tool, gate=gate, fingerprint=fingerprint)
-        self._session.record(body, content=encode_content(text))
-
-    def replay(
-        self, call: CallRef, row: Effect, shown: str, recalled: Recalled, replay_of: str | None
-    ) -> None:
-        """Record that a call got the outcome of an earlier one, or once more its own."""
-        self._session.record(
-            ToolCompleted(call=call, original=row.issued, replay_of=replay_of, fingerprint=row.fingerprint),
-            content=msgspec.json.encode(replace(recalled.stored, text=escape(shown))),
-        )
-
-    # -- running -------------------------------------------------------------------------------------
-
     def context(self, row: Effect, deps: Any, *, running: bool = True) -> AnyContext:
-        """What the body, or a hook, is told about the row."""
+        """What the body, or a hook, can know of the row."""
 
         async def annotate(notes: dict[str, Json]) -> None:
-            self._session.record(ToolAnnotated(issued=row.issued, notes=as_json(notes)))
+            self._session._writer.record(ToolAnnotated(issued=row.issued, notes=as_json(notes)))
             await self._session.flush()
 
         def report(text: str) -> None:
             content = msgspec.json.encode(as_json(str(text)))
-            self._session.record(ToolReported(issued=row.issued), content=content)
+            self._session._writer.record(ToolReported(issued=row.issued), content=content)
 
         return ToolContext(
             key=row.key,
@@ -392,58 +327,174 @@ class Ledger:
             report=report if running else None,
         )
 
-    async def run(
-        self,
-        tool: AnyTool,
-        row: Effect,
-        hook: Hook,
-        ctx: AnyContext | None,
-        values: dict[str, Any],
-        *,
-        grace_s: float,
-    ) -> Ran:
-        """Run the body of a row whose intent is durable (if it changes the world)."""
-        what = f"the undo hook of {tool.name}" if hook is tool.undo else f"tool {tool.name}"
-        if not row.changes_the_world:
-            with working(self._session, what, key=row.key, fingerprint=row.fingerprint):
-                return await run_plain(hook, ctx, values, row.timeout_s)
-        try:
-            await self._check_lease(row)
-        except BaseException:
-            self.discard(row)
-            raise
-        _under_way[row.key] = self._session.engine
+    # -- calls without a body ------------------------------------------------------------------------
 
-        def ended() -> None:
-            _under_way.pop(row.key, None)
+    def refuse(self, call: CallRef, tool: str, gate: str, text: str, fingerprint: str) -> None:
+        """Record that a gate was closed."""
+        body = ToolRefused(call=call, tool=tool, gate=gate, fingerprint=fingerprint)
+        self._session._writer.record(body, content=encode_content(text))
 
-        with working(self._session, what, key=row.key, fingerprint=row.fingerprint):
-            return await run_guarded(
-                hook,
-                ctx,
-                values,
-                timeout_s=row.timeout_s,
-                grace_s=grace_s,
-                on_late=lambda ran: self._learn_late(tool, row, ran),
-                on_end=ended,
+    def ask(self, call: CallRef, asks: Asks) -> None:
+        """Record that a person must agree first."""
+        ready = asks.ready
+        self._session._writer.record(
+            ApprovalAsked(
+                call=call,
+                tool=ready.tool.name,
+                args=ready.args,
+                fingerprint=ready.fingerprint,
+                why=asks.why,
             )
+        )
 
-    async def _check_lease(self, row: Effect) -> None:
-        """Just before a body: if we may have been silent for a whole term, make sure that nobody took over.
+    async def recall(self, row: Effect) -> Given:
+        """The recorded outcome of a row."""
+        given, _ = await self._recall(row)
+        return given
 
-        Who wakes up after a long sleep may beat before it comes here, so the last beat says nothing.
-        """
-        heartbeat = self._session.engine.heartbeat
-        sure = boot_s() < self._sure_until_s.pop(row.issued)
-        if sure and heartbeat.left_s > 0 and not self._session.is_lost:
-            return
-        if heartbeat.left_s <= 0:
-            await self._session.engine.call(heartbeat.renew)
-        self._session.record(LeaseRenewed())
+    async def give_again(self, call: CallRef, row: Effect) -> Given:
+        """The outcome of this very call, which was completed before."""
+        given, stored = await self._recall(row)
+        if self._lacks_result(call):
+            # The session was rewound to a point between the call and its result.
+            self._record_replay(call, row, given.text, stored, None)
+        return given
+
+    async def replay(self, call: CallRef, row: Effect) -> Given:
+        """Record that a call got the outcome of an earlier one, and give it."""
+        given, stored = await self._recall(row)
+        given = _as_replay(given, row.call.id)
+        self._record_replay(call, row, given.text, stored, row.call.id)
+        return given
+
+    async def replay_elsewhere(
+        self, call: CallRef, fingerprint: str, given: Given, *, of: str, session: str | None
+    ) -> Given:
+        """Record that a call got the outcome of a call in another session, and give it."""
+        body = ToolCompleted(call=call, replay_of=of, fingerprint=fingerprint)
+        return await self.record_result(body, _as_replay(given, f"{of} in session {session}"))
+
+    async def record_result(self, body: Body, given: Given) -> Given:
+        """Record the result of a call whose body ran elsewhere, its blobs first; what the model is shown."""
+        packed = await self._engine.pack_result(given)
+        self._session._writer.record(body, content=packed.content)
+        return replace(given, text=packed.shown)
+
+    def _lacks_result(self, call: CallRef) -> bool:
+        found = self._session.state.transcript_fold.find_last_reply()
+        return found is not None and found[0].seq == call.reply and call.index not in found[1]
+
+    def _record_replay(
+        self, call: CallRef, row: Effect, shown: str, stored: ResultContent, replay_of: str | None
+    ) -> None:
+        self._session._writer.record(
+            ToolCompleted(call=call, original=row.issued, replay_of=replay_of, fingerprint=row.fingerprint),
+            content=msgspec.json.encode(replace(stored, text=escape(shown))),
+        )
+
+    async def _recall(self, row: Effect) -> tuple[Given, ResultContent]:
+        """What a row gave, and how that is stored."""
+        if row.outcome is None:
+            return Given(text=row.why), ResultContent(text=row.why)
         await self._session.flush()
+        return await self._engine.call_home(_read_outcome, self._session, row.outcome)
 
-    def _learn_late(self, tool: AnyTool, row: Effect, ran: Ran) -> None:
-        """A body that was left behind has ended after all; called in its thread."""
+    # -- the outcome ---------------------------------------------------------------------------------
+
+    async def record_ran(self, ready: Ready, call: CallRef, ran: Ran) -> Given:
+        """Record a harmless call that has ended already: what the model is shown, and the same as data."""
+        tool = ready.tool
+        body = ToolRan(
+            call=call,
+            tool=tool.name,
+            args=ready.args,
+            fingerprint=ready.fingerprint,
+            side_effects=tool.sorted_effects,
+            latency_ms=ran.latency_ms,
+        )
+        return await self._record_given(body, as_given(ran.value))
+
+    async def complete(self, row: Effect, given: Given, latency_ms: float) -> Given:
+        """Record the outcome, its blobs first; what the model is shown of it, and the same as data."""
+        body = ToolCompleted(call=row.call, issued=row.issued, latency_ms=latency_ms)
+        return await self._record_given(body, given)
+
+    async def land(self, row: Effect, by: str, given: Given) -> Given:
+        """Record that a call in doubt has happened, its blobs first; what the model is shown of it."""
+        body = ToolSettled(call=row.call, issued=row.issued, verdict="landed", by=by, told=True)
+        return await self._record_given(body, given, unless_settled=row)
+
+    async def _record_given(self, body: Body, given: Given, *, unless_settled: Effect | None = None) -> Given:
+        """Record what a call gave, its blobs durable first. `unless_settled`: a row that another verdict may
+        reach before."""
+        packed = pack_light_result(given, self._engine.blobs.sizes)
+        interrupt = None
+        if packed is None:
+            packed, interrupt = await self._pack_result(given)
+        if unless_settled is None or unless_settled.status in ("in_doubt", "not_landed", "discarded"):
+            self._session._writer.record(body, content=packed.content)
+        if interrupt is not None:
+            raise interrupt
+        return replace(given, text=packed.shown)
+
+    async def _pack_result(self, given: Given) -> tuple[PackedResult, BaseException | None]:
+        """The result as it is stored, its blobs durable, and the cancellation that interrupted that.
+
+        The outcome must be recorded: a caller that is cancelled meanwhile records it without blobs.
+        """
+        packed = interrupt = None
+        try:
+            with anyio.CancelScope(shield=True):
+                packed = await self._engine.pack_result(given)
+        except anyio.get_cancelled_exc_class() as error:
+            interrupt = error
+        return packed or pack_result(given, self._engine.blobs.sizes, homeless=True), interrupt
+
+    def fail(self, row: Effect, text: str, error: str, *, final: bool, retry: bool = False) -> None:
+        """Record that surely nothing happened. `retry`: the tool asked for another call."""
+        self._session._writer.record(
+            ToolFailed(call=row.call, issued=row.issued, error=error, final=final, retry=retry),
+            content=encode_content(text),
+        )
+
+    def doubt(
+        self,
+        row: Effect,
+        why: str,
+        text: str | None = None,
+        *,
+        left_behind: bool = False,
+        exited: bool = False,
+    ) -> None:
+        """Record that it is not known whether it happened; with `text`, the model is told so."""
+        body = ToolInDoubt(
+            call=row.call,
+            issued=row.issued,
+            why=why,
+            told=text is not None,
+            left_behind=left_behind,
+            exited=exited,
+        )
+        self._session._writer.record(body, content=None if text is None else encode_content(text))
+
+    def settle(
+        self,
+        row: Effect,
+        verdict: Verdict,
+        by: str,
+        *,
+        text: str | None = None,
+        void: bool = False,
+    ) -> None:
+        """Record what became of a call in doubt."""
+        told = text is not None
+        body = ToolSettled(call=row.call, issued=row.issued, verdict=verdict, by=by, told=told, void=void)
+        self._session._writer.record(body, content=None if text is None else encode_content(text))
+
+    # -- bodies that end late ------------------------------------------------------------------------
+
+    def record_late(self, tool: AnyTool, row: Effect, ran: Ran) -> None:
+        """Record the end of a body that was left behind. Called in its thread."""
         if not ran.done and not self.is_definite(tool, row, ran):
             return
         try:
@@ -454,7 +505,7 @@ class Ledger:
         self.tell_successor(row, ran)
 
     async def _settle_late(self, row: Effect, ran: Ran) -> bool:
-        """Settle it, if the session is still ours."""
+        """Settle it, if this process still has the session."""
         if self._session.is_lost:
             return False
         if row.status == "in_doubt":
@@ -462,16 +513,16 @@ class Ledger:
             if ran.done:
                 given = as_given(ran.value)
                 await self.land(row, by, given)
-                engine, facts, fence = self._session.engine, self._session.state.facts, self._session.fence
-                await engine.call(close_settlement, engine, facts, fence, row, given)
+                facts, fence = self._session.state.facts, self._session.fence
+                await self._engine.call(close_settlement, self._engine, facts, fence, row, given)
             else:
                 self.settle(row, "not_landed", by)
         return True
 
     def tell_successor(self, row: Effect, ran: Ran) -> None:
-        """We are out, but know how it ended: post it for whoever holds the session now. Blocks."""
+        """Post how a body ended to the process that has the session now. Blocks."""
         value = as_json(ran.value) if ran.done else None
-        engine, session = self._session.engine, self._session
+        engine, session = self._engine, self._session
         item = InboxVerdict(
             issued=row.issued,
             verdict="landed" if ran.done else "not_landed",
@@ -485,3 +536,36 @@ class Ledger:
                 engine.driver.post(session.id, encode_item(item))
         except Exception as error:
             log.warning("session %s: what became of entry %d is lost: %s", session.id, row.issued, error)
+
+
+def _first_run(session: Session) -> str:
+    """The current run, or the first one of those that it continues after crashes."""
+    runs, run = session.state.facts.runs, current_run(session.id) or ""
+    seen = {run}
+    while run in runs and (before := runs[run].continues) is not None:
+        if before in seen:
+            raise Corrupt(f"session {session.id!r}", f"run {run!r} continues one that continues it")
+        seen.add(before)
+        run = RunId(before)
+    return run
+
+
+def _as_replay(given: Given, call: str) -> Given:
+    return replace(given, text=f"[idempotent replay of {call}]: {given.text}")
+
+
+def _read_outcome(session: Session, seq: int) -> tuple[Given, ResultContent]:
+    """What an outcome gave, and how that is stored. Blocks."""
+    engine = session._writer.engine
+    journal = Journal(engine.driver, session.id)
+    for entry in journal.entries(seq - 1, seq):
+        stored = read_content(entry.content)
+        if entry.content is None:
+            return Given(text=stored.text), stored
+        try:
+            return read_given(entry.content, Place(session.id, engine.blobs, entry=seq)), stored
+        except LostBlob as error:
+            # The effect is known all the same, and is not done again.
+            log.warning("%s", error)
+            return Given(text=stored.text), stored
+    raise Corrupt(journal.where, "the outcome is not there", seq=seq)

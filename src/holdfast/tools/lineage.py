@@ -24,7 +24,7 @@ class Lineage(Struct, frozen=True):
     @classmethod
     def of(cls, session: Session) -> Lineage | None:
         """The lineage of an open session; None if it works for nobody."""
-        found = session.extensions.get(cls)
+        found = session._writer.extensions.get(cls)
         assert found is None or isinstance(found, Lineage)
         return found
 

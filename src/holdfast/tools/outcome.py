@@ -8,12 +8,13 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from ..content.encode import Given
 from ..content.lazy import as_plain
-from ..content.packing import Given
+from ..core.entries import CallRef
 from ..errors import HoldfastError
 from ..limits import INT_BITS_MAX
 from ..messages import Json, Media, Text
-from ..reprs import describe_value
+from ..reprs import describe_error, describe_value
 
 
 class NotDone(HoldfastError):
@@ -54,6 +55,44 @@ class Unsure(Struct, frozen=True):
 
 Verification: TypeAlias = Landed | NotLanded | Unsure
 
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """How a body ended: with a value, with an error, or (`stopped`) not by itself."""
+
+    value: Any = None
+    error: Exception | None = None
+    stopped: str = ""
+    """Why its caller no longer waits for it: `timed out` or `was cancelled`."""
+    begun: bool = True
+    """False if it was stopped while it still waited for a thread: surely nothing happened."""
+    left_behind: bool = False
+    """A sync body that cannot be stopped, and still runs."""
+    interrupt: BaseException | None = None
+    """The caller's own cancellation: raise it again once everything is recorded."""
+    exit: BaseException | None = None
+    """The body asked the process to end (`sys.exit()`, Ctrl-C): raise it again once that is recorded."""
+    latency_ms: float = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether it ended with a value."""
+        return self.error is None and not self.stopped and self.exit is None
+
+    @property
+    def why(self) -> str:
+        """Why the body gave no value, for the record."""
+        if self.stopped:
+            still = "; its body cannot be stopped and still runs" if self.left_behind else ""
+            return f"it {self.stopped}{still}"
+        if self.exit is not None:
+            return f"it asked the process to end: {describe_error(self.exit)}"
+        return f"it raised {describe_error(self.error)}"
+
+    def describe_failure(self, tool: str) -> str:
+        """What the model is told of a body that gave no value."""
+        return f"{tool} {self.stopped}" if self.stopped else f"{tool} raised {describe_error(self.error)}"
+
+
 _encode = msgspec.json.Encoder().encode
 ResultStatus: TypeAlias = Literal["completed", "failed", "refused", "in_doubt", "waiting"]
 
@@ -78,6 +117,23 @@ class Result(Struct, frozen=True, kw_only=True):
     def is_error(self) -> bool:
         """Whether the model should take it as an error."""
         return self.status != "completed"
+
+
+def result_of(call: CallRef, tool: str, text: str, status: ResultStatus) -> Result:
+    """The result of a call that gave no value."""
+    return Result(call_id=call.id, name=tool, content=text, status=status)
+
+
+def completed(call: CallRef, tool: str, given: Given, replay_of: str | None = None) -> Result:
+    """The result of a call that gave this."""
+    return Result(
+        call_id=call.id,
+        name=tool,
+        content=given.text,
+        value=given.value,
+        parts=given.parts,
+        replay_of=replay_of,
+    )
 
 
 def as_json(value: object) -> Json:

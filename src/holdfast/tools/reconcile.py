@@ -1,83 +1,239 @@
-"""Settling what is in doubt: verify, then run again what is idempotent, then wait for a person or tell."""
+"""Find out what became of a call in doubt, and record it: by other sessions that share it, or by `verify`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+import logging
+import math
+from functools import cached_property
+from typing import Any, TypeAlias
 
-from ..core.effects import Effect, count_crashes
+import anyio
+
+from ..content.encode import Given
+from ..core.effects import Effect
+from ..errors import HoldfastError
+from ..ids import HolderId
+from ..limits import TOOL_TIMEOUT_S, VERIFY_S
+from ..reprs import describe_error, name_of
+from ..session.effect_claims import Behind
 from ..session.session import Session
-from .decision import Issue
-from .declaration import AnyTool
-from .gates import Gates
-from .lineage import belongs_to_delegate
-from .outcome import Landed, NotLanded, Result
-from .runner import Runner, completed, result_of, run_chains
-from .tracing import watch
+from ..system.clock import boot_s
+from .claims import Acquired, Busy, Known, OperationClaims, Settlements
+from .declaration import AnyTool, Hook
+from .executor import call, is_running, working
+from .gates import Ready
+from .ledger import Issue, Ledger
+from .outcome import Landed, NotLanded, Ran, Result, Unsure, Verification, as_given, completed, result_of
+
+log = logging.getLogger("holdfast")
+Finding: TypeAlias = Verification | Known | Busy
+"""What was found out about a row in doubt: by `verify`, by another session, or nothing, because another
+session works on it. Only after the first of these may this session run it again."""
 
 
-async def settle(
-    session: Session,
-    tools: Mapping[str, AnyTool],
-    gates: Gates,
-    runner: Runner,
-    *,
-    prefix: str = "",
-    on_result: Callable[[Result], None] | None = None,
-) -> list[Effect]:
-    """Settle every call in doubt of the session; those that stay in doubt.
+class Reconciler:
+    """Settles calls in doubt of one session. `tells`: the model is told of a call that stays in doubt; else
+    it waits for a person."""
 
-    Side by side, but what one tool writes one after another, in the order of the calls. A delegate settles
-    what it did itself: the calls whose ids begin with `prefix`.
-    """
+    def __init__(self, session: Session, ledger: Ledger, *, tells: bool, deps: Any) -> None:
+        self._session, self._ledger = session, ledger
+        self.tells, self._deps = tells, deps
 
-    async def settle_one(row: Effect) -> None:
-        result = await settle_row(session, tools.get(row.tool), gates, runner, row)
-        if result is not None and on_result is not None:
-            on_result(result)
+    @cached_property
+    def claims(self) -> OperationClaims:
+        """The session's claims on global operations."""
+        return OperationClaims(self._session)
 
-    chains: dict[object, list[Callable[[], Awaitable[None]]]] = {}
-    attempts = session.state.facts.effects.attempts
-    known = [row for row in session.in_doubt if _is_settled_here(session, row, prefix)]
-    for row in sorted(known, key=lambda row: attempts(row)[0].issued):
-        place = row.tool if "write" in row.side_effects else row.issued
-        chains.setdefault(place, []).append(partial(settle_one, row))
-    await run_chains(list(chains.values()))
-    return session.in_doubt
+    @cached_property
+    def settlements(self) -> Settlements:
+        """The session's claims on settling calls that it shares with its forks, or with its origin."""
+        return Settlements.of(self._session)
 
+    # -- finding out ---------------------------------------------------------------------------------
 
-def _is_settled_here(session: Session, row: Effect, prefix: str) -> bool:
-    """A tool of the session's own may have the name of a delegate's, and be another one."""
-    return row.call.id.startswith(prefix) if prefix else not belongs_to_delegate(session, row.call)
+    async def find_out(self, tool: AnyTool, row: Effect, values: dict[str, Any]) -> Finding:
+        """What became of the row: what another session that shares it knows, or its verify hook."""
+        taken = await self.settlements.take(row)
+        if isinstance(taken, Acquired):
+            return await self._verify(tool, row, values, taken)
+        return taken
 
+    async def _verify(
+        self, tool: AnyTool, row: Effect, values: dict[str, Any], acquired: Acquired
+    ) -> Verification:
+        """What the tool's verify hook says. One that raises or hangs is unsure, never "not landed".
 
-async def settle_row(
-    session: Session, tool: AnyTool | None, gates: Gates, runner: Runner, row: Effect
-) -> Result | None:
-    """Settle one call in doubt, with the tool it was made of if that is still there; the call's result, if it
-    has one now."""
-    ready = None if tool is None else gates.fit(tool, row.args)
-    if tool is not None and ready is not None and row.undoes is None:
-        found = await runner.find_out(tool, row, ready.values)
-        answer, known = found.answer, found.known
+        `Landed` is believed at once. `NotLanded` is believed once the old body can no longer be running, so
+        this may wait that long and ask again; `NotLanded(final=True)` says that the key was made void: no
+        wait.
+        """
+        if tool.verify is None:
+            return Unsure(f"{tool.name} has no verify hook")
+        await anyio.sleep(max(0.0, tool.verify_after_s - self._ledger.find_age_s(row)))
+        while True:
+            # Taken before asking: what holds now still holds for the answer.
+            over_in_s = await find_end_s(self._session, row, acquired)
+            answer = await self._ask(tool.verify, tool, row, values)
+            if not isinstance(answer, NotLanded) or answer.final or over_in_s <= 0:
+                return answer
+            if math.isinf(over_in_s):
+                return Unsure("its body may still run: its process has not ended")
+            await anyio.sleep(over_in_s)
+
+    async def _ask(self, hook: Hook, tool: AnyTool, row: Effect, values: dict[str, Any]) -> Verification:
+        ctx = self._ledger.context(row, self._deps, running=False)
+        what = f"the verify hook of {tool.name}"
+        try:
+            with anyio.fail_after(VERIFY_S), working(self._session, what, key=row.key):
+                answer = await call(hook, ctx, values)
+        except TimeoutError:
+            return Unsure(f"verify did not answer within {VERIFY_S:.0f} s")
+        except Exception as error:
+            why = str(error) if isinstance(error, HoldfastError) else name_of(type(error))
+            log.warning("verify of %s raised %s: taken as unsure", tool.name, why)
+            return Unsure(f"verify raised {describe_error(error)}")
+        if not issubclass(type(answer), Landed | NotLanded | Unsure):
+            return Unsure(f"verify returned {name_of(type(answer))}, not Landed, NotLanded or Unsure")
+        found: Verification = answer
+        return found
+
+    # -- recording it --------------------------------------------------------------------------------
+
+    async def settle_now(self, ready: Ready, row: Effect, ran: Ran, *, more: bool) -> Result | Issue | None:
+        """Settle a call whose body has just ended in doubt, where the tool says how.
+
+        `more`: its retry policy allows another attempt. None if another caller settled it meanwhile.
+        """
+        tool = ready.tool
+        if tool.verify is None and not (more and self._ledger.is_recognised(tool, row)):
+            return await self._leave_in_doubt(row)
+        found = await self.find_out(tool, row, ready.values)
+        text = f"{ran.describe_failure(tool.name)}. It was checked: nothing was done."
+        if row.status == "not_landed":
+            # A person was quicker, or the body itself: it ended after all.
+            if more:
+                return Issue.again(row)
+            self._ledger.fail(row, text, row.why, final=True)
+            await self._session.flush()
+            return result_of(row.call, row.tool, text, "failed")
         if row.status != "in_doubt":
-            await runner.settlements.release(row)
-            return None  # A person was quicker.
-        if known is not None:
-            shown = await runner.record_known(row, known)
-            return None if shown is None else completed(row, shown)
-        if isinstance(answer, Landed):
-            return completed(row, await runner.record_landed(row, answer))
-        if isinstance(answer, NotLanded):
-            await runner.record_not_landed(row, answer)
-            await runner.settlements.release(row)
             return None
-        tried = session.state.facts.effects.find_call(row.call)
-        may = found.held and runner.ledger.may_repeat(tool, row)
-        if may and count_crashes(tried) < gates.max_crashes:
-            again = runner.ledger.issue_again(ready, row, Issue.again(row))
-            await runner.commit(again)
-            return await watch(session, row, runner.run(ready, again))
-        await runner.settlements.release(row)
-    text = await runner.tell(row)
-    return result_of(row, text, "in_doubt") if runner.tells else None
+        match found:
+            case Known():
+                await self.record_known(row, found)
+                return None
+            case Landed():
+                return completed(row.call, row.tool, await self.record_landed(row, found))
+            case NotLanded():
+                await self.record_not_landed(row, found, text=None if more else text)
+                if more:
+                    # A row that is tried again keeps the claim.
+                    following = Issue(generation=row.generation + 1, attempt=row.attempt + 1)
+                    return following if found.final else Issue.again(row)
+                await self.settlements.release(row)
+                return result_of(row.call, row.tool, text, "failed")
+            case Unsure() if more and self._ledger.is_recognised(tool, row):
+                return Issue.again(row)
+            case _:
+                return await self._leave_in_doubt(row)
+
+    async def _leave_in_doubt(self, row: Effect) -> Result:
+        await self.settlements.release(row)
+        return result_of(row.call, row.tool, await self.tell(row), "in_doubt")
+
+    async def record_known(self, row: Effect, known: Known) -> Given | None:
+        """Record what another session found out; what the model is shown, if it happened."""
+        shown = None
+        if known.verdict == "landed":
+            shown = await self._ledger.land(row, known.by, known.given)
+        elif row.status == "in_doubt" or known.void:
+            text = describe_given_up(row, known.by) if known.verdict == "gave_up" else None
+            self._ledger.settle(row, known.verdict, known.by, text=text, void=known.void)
+        await self._session.flush()
+        return shown
+
+    async def record_landed(self, row: Effect, answer: Landed) -> Given:
+        """Record that it happened: what the model is shown, and the same as data."""
+        given = as_given(answer.result)
+        shown = await self._ledger.land(row, "verify", given)
+        await self._session.flush()
+        await self.share_landed(row, given)
+        return shown
+
+    async def record_not_landed(self, row: Effect, answer: NotLanded, text: str | None = None) -> None:
+        """Record that it did not happen. With `text` that is the call's result; else it may be run again."""
+        self._ledger.settle(row, "not_landed", "verify", text=text, void=answer.final)
+        await self._session.flush()
+        if row.scope == "global" and text is not None:
+            await self.claims.free(row)
+
+    async def tell(self, row: Effect) -> str:
+        """What is known of a row in doubt; recorded as the call's result, where the policy says so."""
+        text = describe_doubt(row)
+        if self.tells:
+            self._ledger.doubt(row, row.why, text)
+            await self._session.flush()
+        return text
+
+    # -- other sessions ------------------------------------------------------------------------------
+
+    async def share_landed(self, row: Effect, given: Given) -> None:
+        """Let other sessions know what it gave, where they could want it."""
+        if row.scope == "global":
+            await self.claims.finish(row, given)
+        if self.settlements.holds(row):
+            await self.settlements.finish(row, given)
+
+    async def share_failed(self, row: Effect) -> None:
+        """Let other sessions do it: surely nothing happened here."""
+        if row.scope == "global":
+            await self.claims.free(row)
+        await self.settlements.release(row)
+
+
+async def find_end_s(session: Session, row: Effect, acquired: Acquired | None = None) -> float:
+    """In how many seconds the body of this row can no longer be running, nor those that other sessions which
+    share it began (`acquired`); 0 if they surely are not."""
+    if is_running(row):
+        return math.inf
+    # Our lease began after the old one had ended.
+    since_s, behind = session._writer.taken_s, Behind.list_of(row)
+    if acquired is not None and acquired.behind is not None:
+        since_s = max(since_s, acquired.since_s)
+        is_inherited = row.issued < session.state.facts.forked_at
+        # The session that issued it knows more than a fork has inherited.
+        behind = acquired.behind if is_inherited else (*behind, *acquired.behind)
+    return max([await _find_end_s(session, one, since_s) for one in behind], default=0.0)
+
+
+async def _find_end_s(session: Session, body: Behind, since_s: float) -> float:
+    heartbeat = session._writer.engine.heartbeat
+    if body.holder == heartbeat.holder:
+        return 0.0
+    life = await session._writer.engine.call(heartbeat.judge, HolderId(body.holder))
+    if life.ended:
+        return 0.0
+    if body.left_behind:
+        return math.inf  # No timeout stops it: only the end of its process does.
+    limit_s = TOOL_TIMEOUT_S if body.timeout_s is None else body.timeout_s
+    return max(0.0, since_s + limit_s - boot_s())
+
+
+def describe_given_up(row: Effect, by: str) -> str:
+    """What the model is told of a call that another session was told to give up."""
+    return f"{row.tool}: given up by {by}. Nobody can tell whether it happened. It is not run again."
+
+
+def describe_doubt(row: Effect) -> str:
+    """What the model is told of a call in doubt."""
+    what = "was given up as unknown" if row.status == "gave_up" else "is in doubt"
+    why = f": {row.why}" if row.why else ""
+    if row.undoes is not None:
+        return (
+            f"{row.tool}: it was done, and {row.call.id!r} of {row.at:%Y-%m-%d %H:%M:%S} UTC, which takes it "
+            f"back, {what}{why}. It is not run again before somebody says what became of that."
+        )
+    return (
+        f"{row.tool}: call {row.call.id!r} of {row.at:%Y-%m-%d %H:%M:%S} UTC {what}{why}. Whether it "
+        "happened is not known, and it is not run again before somebody says that it did not."
+    )

@@ -13,23 +13,21 @@ from ..core.entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
 from ..ids import fresh_call_id
 from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
-from ..messages import ForeignMessage, Json, Message, Text, ToolCall, ToolResult, calls_of
+from ..messages import Json, Text, ToolCall, ToolResult, calls_of
 from ..session.session import Session
 from ..store.approvals import Doubt
 from ..store.store import Store
 from ..telemetry import active, note_failure, note_refusal
 from .context import ToolContext
 from .declaration import AnyTool, as_tool
-from .dispatch import Call, Dispatch, OnResult
-from .executor import run_plain
+from .dispatch import CallRequest, Dispatch, OnResult
+from .executor import refuse_inside, refuse_waiting, run_plain
 from .gates import Asks, Gates, Refused
 from .lineage import Lineage, prefix_at_root
 from .outcome import Result, ResultStatus, as_json, as_text
 from .policy import Policy
-from .reconcile import settle, settle_row
-from .reentry import refuse_inside, refuse_waiting
-from .runner import InDoubtPolicy, Runner, describe_failure
-from .tracing import Watched
+from .runner import InDoubtPolicy, Runner
+from .tracing import TracedCall
 from .undo import undo
 
 log = logging.getLogger("holdfast")
@@ -116,17 +114,21 @@ class Registry:
         outcome. Without a session there are the gates alone.
         """
         return await self.dispatch_call(
-            Call(CallRef(id=call_id or fresh_call_id()), name, args), session=session, deps=deps
+            CallRequest(CallRef(id=call_id or fresh_call_id()), name, args), session=session, deps=deps
         )
 
-    async def dispatch_call(self, call: Call, *, session: Session | None, deps: Any = None) -> Result:
-        """As `dispatch`, for a call that may say which reply it belongs to."""
+    async def dispatch_call(self, call: CallRequest, *, session: Session | None, deps: Any = None) -> Result:
+        """As `dispatch`, for a call that may say which reply it belongs to, and may bring its own tool.
+
+        An adapter whose framework gives each call a body of its own hands over
+        `tool.with_body(body, arguments)`; that tool need not be one of the registry's.
+        """
         work = self._dispatch_bare(call, deps) if session is None else self._dispatch(session, deps).one(call)
         telemetry = active()
         if telemetry is None:
             return await work
-        watched = Watched(telemetry, session, call.name, call.ref, known=call.name in self._tools)
-        return await watched.run(work)
+        known = call.tool is not None or call.name in self._tools
+        return await TracedCall(telemetry, session, call.name, call.ref, known=known).run(work)
 
     async def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
@@ -137,12 +139,9 @@ class Registry:
         else side by side. `on_result` is told of each as soon as it is there.
         """
         refuse_inside(session, "dispatch_step")
-        reply, calls, given = _last_calls(session)
-        missing = [
-            Call(CallRef(id=call.id, reply=reply, index=index), call.name, call.args)
-            for index, call in enumerate(calls)
-            if index not in given
-        ]
+        calls, given = _last_calls(session)
+        unanswered = session.state.transcript_fold.list_unanswered()
+        missing = [CallRequest(ref, call.name, call.args) for ref, call in unanswered]
         results = await self._dispatch(session, deps, on_result).all(missing) if missing else []
         fresh = dict(zip((call.ref.index for call in missing), results, strict=True))
         return [
@@ -165,15 +164,17 @@ class Registry:
         lineage = Lineage.of(session)
         if lineage is not None:
             root = self._runner(lineage.root, deps, policy)
-            await settle(lineage.root, self._tools, self._gates, root, prefix=prefix_at_root(session))
+            await root.settle(self._tools, self._gates, prefix=prefix_at_root(session))
         runner = self._runner(session, deps, policy)
-        return await settle(session, self._tools, self._gates, runner, on_result=on_result)
+        return await runner.settle(self._tools, self._gates, on_result=on_result)
 
-    async def settle_call(self, session: Session, row: Effect, *, deps: Any = None) -> None:
-        """Settle one call in doubt, and leave the others alone."""
+    async def settle_call(
+        self, session: Session, row: Effect, *, tool: AnyTool | None = None, deps: Any = None
+    ) -> None:
+        """Settle one call in doubt, and leave the others alone; `tool` as in `dispatch_call`."""
         refuse_waiting(session, row.key)
-        runner = self._runner(session, deps)
-        await settle_row(session, self._tools.get(row.tool), self._gates, runner, row)
+        found = self._tools.get(row.tool) if tool is None else tool
+        await self._runner(session, deps).settle_call(found, self._gates, row)
 
     async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
         """Settle what is in doubt in every session of a store that nobody holds; what stays in doubt."""
@@ -200,9 +201,15 @@ class Registry:
         chosen: InDoubtPolicy = "tell" if (policy or self._in_doubt) == "tell" else "wait"
         return Runner(session, in_doubt=chosen, grace_s=self.grace_s, deps=deps)
 
-    async def _dispatch_bare(self, call: Call, deps: Any) -> Result:
+    async def _dispatch_bare(self, call: CallRequest, deps: Any) -> Result:
         gated = self._gates.check(
-            call.name, call.args, repeats=self._repeats, tried=[], answer=None, budget=None
+            call.name,
+            call.args,
+            tool=call.tool,
+            repeats=self._repeats,
+            tried=[],
+            answer=None,
+            budget=None,
         )
         if isinstance(gated, Asks):
             text = f"{call.name}: needs a person's approval, and there is no session to wait in"
@@ -221,20 +228,19 @@ class Registry:
         if ran.exit is not None:
             raise ran.exit
         value = as_json(ran.value) if ran.done else None
-        text = as_text(value) if ran.done else describe_failure(tool, ran)
+        text = as_text(value) if ran.done else ran.describe_failure(tool.name)
         self._repeats.note_result(gated.fingerprint, text.encode())
         status: ResultStatus = "completed" if ran.done else "failed"
         return Result(call_id=call.ref.id, name=call.name, content=text, value=value, status=status)
 
 
-def _last_calls(session: Session) -> tuple[int, Sequence[ToolCall], dict[int, ToolResult]]:
-    """The last reply that has calls: its entry, the calls, and the results they have."""
+def _last_calls(session: Session) -> tuple[Sequence[ToolCall], dict[int, ToolResult]]:
+    """The calls of the last reply that has some, and the results they have."""
     found = session.state.transcript_fold.find_last_reply()
     if found is None:
-        return 0, (), {}
+        return (), {}
     reply, results = found
-    message: Message | ForeignMessage = reply.read()
-    return reply.seq, calls_of(message), results
+    return calls_of(reply.read()), results
 
 
 def _as_result(call: ToolCall, given: ToolResult) -> Result:

@@ -28,9 +28,9 @@ from typing import (
 
 from ..errors import BadInput
 from ..messages import Json
+from ..suggestions import closest
 from .canonical import NotCanonical, canonical, normalise, to_json
 from .context import ToolContext
-from .suggestions import closest
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

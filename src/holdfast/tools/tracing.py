@@ -1,4 +1,4 @@
-"""Calls under the eyes of telemetry: a span from the first gate to the result."""
+"""Spans of tool calls: from the first gate to the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Watched:
+class TracedCall:
     """A call whose span has begun, and ends with its result."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Watched:
         )
 
     async def run(self, work: Awaitable[T]) -> T:
-        """A part of the work that the call takes, or all of it: the span is current meanwhile."""
+        """Do a part of the call's work, or all of it; the span is current meanwhile."""
         self._span.enter()
         try:
             done = await work
@@ -47,7 +47,7 @@ class Watched:
         return done
 
     def end(self) -> None:
-        """It has no result if it has none by now: what had to come first failed, or others were quicker."""
+        """End the span, if the call has no result: an earlier part failed, or another caller was quicker."""
         self._span.fail(None)
 
     def _count_attempts(self) -> int:
@@ -55,13 +55,13 @@ class Watched:
         return tried[-1].attempt if tried else 0
 
 
-async def watch(session: Session, row: Effect, work: Awaitable[Result | None]) -> Result | None:
-    """Have a call of a tool that is there done once more, watched if somebody listens."""
+async def trace(session: Session, row: Effect, work: Awaitable[Result | None]) -> Result | None:
+    """Run a call once more, with a span if telemetry is configured."""
     telemetry = active()
     if telemetry is None:
         return await work
-    watched = Watched(telemetry, session, row.tool, row.call, known=True)
+    traced = TracedCall(telemetry, session, row.tool, row.call, known=True)
     try:
-        return await watched.run(work)
+        return await traced.run(work)
     finally:
-        watched.end()
+        traced.end()

@@ -15,13 +15,12 @@ from ..ids import SessionId
 from ..messages import Json
 from ..session.session import Session
 from .canonical import digest
-from .decision import Issue
 from .declaration import AnyTool, Hook
-from .executor import Ran
 from .gates import Gates, Ready
-from .outcome import as_given
-from .result_store import recall
-from .runner import Runner, why_of
+from .ledger import Issue
+from .outcome import Ran, as_given
+from .reconcile import find_end_s
+from .runner import Runner
 
 
 async def undo(
@@ -51,7 +50,7 @@ async def _undo_one(
         return "cannot", "it is running"
     if tool is None or tool.undo is None:
         return "cannot", "the tool is gone" if tool is None else "the tool has no undo"
-    args, owner = await session.engine.call(_find_intent, session, row.issued)
+    args, owner = await session._writer.engine.call(_find_intent, session, row.issued)
     if owner != session.id:
         return "cannot", f"session {owner!r} did it, before this one was forked from it: undo it there"
     ready = gates.fit(tool, args)
@@ -61,26 +60,26 @@ async def _undo_one(
     effects, last = session.state.facts.effects, None
     while True:
         last = effects.find_last(operation)
-        if last is not None and runner.ledger.is_at(last):
+        if last is not None and runner.ledger.is_in_progress(last):
             await runner.ledger.wait_for(last)
             continue
         if row.status != "completed":
             return ("undone", "") if row.status == "undone" else ("cannot", f"it is {row.status}")
         if last is not None and last.status in ("running", "in_doubt", "gave_up"):
             return "in_doubt", last.why
-        if last is not None and math.isinf(await runner.ledger.body_is_over(last)):
+        if last is not None and math.isinf(await find_end_s(session, last)):
             return "in_doubt", "the body of its last undo still runs"
-        said = await recall(session, row)
+        result = await runner.ledger.recall(row)
         if row.scope == "global":
-            await runner.claims.reopen(row.operation)
+            await runner.reconciler.claims.reopen(row.operation)
         if effects.find_last(operation) is last and row.status == "completed":
-            break  # Else somebody else has begun to take it back meanwhile.
+            break  # Else another caller has begun to take it back meanwhile.
     issued = runner.ledger.issue(
         ready, CallRef(id=f"undo-{row.issued}"), "call", operation, _how(last), undoes=row.issued
     )
     try:
         await runner.commit(issued)
-        ran = await _run(runner, tool.undo, ready, row, issued, said.given.value)
+        ran = await _run(runner, tool.undo, ready, row, issued, result.value)
         with anyio.CancelScope(shield=True):
             status, why = await _record(session, runner, tool, row, issued, ran)
     finally:
@@ -102,7 +101,7 @@ def _how(last: Effect | None) -> Issue:
 async def _run(runner: Runner, hook: Hook, ready: Ready, row: Effect, issued: Effect, result: Json) -> Ran:
     ctx = runner.ledger.context(issued, runner.deps)
     ctx.result, ctx.notes = result, dict(row.notes)
-    return await runner.ledger.run(ready.tool, issued, hook, ctx, ready.values, grace_s=runner.grace_s)
+    return await runner.run_once(ready, issued, hook, ctx)
 
 
 async def _record(
@@ -111,23 +110,23 @@ async def _record(
     """Record how the undo ended. With its completion the effect counts as taken back."""
     definite = runner.ledger.is_definite(tool, issued, ran)
     status: UndoStatus = "undone" if ran.done else "failed" if definite else "in_doubt"
-    why = "" if ran.done else why_of(ran)
+    why = "" if ran.done else ran.why
     if status == "undone":
         await runner.ledger.complete(issued, as_given(ran.value), ran.latency_ms)
-        session.record(ToolUndone(issued=row.issued, by=issued.issued))
+        session._writer.record(ToolUndone(issued=row.issued, by=issued.issued))
     elif status == "failed":
         runner.ledger.fail(issued, f"undo of {tool.name}: {why}", why, final=True)
     else:
         runner.ledger.doubt(issued, why)
     await session.flush()
     if status == "undone" and row.scope == "global":
-        await runner.claims.free(row)
+        await runner.reconciler.claims.free(row)
     return status, why
 
 
 def _find_intent(session: Session, issued: int) -> tuple[Json, SessionId]:
     """The arguments of an effect, and the session that did it: a fork inherits those of its origin."""
-    journal = Journal(session.engine.driver, session.id)
+    journal = Journal(session._writer.engine.driver, session.id)
     for entry in journal.entries(issued - 1, issued):
         if isinstance(entry.body, ToolIssued):
             return entry.body.args, journal.find_owner(issued).id

@@ -45,17 +45,17 @@ RETRIED = ("model_error", "error", "deps")
 
 
 class Job:
-    """A session that is being driven. As a `Shift`, it decides what the end of a run says."""
+    """A session that is being driven. As a `RunControl`, it decides how a run ends."""
 
     def __init__(
-        self, id: SessionId, *, retry: Retry, began_s: float, now: Callable[[], datetime], is_over: bool
+        self, id: SessionId, *, retry: Retry, began_s: float, now: Callable[[], datetime], is_stopping: bool
     ) -> None:
         self.id = id
         self.began_s = began_s
         self.agent: str | None = None
         self.session: Session | None = None
         self.scope = anyio.CancelScope()
-        self.is_over = is_over
+        self.is_stopping = is_stopping
         self._retry, self._now = retry, now
 
     def end(self, end: Body, error: BaseException | None) -> Body | None:

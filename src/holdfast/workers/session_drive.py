@@ -57,11 +57,11 @@ class Driver:
         facts = session.state.facts
         head = facts.head
         agent = self._agents.get(head.agent or "")
-        due = head.due is not None and not (head.postponed and head.due > session.engine.now())
+        due = head.due is not None and not (head.postponed and head.due > session._writer.engine.now())
         due = due or (answered and head.status == "waiting")
         if agent is None or not due or not self._labels.items() <= head.labels.items():
             return None  # What was in the inbox is taken in; the rest is somebody else's, or nobody's.
-        job.agent, job.session, session.shift = agent.name, session, job
+        job.agent, job.session, session._writer.run_control = agent.name, session, job
         self._say(self._event(session, job, "taken"))
         if head.failures >= self._retry.attempts:
             return await self._end(session, job, give_up(head.failures, "its worker died"))
@@ -72,7 +72,7 @@ class Driver:
 
     async def _postpone(self, session: Session, job: Job, failures: int) -> WorkEvent:
         until = job.later(failures - 1)
-        session.record(SessionPostponed(until=until, reason="its worker died"))
+        session._writer.record(SessionPostponed(until=until, reason="its worker died"))
         await session.flush()
         return self._event(session, job, "postponed", reason="its worker died", retry_at=until)
 
@@ -106,7 +106,7 @@ class Driver:
     async def _set_aside(self, session: Session) -> None:
         """There was nothing to do after all: the outcome was on record."""
         if session.state.facts.head.due is not None:
-            session.record(SessionPostponed(reason="there is nothing to do"))
+            session._writer.record(SessionPostponed(reason="there is nothing to do"))
             await session.flush()
 
     def _conclude(self, session: Session, job: Job, outcome: Outcome[Any]) -> WorkEvent:
@@ -130,6 +130,6 @@ async def let_go(store: Store, delegate: SessionId) -> None:
     try:
         async with store.session(delegate, create=False) as session:
             if session.state.facts.head.due is not None:
-                session.record(SessionPostponed(reason="nobody waits for it"))
+                session._writer.record(SessionPostponed(reason="nobody waits for it"))
     except HoldfastError:
         return  # Somebody has it: it goes on.

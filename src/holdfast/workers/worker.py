@@ -85,7 +85,7 @@ class Worker:
         `drain_s` have passed; at once with `now`. Nothing is lost either way."""
         self._stopping = True
         for job in self.jobs.values():
-            job.is_over = True
+            job.is_stopping = True
             if now:
                 job.scope.cancel()
         self._wake.set()
@@ -93,11 +93,11 @@ class Worker:
     async def run(self, *, until_idle: bool = False) -> None:
         """Work until `stop` is called; with `until_idle`, or until there is nothing to do."""
         for agent in self._agents.values():
-            _ = agent.makeup  # A model that cannot be had is an error before anything is taken.
+            _ = agent.loop_config  # A model that cannot be had is an error before anything is taken.
         duty = Duty(
             agents=tuple(self._agents),
             concurrency=self._concurrency,
-            since=self._store.engine.now(),
+            since=self._store._engine.now(),
             labels=self._labels,
         )
         await self._announce(duty)
@@ -113,7 +113,7 @@ class Worker:
                 await self._announce(None)
 
     async def _announce(self, duty: Duty | None) -> None:
-        engine = self._store.engine
+        engine = self._store._engine
         try:
             await engine.call(engine.heartbeat.announce, duty)
         except StoreFailed as error:
@@ -123,7 +123,7 @@ class Worker:
 
     async def _listen(self) -> None:
         """Be told of work, or look after a while; never all workers at the same moment."""
-        engine = self._store.engine
+        engine = self._store._engine
         limiter = anyio.CapacityLimiter(1)
         while True:
             pause_s = self._poll_s * randomness.uniform(0.5, 1.5)
@@ -161,7 +161,7 @@ class Worker:
         self._avoided = {id: until_s for id, until_s in self._avoided.items() if until_s > now_s}
         # Some of the oldest may be in our hands, or left alone for now.
         limit = self._concurrency + len(self._avoided)
-        engine = self._store.engine
+        engine = self._store._engine
         try:
             found = await engine.call(
                 lambda: find_due(engine, tuple(self._agents), self._labels, limit, orphans=orphans)
@@ -175,9 +175,9 @@ class Worker:
     # -- sessions ------------------------------------------------------------------------------------
 
     def _start(self, tasks: TaskGroup, head: Head) -> None:
-        engine = self._store.engine
+        engine = self._store._engine
         self.jobs[head.session] = job = Job(
-            head.session, retry=self._retry, began_s=boot_s(), now=engine.now, is_over=self._stopping
+            head.session, retry=self._retry, began_s=boot_s(), now=engine.now, is_stopping=self._stopping
         )
         tasks.start_soon(self._work_on, head, job)
 
@@ -226,7 +226,7 @@ class Worker:
     async def _drain(self) -> None:
         """Wait for what is under way; what takes too long is handed over where it is."""
         for job in self.jobs.values():
-            job.is_over = True
+            job.is_stopping = True
         with anyio.move_on_after(self._drain_s):
             await self._done()
         for job in self.jobs.values():

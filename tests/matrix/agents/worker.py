@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast import Agent, Landed, NotLanded, ToolContext, tool
 from holdfast.agents import Outcome, Prompt, ScriptedModel, TextDelta
-from holdfast.agents.model import Said
+from holdfast.agents.model import ModelEvent
 from holdfast.core.entries import ModelReplied, RunCompleted
 from holdfast.messages import Message
 
@@ -87,7 +87,7 @@ class Model(ScriptedModel):
     def __init__(self) -> None:
         super().__init__(_decide)
 
-    async def ask(self, prompt: Prompt) -> AsyncGenerator[Said, None]:
+    async def ask(self, prompt: Prompt) -> AsyncGenerator[ModelEvent, None]:
         async with aclosing(super().ask(prompt)) as said:
             async for one in said:
                 yield one

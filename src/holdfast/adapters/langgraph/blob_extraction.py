@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
+from ...content.extract import Swap
 from ...content.references import Reference, get_digest, parse_reference
-from ...content.swapping import Swap
 
 _encode = msgspec.json.Encoder().encode
 _HEAD: Final = re.compile(rb"[\xc6\xdb].{4}|[\xc5\xda].{2}", re.DOTALL)

@@ -69,11 +69,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if serde is not None and allowed:
             raise BadInput("allow=… is for holdfast's own serializer; give the list to yours")
         super().__init__(serde=serde or CheckedSerializer(allowed))
-        self._store = store if isinstance(store, Store) else store.as_async
-        self._waiting = Waiting(None if isinstance(store, Store) else store.loop)
+        self._store = store if isinstance(store, Store) else store._target
+        self._waiting = Waiting(None if isinstance(store, Store) else store._loop)
         trust_objects = check == "objects"
         # LangGraph makes shallow copies of a saver: what is in here is theirs, too.
-        serializer, engine = self.serde, self._store.engine
+        serializer, engine = self.serde, self._store._engine
         self._desks = Desks(
             engine,
             lambda: Thread(

@@ -38,7 +38,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Raw
 
-from ...content.swapping import Piece, Swap
+from ...content.extract import Piece, Swap
 from ...limits import STATE_DEPTH_MAX
 from ...reprs import describe_value
 from .blob_extraction import MARKS, cut_bytes, cut_text

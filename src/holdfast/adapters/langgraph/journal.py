@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...content.extract import Piece
 from ...content.lazy import Place as BlobPlace
 from ...content.lazy import Shared
-from ...content.swapping import Piece
 from ...core.codec import GENESIS, Chain, Sealed, open_line, parse
 from ...core.codec import erase as erase_line
 from ...core.entries import AdapterBody, Entry, SessionOpened

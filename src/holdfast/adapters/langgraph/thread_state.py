@@ -30,7 +30,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR
 from msgspec import Raw, Struct
 
-from ...content.swapping import Piece
+from ...content.extract import Piece
 from ...core.entries import ADAPTER_PREFIX, AdapterBody, Entry
 from .change_tracking import Kept
 from .delta_encode import Elements, is_snapshot

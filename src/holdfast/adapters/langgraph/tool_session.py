@@ -78,8 +78,8 @@ class Ledger:
     def __init__(
         self, store: Store | blocking.Store, registry: Registry, *, deps: object, wait_s: float
     ) -> None:
-        self._store = store if isinstance(store, Store) else store.as_async
-        self._waiting = Waiting(None if isinstance(store, Store) else store.loop)
+        self._store = store if isinstance(store, Store) else store._target
+        self._waiting = Waiting(None if isinstance(store, Store) else store._loop)
         self.registry, self._deps, self._wait_s = registry, deps, wait_s
         self._open: dict[tuple[object, SessionId], _Open] = {}
 

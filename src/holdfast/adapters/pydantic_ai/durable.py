@@ -33,7 +33,7 @@ from ...errors import BadInput, Closed
 from ...limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
 from ...session.cadence import Cadence
 from ...store.store import Store, open_store
-from ...system.aio import unbroken
+from ...system.aio import run_to_end
 from ...tools.canonical import fingerprint
 from ...tools.executor import asks_to_exit
 from ...tools.lineage import Lineage
@@ -109,7 +109,7 @@ class Durable(AbstractCapability[Any]):
                 "Durable(open_store(…, blobs=…, blob_urls=…), …)"
             )
         with suppress(Closed):  # One that is opened later is looked at when a run begins.
-            self.store.engine.blobs.check_links()
+            self.store._engine.blobs.check_links()
 
     def get_ordering(self) -> CapabilityOrdering:
         """Closest to the model and the tools: what others change is recorded as it was changed."""
@@ -180,7 +180,7 @@ class DurableRun(AbstractCapability[Any]):
     async def _driving(self, ctx: RunContext[Any]) -> AsyncIterator[None]:
         durable, agent = self.durable, None if ctx.agent is None else ctx.agent.name
         async with _opened(durable.store) as store:
-            links = Links(store.engine) if durable.media_urls else None
+            links = Links(store._engine) if durable.media_urls else None
             opening = opening_for(store, durable.session, ctx, wait_s=durable.wait_s, cadence=durable.cadence)
             async with opening as session:
                 # What a delegate was asked to do is done once: the call that asked may be made again.
@@ -203,7 +203,7 @@ class DurableRun(AbstractCapability[Any]):
                     try:
                         yield
                     finally:
-                        await unbroken(tools.stop)
+                        await run_to_end(tools.stop)
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Record the end."""
@@ -316,7 +316,7 @@ class DurableRun(AbstractCapability[Any]):
     def _ask(self, ref: CallRef, call: ToolCallPart, requests: DeferredToolRequests) -> None:
         args = canonical(call.args_as_dict())
         why = requests.metadata.get(call.tool_call_id) or {}
-        self.drive.session.record(
+        self.drive.session._writer.record(
             ApprovalAsked(
                 call=ref,
                 tool=call.tool_name,

@@ -16,7 +16,7 @@ from pydantic_ai.tools import DeferredToolRequests
 
 from ...agents.loop import find_waiting
 from ...agents.prices import find_cost_usd
-from ...content.packing import encode_content
+from ...content.encode import encode_content
 from ...core.budget import Usage
 from ...core.entries import ApprovalRefused, CallRef
 from ...core.fold import RunInfo
@@ -76,7 +76,7 @@ async def begin(session: Session, prompt: Any, history: Sequence[ModelMessage], 
     if history[shared:]:
         await add(session, history[shared:])
         if session.continuable:
-            session.take_checkpoint()
+            session._writer.take_checkpoint()
     return Beginning(session.state.seq, opening, None)
 
 
@@ -140,7 +140,7 @@ class Drive:
     ) -> Drive:
         """Read what is on record; blobs may have to be fetched for it. `links`: the model is sent those."""
         items = list(session.state.transcript_fold.items)
-        recorded = await session.engine.call(Recorded, items, beginning.since)
+        recorded = await session._writer.engine.call(Recorded, items, beginning.since)
         return cls(session, run, tools, recorded, links)
 
     # -- asking the model ----------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Drive:
             asked = effects.find_question(self._last.refer_to(part.tool_call_id))
             if part.outcome == "denied" and asked is not None and asked.approved is None:
                 refused = ApprovalRefused(call=asked.call, asked=asked.asked, by=CALLER)
-                self.session.record(refused, content=encode_content(part.model_response_str()))
+                self.session._writer.record(refused, content=encode_content(part.model_response_str()))
 
     @property
     def has_results(self) -> bool:
@@ -269,7 +269,7 @@ class Drive:
         if said and not self._recorded.has_said(self._replies):
             await self._add(said)
         if self.session.continuable:
-            self.session.take_checkpoint()
+            self.session._writer.take_checkpoint()
         self.run.complete()
 
     def fail(self, error: RunWaits | UnexpectedModelBehavior) -> None:
@@ -294,7 +294,7 @@ class Asking:
         drive = self._drive
         await drive.note(self._ctx)
         if drive.has_results:
-            drive.session.take_checkpoint()
+            drive.session._writer.take_checkpoint()
         self._request = drive.run.request(model=_name_of(self._context.model))
         await self._request.__aenter__()
 

@@ -20,8 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from ...agents.providers.foreign_messages import own
-from ...agents.providers.request import conversation
+from ...agents.providers.request import conversation, to_own_message
 from ...messages import AnyMessage, ForeignMessage, Json, foreign
 from ...reprs import attempt, describe_value
 from ...session.inbox import message_entry
@@ -67,9 +66,9 @@ def _write(message: ModelMessage) -> bytes:
 
 async def add(session: Session, messages: Iterable[ModelMessage]) -> None:
     """Add messages to the session, in one commit; what is large in them is a blob by then."""
-    entries = [await message_entry(session.engine, as_foreign(message)) for message in messages]
+    entries = [await message_entry(session._writer.engine, as_foreign(message)) for message in messages]
     if entries:
-        session.record_all(entries)
+        session._writer.record_all(entries)
 
 
 def load(data: Json) -> ModelMessage:
@@ -84,7 +83,7 @@ def messages_from(transcript: Iterable[AnyMessage]) -> list[ModelMessage]:
         if theirs:
             found += [load(message.data) for message in group if isinstance(message, ForeignMessage)]
         else:
-            found += conversation([own(message) for message in group])
+            found += conversation([to_own_message(message) for message in group])
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_ai import RunContext
 
-from ...agents.delegate import check_depth, working_for
+from ...agents.delegate import check_depth, reserve_budget_for
 from ...core.entries import Parent
 from ...errors import BadInput
 from ...ids import RunId, SessionId, fit_session_id, fresh_run_id, label_of_original
@@ -94,10 +94,7 @@ async def _delegate(parent: Session, ctx: RunContext[Any]) -> AsyncIterator[Sess
     if number > 1:
         id = SessionId(f"{id}-{number}")
     link = Parent(session=parent.id, run=current_run(parent.id), call=effect.call_id)
-    opening = Session(
-        parent.engine, id, wait_s=2 * LEASE_TERM_S, cadence="step", labels={}, parent=link, create=True
-    )
-    async with opening as session:
-        session.extensions[Lineage] = lineage
-        async with working_for(parent, session, None):
+    async with parent.store.session(id, wait_s=2 * LEASE_TERM_S, parent=link) as session:
+        session._writer.extensions[Lineage] = lineage
+        async with reserve_budget_for(parent, session, None):
             yield session

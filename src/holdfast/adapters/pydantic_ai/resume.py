@@ -31,7 +31,7 @@ async def continue_run(store: Store, *, session: str, version: int | None = None
             await opened.rewind(version=version)
         reached = await go_back(opened)
         # In a thread: what is large in them is read from blobs now.
-        messages = await opened.engine.call(messages_from, list(opened.transcript))
+        messages = await opened._writer.engine.call(messages_from, list(opened.transcript))
         return Continuation(session, reached, messages)
 
 

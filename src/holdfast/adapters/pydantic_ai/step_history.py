@@ -15,7 +15,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
-from ...content.swapping import Piece, Swap
+from ...content.extract import Piece, Swap
 from .step_fold import Snapshot, Steps
 from .step_media import pack
 

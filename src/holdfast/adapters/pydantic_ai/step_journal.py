@@ -9,18 +9,17 @@ Events that only inform are not waited for: they join the next line that is, or 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...content.swapping import Piece
+from ...content.extract import Piece
 from ...core.codec import GENESIS, Chain, Sealed, check, encode_body, open_line
 from ...core.entries import AdapterBody, Body, RunStarted, SessionOpened
 from ...core.session_state import SessionState
@@ -32,7 +31,7 @@ from ...errors import Closed, Corrupt, Fenced, HoldfastError, LeaseHeld, NotFoun
 from ...ids import SessionId, fresh_uid, label_of_original
 from ...limits import LINGER_S, STEP_JOURNALS_MAX
 from ...session.lease import append_to
-from ...system.aio import unbroken
+from ...system import aio
 from .step_fold import CONFIG, EVENTS, Steps, name_run
 from .step_history import Histories
 from .step_records import Record
@@ -252,8 +251,10 @@ class Desks:
         self._open: OrderedDict[SessionId, Desk] = OrderedDict()
         self._left: dict[SessionId, list[tuple[str, Record]]] = {}
         """Events that were handed over and refused, for whoever opens the journal again."""
-        self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
-        self._sending: set[asyncio.Task[None]] = set()
+        self._timer: Any = None
+        """The event loop that will send what is held."""
+        self._sending: set[tuple[Any, anyio.Event]] = set()
+        """The end of each task that sends, with its event loop."""
         self._closing = False
         engine.on_close.append(self._write_rest)
 
@@ -269,7 +270,7 @@ class Desks:
                     if settled:
                         await self.engine.committer.barrier(desk.channel)
                     # To its end: what is read by half is of no use to whoever comes next.
-                    current = desk.channel.lost is None and await unbroken(partial(self._read_on, desk))
+                    current = desk.channel.lost is None and await aio.run_to_end(partial(self._read_on, desk))
                 except Fenced:
                     current = False
                 if current:
@@ -327,7 +328,7 @@ class Desks:
                 self._forget(desk)
                 return False
             # To its end: whether it landed must be known before anybody else uses the desk.
-            return await unbroken(partial(self._commit, desk, drafts, claim))
+            return await aio.run_to_end(partial(self._commit, desk, drafts, claim))
 
     async def _commit(self, desk: Desk, drafts: Sequence[Draft], claim: ClaimChange) -> bool:
         landed = False
@@ -356,17 +357,22 @@ class Desks:
             return
 
     def _send_soon(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._timer is None or self._timer[0] is not loop:
-            self._timer = loop, loop.call_later(LINGER_S, self._send)
+        loop = aio.current_loop()
+        if self._timer is not loop:
+            self._timer = loop
+            aio.call_later(LINGER_S, self._send)
 
     def _send(self) -> None:
         """Events that no other line has taken along leave by themselves."""
         self._timer = None
         for session in {*self._left, *(desk.session for desk in self._open.values() if desk.holds())}:
-            task = asyncio.get_running_loop().create_task(self._send_one(session))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+            ended = aio.current_loop(), anyio.Event()
+            self._sending.add(ended)
+            aio.spawn(partial(self._send_one, session), partial(self._note_sent, ended))
+
+    def _note_sent(self, ended: tuple[Any, anyio.Event]) -> None:
+        self._sending.discard(ended)
+        ended[1].set()
 
     async def _send_one(self, session: SessionId) -> None:
         try:
@@ -382,10 +388,9 @@ class Desks:
     async def _write_rest(self) -> None:
         """Before the store closes: events that stand in no line, or in one that was refused."""
         self._closing = True
-        if self._sending:
-            loop = asyncio.get_running_loop()
-            mine = [task for task in self._sending if task.get_loop() is loop]
-            await asyncio.gather(*mine, return_exceptions=True)
+        loop = aio.current_loop()
+        for ended in [ended for its_loop, ended in self._sending if its_loop is loop]:
+            await ended.wait()
         for desk in list(self._open.values()):
             async with desk.lock:
                 self._forget(desk)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from ...content.extract import Swap, put_back
 from ...content.lazy import Place, Shared
 from ...content.references import MARK
-from ...content.swapping import Swap, put_back
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode

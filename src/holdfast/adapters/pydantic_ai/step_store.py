@@ -167,7 +167,7 @@ class HoldfastStepStore:
 
     async def _read(self, run_id: str, snapshots: Sequence[Snapshot]) -> list[ContinuableSnapshot]:
         """Histories as they were given; the files in them may have to be fetched."""
-        engine, unpacking = self._store.engine, None
+        engine, unpacking = self._store._engine, None
         found: list[ContinuableSnapshot] = []
         for one in snapshots:
             messages = one.list_messages()
@@ -208,11 +208,11 @@ class HoldfastStepStore:
     @property
     def _open(self) -> Desks:
         if self._desks is None:
-            self._desks = Desks(self._store.engine)
+            self._desks = Desks(self._store._engine)
         return self._desks
 
     async def _find_claim(self, run_id: str) -> str | None:
-        engine = self._store.engine
+        engine = self._store._engine
         return await engine.call(engine.driver.find_claim, _claim_key(run_id))
 
     async def _place(self, run_id: str) -> SessionId:

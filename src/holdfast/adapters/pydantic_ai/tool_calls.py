@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any, Final, TypeAlias
@@ -31,12 +30,12 @@ from ...session.session import Session
 from ...tools.canonical import NotCanonical, fingerprint, normalise
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Hook
-from ...tools.dispatch import Call
+from ...tools.dispatch import CallRequest
+from ...tools.ledger import Ledger
 from ...tools.lineage import Lineage, belongs_to_delegate, name_at_root
 from ...tools.outcome import Declined, Result, RetryWanted, Waits
 from ...tools.policy import Policy
 from ...tools.registry import Registry
-from ...tools.result_store import recall
 from ...tools.runner import InDoubtPolicy
 from ...tools.schema import BadArguments
 from .context import effect_around
@@ -60,7 +59,7 @@ _CONTROL: Final = (
 """With these, a tool says what the run or the model should do next: it did nothing itself."""
 
 
-class Arguments:
+class CheckedArguments:
     """The arguments of one call, which pydantic-ai has checked."""
 
     def __init__(self, values: Args, definition: ToolDefinition) -> None:
@@ -96,8 +95,8 @@ class Tools:
         grace_s: float,
     ) -> None:
         self._session, self._tells = session, in_doubt == "tell"
-        self._make: Callable[[AnyTool], Registry] = lambda tool: Registry(
-            [tool],
+        # Each call brings its tool: pydantic-ai may offer other ones in every step.
+        self._registry = Registry(
             policy=policy,
             in_doubt=in_doubt,
             max_repeats=max_repeats,
@@ -178,23 +177,21 @@ class Tools:
     ) -> Any:
         invalid = self._invalid.pop(ref.id, None)
         body = _Body(handler, invalid, changes_the_world=declared.changes_the_world)
-        tool = copy.copy(declared)
-        tool.body, tool.arguments = Hook(body, True, True), Arguments(args, definition)
+        tool = declared.with_body(Hook(body, True, True), CheckedArguments(args, definition))
         if ctx.tool_call_approved:
             self._approve(ref, tool, args)
-        registry = self._make(tool)
         # What one tool sets is set in the order of the calls.
         turn = self._turns.setdefault(tool.name, anyio.Lock()) if "write" in tool.side_effects else None
         async with turn or nullcontext():
-            last = await self._settle(registry, ref, tool, args, ctx.deps)
+            last = await self._settle(ref, tool, args, ctx.deps)
             if last is not None and last.status == "completed":
-                given = (await recall(self._session, last)).given
+                given = await Ledger.of(self._session).recall(last)
                 # Where the value is lost, or was erased, there is the text.
                 is_there = given.value is not None or given.text == "null"
                 return self._give(ctx, body, given.value if is_there else given.text)
             asked = self._session.state.facts.effects.find_question(ref)
-            call = Call(ref, tool.name, _original(args, last, asked))
-            result = await registry.dispatch_call(call, session=self._session, deps=ctx.deps)
+            call = CallRequest(ref, tool.name, _original(args, last, asked), tool)
+            result = await self._registry.dispatch_call(call, session=self._session, deps=ctx.deps)
         return self._conclude(ctx, result, body)
 
     def _give(self, ctx: RunContext[Any], body: _Body, kept: Json) -> Any:
@@ -211,25 +208,29 @@ class Tools:
             return
         plain = canonical(args)
         corrected = UNSET if fingerprint(tool.name, plain) == asked.fingerprint else plain
-        self._session.record(ApprovalGiven(call=asked.call, asked=asked.asked, by=CALLER, args=corrected))
+        self._session._writer.record(
+            ApprovalGiven(call=asked.call, asked=asked.asked, by=CALLER, args=corrected)
+        )
 
-    async def _settle(
-        self, registry: Registry, ref: CallRef, tool: AnyTool, args: Args, deps: Any
-    ) -> Effect | None:
+    async def _settle(self, ref: CallRef, tool: AnyTool, args: Args, deps: Any) -> Effect | None:
         """Settle what is in doubt of this call, and of the same with these arguments; its last attempt."""
         session, lineage = self._session, Lineage.of(self._session)
         effects = session.state.facts.effects
         if lineage is not None:
             above = name_at_root(session, ref).id
             for row in [row for row in lineage.root.in_doubt if row.call.id == above]:
-                await registry.settle_call(lineage.root, row, deps=deps)
+                await self._settle_row(lineage.root, row, tool, deps)
         for row in effects.in_doubt if effects.open else ():
             mine = row.call.id == ref.id
             same = row.tool == tool.name and row.fingerprint == _fingerprint(tool, args)
             if mine or (same and not belongs_to_delegate(session, row.call)):
-                await registry.settle_call(session, row, deps=deps)
+                await self._settle_row(session, row, tool, deps)
         tried = effects.find_call(ref)
         return tried[-1] if tried else None
+
+    async def _settle_row(self, session: Session, row: Effect, tool: AnyTool, deps: Any) -> None:
+        found = tool if row.tool == tool.name else None
+        await self._registry.settle_call(session, row, tool=found, deps=deps)
 
     def _conclude(self, ctx: RunContext[Any], result: Result, body: _Body) -> Any:
         match result.status:

@@ -12,7 +12,6 @@ from ...limits import RESULT_LINES_MAX, RESULT_PAGE_CHARS
 from ...session.session import Session
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, tool
-from .paging import show_page
 
 _PREFIX = re.compile(r"[0-9a-f]{8,64}")
 _NOTE_CHARS = 200
@@ -40,7 +39,7 @@ async def read_result(
     """
     if offset < 0 or limit < 1:
         raise BadInput("offset must not be negative, and limit at least 1")
-    engine = ctx.session.engine
+    engine = ctx.session._writer.engine
     digest = await _find(ctx.session, blob.strip().lower())
     data = await engine.call_home(engine.blobs.read, digest)
     try:
@@ -64,7 +63,7 @@ async def _find(session: Session, prefix: str) -> str:
     if _PREFIX.fullmatch(prefix) is None:
         raise BadInput(f"{prefix[:80]!r} is no name of a blob: it has 8 to 64 hexadecimal digits")
     await session.flush()
-    known = await session.engine.call(_list_blobs, session)
+    known = await session._writer.engine.call(_list_blobs, session)
     found = [digest for digest in known if digest.startswith(prefix)]
     if not found:
         raise NotFound(f"this session has no blob {prefix}")
@@ -76,7 +75,7 @@ async def _find(session: Session, prefix: str) -> str:
 def _list_blobs(session: Session) -> set[str]:
     """What the session's journal refers to, with what it inherits and what a rewind left behind."""
     found: set[str] = set()
-    for line in Journal(session.engine.driver, session.id).lines():
+    for line in Journal(session._writer.engine.driver, session.id).lines():
         found |= find_digests(line)
     return found
 
@@ -98,3 +97,18 @@ def _search(blob: str, text: str, wanted: str, offset: int, most: int) -> str:
     left = hits - len(shown)
     more = f"; {left} more are not shown: narrow the search, or give a later offset" if left else ""
     return "\n".join([*shown, f"[{hits} lines of blob {blob} hold {wanted!r}, each after its offset{more}]"])
+
+
+def show_page(name: str, text: str, offset: int, limit: int) -> str:
+    """Up to `limit` characters from `offset` on, and how to go on."""
+    if offset >= len(text):
+        raise BadInput(f"{name} has {len(text)} characters: there is nothing at offset {offset}")
+    end = min(offset + limit, len(text))
+    if end < len(text):
+        # Whole lines, where there are any.
+        end = text.rfind("\n", offset, end) + 1 or end
+    page = text[offset:end]
+    if offset == 0 and end == len(text):
+        return page
+    more = f"; go on with offset={end}" if end < len(text) else "; this is the end"
+    return f"{page}\n[characters {offset} to {end} of {len(text)} in {name}{more}]"

@@ -39,7 +39,7 @@ _KINDS = (
 )
 
 
-class Listed(Struct, frozen=True):
+class ListedFile(Struct, frozen=True):
     """Something in the directory. Its path is for people: what cannot be read in it is escaped."""
 
     path: str
@@ -47,7 +47,7 @@ class Listed(Struct, frozen=True):
     bytes: int
 
 
-def parts_of(path: str) -> tuple[str, ...]:
+def split_path(path: str) -> tuple[str, ...]:
     """The names in a relative path, if it can lead nowhere else; none for the directory itself."""
     if path.startswith("/"):
         raise BadInput(
@@ -69,16 +69,16 @@ def parts_of(path: str) -> tuple[str, ...]:
     return parts
 
 
-def file_parts(path: str) -> tuple[str, ...]:
+def split_file_path(path: str) -> tuple[str, ...]:
     """The same, of a path that names a file."""
-    parts = parts_of(path)
+    parts = split_path(path)
     if not parts:
         raise BadInput(f"{path!r} names no file: give a path like 'notes.md'")
     return parts
 
 
 @contextmanager
-def open_folder(path: Path) -> Iterator[Folder]:
+def open_sandboxed_dir(path: Path) -> Iterator[SandboxedDir]:
     """The directory, for as long as the block runs."""
     try:
         fd = files.open(path, _ENTER)
@@ -90,12 +90,12 @@ def open_folder(path: Path) -> Iterator[Folder]:
             ) from error
         raise BadInput(f"the scratchpad {path} cannot be opened: {error.strerror}") from error
     try:
-        yield Folder(fd)
+        yield SandboxedDir(fd)
     finally:
         files.close(fd)
 
 
-class Folder:
+class SandboxedDir:
     """An open directory. Paths are checked; bytes are there whole or not at all.
 
     Raises `BadInput` and `NotFound`, and `NotDone` if the operating system did not do it. An `OSError` of a
@@ -108,7 +108,7 @@ class Folder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else changes it through here meanwhile, in no thread and no process."""
-        with _told("the scratchpad", "cannot be locked"):
+        with _translate_errors("the scratchpad", "cannot be locked"):
             if files.has_locks():
                 files.lock(self._fd)
         try:
@@ -119,8 +119,8 @@ class Folder:
 
     def read(self, path: str) -> bytes:
         """What is in the file."""
-        parts = file_parts(path)
-        with _told(path, "cannot be read"), self._above(parts) as above:
+        parts = split_file_path(path)
+        with _translate_errors(path, "cannot be read"), self._above(parts) as above:
             _expect_file(path, files.stat(parts[-1], dir_fd=above, follow_symlinks=False))
             with files.open_binary(files.open(parts[-1], _READ, dir_fd=above), "rb") as file:
                 # Once more: it may be another one by now.
@@ -148,9 +148,9 @@ class Folder:
                 f"{path}: {len(data)} bytes are too many; the limit is {SCRATCHPAD_FILE_BYTES_MAX}. "
                 "Split it into several files"
             )
-        parts = file_parts(path)
+        parts = split_file_path(path)
         with self._above(parts, make=True) as above:
-            with _told(path, "was not written"):
+            with _translate_errors(path, "was not written"):
                 self._write_new(data, _mode_of(path, above, parts[-1]))
                 try:
                     files.rename(_TEMPORARY, parts[-1], source_fd=self._fd, target_fd=above)
@@ -162,7 +162,7 @@ class Folder:
 
     def delete(self, path: str) -> bool:
         """Remove a file, a link or an empty directory; False if there is none. Durable. Needs the lock."""
-        parts = file_parts(path)
+        parts = split_file_path(path)
         try:
             with self._above(parts) as above:
                 was_there = _remove(path, above, parts[-1])
@@ -172,15 +172,15 @@ class Folder:
         except NotFound:
             return False
 
-    def entries(self, path: str, limit: int) -> list[Listed]:
+    def entries(self, path: str, limit: int) -> list[ListedFile]:
         """What is in a directory and those below it, by name, links not followed; at most `limit`."""
-        parts = parts_of(path)
-        found: list[Listed] = []
-        with _told(path or "the scratchpad", "cannot be listed"), self._above((*parts, "")) as fd:
+        parts = split_path(path)
+        found: list[ListedFile] = []
+        with _translate_errors(path or "the scratchpad", "cannot be listed"), self._above((*parts, "")) as fd:
             self._collect(fd, parts, limit, found)
         return found
 
-    def _collect(self, fd: int, parts: tuple[str, ...], limit: int, found: list[Listed]) -> None:
+    def _collect(self, fd: int, parts: tuple[str, ...], limit: int, found: list[ListedFile]) -> None:
         with files.scan(fd) as inside:
             names = heapq.nsmallest(limit + 1, (entry.name for entry in inside))
         for name in names:
@@ -190,11 +190,11 @@ class Folder:
                 continue
             with suppress(FileNotFoundError):
                 info = files.stat(name, dir_fd=fd, follow_symlinks=False)
-                found.append(Listed(_shown("/".join((*parts, name))), _kind_of(info), info.st_size))
+                found.append(ListedFile(_shown("/".join((*parts, name))), _kind_of(info), info.st_size))
                 if stat.S_ISDIR(info.st_mode) and len(parts) < SCRATCHPAD_DEPTH_MAX:
                     self._descend(fd, (*parts, name), limit, found)
 
-    def _descend(self, fd: int, parts: tuple[str, ...], limit: int, found: list[Listed]) -> None:
+    def _descend(self, fd: int, parts: tuple[str, ...], limit: int, found: list[ListedFile]) -> None:
         try:
             inner = files.open(parts[-1], _ENTER, dir_fd=fd)
         except OSError:  # It is no directory any more, or may not be looked into.
@@ -210,7 +210,7 @@ class Folder:
         fd = files.dup(self._fd)
         try:
             for number, name in enumerate(parts[:-1], start=1):
-                with _told("/".join(parts[:number]), "cannot be opened"):
+                with _translate_errors("/".join(parts[:number]), "cannot be opened"):
                     inner = _enter(fd, name, make=make)
                 files.close(fd)
                 fd = inner
@@ -238,7 +238,7 @@ class Folder:
 
 
 @contextmanager
-def _told(path: str, what: str) -> Iterator[None]:
+def _translate_errors(path: str, what: str) -> Iterator[None]:
     """Turn the operating system's errors into ours. They mean that nothing was done."""
     try:
         yield
@@ -272,7 +272,7 @@ def _mode_of(path: str, above: int, name: str) -> int | None:
 
 
 def _remove(path: str, above: int, name: str) -> bool:
-    with _told(path, "was not deleted"):
+    with _translate_errors(path, "was not deleted"):
         info = files.stat(name, dir_fd=above, follow_symlinks=False)
         if not stat.S_ISDIR(info.st_mode):
             files.remove(name, dir_fd=above)

@@ -9,13 +9,13 @@ import anyio.from_thread
 
 from ...errors import BadInput, NotFound
 from ...limits import SCRATCHPAD_LISTED_MAX, SCRATCHPAD_PAGE_CHARS, SCRATCHPAD_TIMEOUT_S
+from ...suggestions import closest
 from ...system import files
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Retry, tool
 from ...tools.outcome import Landed, NotDone, NotLanded, Unsure, Verification
-from ...tools.suggestions import closest
-from .paging import show_page
-from .sandboxed_dir import Listed, file_parts, open_folder
+from .results import show_page
+from .sandboxed_dir import ListedFile, open_sandboxed_dir, split_file_path
 
 _HARMLESS = (BadInput, NotFound)
 _ONCE = Retry(attempts=1)
@@ -76,8 +76,8 @@ class Scratchpad:
             path: where, from the top of the scratchpad, like 'notes.md' or 'drafts/letter.md'
             content: all of the file
         """
-        name, data = "/".join(file_parts(path)), _encode(content)
-        with open_folder(self._make(ctx)) as folder, folder.locked():
+        name, data = "/".join(split_file_path(path)), _encode(content)
+        with open_sandboxed_dir(self._make(ctx)) as folder, folder.locked():
             folder.replace(name, data)
         return f"wrote {name} ({len(data)} bytes)"
 
@@ -90,8 +90,8 @@ class Scratchpad:
         """
         if not text:
             raise BadInput("there is nothing to append")
-        name = "/".join(file_parts(path))
-        with open_folder(self._make(ctx)) as folder, folder.locked():
+        name = "/".join(split_file_path(path))
+        with open_sandboxed_dir(self._make(ctx)) as folder, folder.locked():
             old = folder.find(name)
             new = _append(_decode(name, old or b""), text)
             # Durable before the change: a crash in between can be told from one that came later.
@@ -103,11 +103,11 @@ class Scratchpad:
         """Whether an interrupted append happened."""
         if "after" not in ctx.notes:
             return NotLanded()
-        name = "/".join(file_parts(path))
+        name = "/".join(split_file_path(path))
         folder_path = self._find(ctx)
         data = None
         if folder_path is not None:
-            with open_folder(folder_path) as folder:
+            with open_sandboxed_dir(folder_path) as folder:
                 data = folder.find(name)
         if data is not None and _digest(data) == ctx.notes["after"]:
             return Landed(_appended(name, data))
@@ -125,7 +125,7 @@ class Scratchpad:
         """
         if offset < 0 or limit < 1:
             raise BadInput("offset is 0 or more, and limit is 1 or more")
-        name = "/".join(file_parts(path))
+        name = "/".join(split_file_path(path))
         text = _decode(name, self._read(ctx, name))
         if not text:
             return f"[{name} is empty]"
@@ -151,10 +151,10 @@ class Scratchpad:
         Args:
             path: which one, from the top of the scratchpad
         """
-        name = "/".join(file_parts(path))
+        name = "/".join(split_file_path(path))
         folder_path = self._find(ctx)
         if folder_path is not None:
-            with open_folder(folder_path) as folder, folder.locked():
+            with open_sandboxed_dir(folder_path) as folder, folder.locked():
                 if folder.delete(name):
                     return f"deleted {name}"
         return f"there is no {name} (any more)"
@@ -191,7 +191,7 @@ class Scratchpad:
         folder_path = self._find(ctx)
         if folder_path is None:
             raise NotFound(f"there is no {name!r} in the scratchpad: it is empty")
-        with open_folder(folder_path) as folder:
+        with open_sandboxed_dir(folder_path) as folder:
             try:
                 return folder.read(name)
             except NotFound as error:
@@ -199,11 +199,11 @@ class Scratchpad:
                 meant = closest(name, known)
                 raise NotFound(f"{error}" + (f"; did you mean {meant!r}?" if meant else "")) from error
 
-    def _entries(self, ctx: AnyContext, path: str) -> list[Listed]:
+    def _entries(self, ctx: AnyContext, path: str) -> list[ListedFile]:
         folder_path = self._find(ctx)
         if folder_path is None:
             return []
-        with open_folder(folder_path) as folder:
+        with open_sandboxed_dir(folder_path) as folder:
             return folder.entries(path, SCRATCHPAD_LISTED_MAX + 1)
 
 
@@ -242,7 +242,7 @@ def _digest(data: bytes | None) -> str:
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
-def _describe(one: Listed) -> str:
+def _describe(one: ListedFile) -> str:
     if one.kind == "a directory":
         return f"{one.path}/"
     return f"{one.path} ({one.bytes} bytes)" if one.kind == "a file" else f"{one.path} ({one.kind})"

@@ -11,7 +11,7 @@ from ...messages import Json
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as ForeignModel
 
-    from .model import ProviderModel
+    from .provider_model import ProviderModel
 
 
 def open_model(
@@ -34,19 +34,19 @@ def open_model(
     libraries to be imported: open it outside of an event loop.
     """
     try:
-        from . import resolve
+        from . import provider_model
     except ImportError as error:
         raise MissingExtra("a model by its name", "models") from error
-    from .model import ProviderModel
-
     if not isinstance(model, str):
         if base_url is not None or api_key is not None:
             raise BadInput("open_model(): base_url and api_key are for a model given by its name")
-        return ProviderModel(model.model_id, resolve.as_given(model), settings or {}, links=links)
+        return provider_model.ProviderModel(
+            model.model_id, provider_model.as_given(model), settings or {}, links=links
+        )
     if base_url is None and model.startswith(("http://", "https://")):
         base_url, hash_mark, model = model.rpartition("#")
         if not hash_mark:
             raise BadInput(f"open_model({model!r}): which model of that server? Say so after a '#'")
-    name = model if base_url is None else f"{resolve.COMPATIBLE}:{model}"
-    find = resolve.by_name(model, base_url=base_url, api_key=api_key)
-    return ProviderModel(name, find, settings or {}, links=links)
+    name = model if base_url is None else f"{provider_model.COMPATIBLE}:{model}"
+    find = provider_model.by_name(model, base_url=base_url, api_key=api_key)
+    return provider_model.ProviderModel(name, find, settings or {}, links=links)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -15,6 +14,7 @@ from psycopg.pq import Conninfo
 
 from ...errors import BadUrl
 from ...limits import CONNECTIONS_MAX, RECONNECT_S
+from ...suggestions import closest
 
 SCHEMA: Final = "holdfast"
 """The default schema: apart from the tables of applications."""
@@ -101,8 +101,8 @@ def _ask_libpq(base: str, query: Mapping[str, str]) -> dict[str, Any]:
         # libpq's message quotes the part that it does not understand, which may be the password.
         pass
     known = [option.keyword.decode() for option in Conninfo.get_defaults()]
-    close = [get_close_matches(key, known, n=1) for key in query if key not in known]
-    hint = f": did you mean {' and '.join(repr(one[0]) for one in close if one)}?" if any(close) else ""
+    meant = [repr(one) for key in query if key not in known and (one := closest(key, known))]
+    hint = f": did you mean {' and '.join(meant)}?" if meant else ""
     raise _no_url(hint)
 
 

@@ -12,6 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.content.encode import (
+    Given,
+    Packed,
+    PackedResult,
+    Sizes,
+    pack_message,
+    pack_result,
+    pack_value,
+    read_given,
+)
+from holdfast.content.extract import put_back
 from holdfast.content.lazy import (
     BlobForeign,
     BlobMedia,
@@ -23,18 +34,7 @@ from holdfast.content.lazy import (
     read_foreign,
     read_own,
 )
-from holdfast.content.packing import (
-    Given,
-    Packed,
-    PackedResult,
-    Sizes,
-    pack_message,
-    pack_result,
-    pack_value,
-    read_given,
-)
 from holdfast.content.references import Reference, find_digests, get_digest, parse_reference, read_base64
-from holdfast.content.swapping import put_back
 from holdfast.core.values import Values
 from holdfast.errors import BadInput, LostBlob, NewerFormat, NotFound
 from holdfast.messages import ForeignMessage, Media, Message, Text, ToolResult

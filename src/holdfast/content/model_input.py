@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from ..errors import LostBlob
 from ..messages import AnyMessage, Block, ForeignMessage, Json, Media, Message, Text, ToolResult
+from .extract import put_back
 from .lazy import BlobForeign, BlobMedia, iter_lazy, late, stored
 from .references import parse_reference
-from .swapping import put_back
 
 
 async def read_all(messages: Iterable[AnyMessage]) -> None:

@@ -23,9 +23,9 @@ from ..messages import (
     encode_message,
     encode_plain,
 )
+from .extract import Piece, Swap, put_back
 from .lazy import BlobForeign, BlobMedia, BlobResult, Place, read_content, read_parts
 from .references import MARK, Reference
-from .swapping import Piece, Swap, put_back
 
 _encode = msgspec.json.Encoder().encode
 

@@ -1,0 +1,147 @@
+"""What differs between asyncio and trio: tasks, signals and calls, in both kinds of event loops."""
+
+import asyncio
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+
+from holdfast.system.aio import Signal, call_in_loop, call_later, current_loop, has_ended, run_to_end, spawn
+
+done: list[str] = []
+
+
+async def _work() -> str:
+    for name in ("a", "b"):
+        await anyio.sleep(0.01)
+        done.append(name)
+    return "given"
+
+
+class Steps:
+    """Work that is begun, and goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = anyio.Event(), anyio.Event()
+
+    async def work(self) -> str:
+        """Half of it, a pause, and the rest."""
+        done.append("a")
+        self.begun.set()
+        await self.go_on.wait()
+        await anyio.lowlevel.checkpoint()
+        done.append("b")
+        return "given"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_done_yet() -> None:
+    done.clear()
+
+
+@pytest.mark.anyio
+async def test_it_gives_what_the_work_gives() -> None:
+    """And raises what it raises."""
+
+    async def fail() -> None:
+        raise KeyError("mine")
+
+    assert await run_to_end(_work) == "given"
+    with pytest.raises(KeyError, match="mine"):
+        await run_to_end(fail)
+
+
+@pytest.mark.anyio
+async def test_a_scope_that_is_cancelled_waits_for_its_end() -> None:
+    """In both kinds of event loops."""
+    steps = Steps()
+
+    async def cancel() -> None:
+        await steps.begun.wait()
+        scope.cancel()
+        await anyio.wait_all_tasks_blocked()
+        steps.go_on.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(cancel)
+        with anyio.CancelScope() as scope:
+            await run_to_end(steps.work)
+            await anyio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert done == ["a", "b"]
+
+
+def test_a_task_that_is_cancelled_again_and_again_waits_for_its_end() -> None:
+    """As asyncio cancels: through every shield. Then the cancellation is raised."""
+
+    async def main() -> None:
+        steps = Steps()
+        task = asyncio.create_task(run_to_end(steps.work))
+        await steps.begun.wait()
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0.002)
+        steps.go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert done == ["a", "b"]
+
+
+@pytest.mark.anyio
+async def test_a_signal_wakes_its_task_from_any_thread() -> None:
+    """And a signal that was set before is not waited for."""
+    signal = Signal()
+
+    async def set_it() -> None:
+        await anyio.to_thread.run_sync(call_in_loop, signal.loop, signal.set)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(set_it)
+        await signal.wait()
+    assert signal.is_set
+    await signal.wait()
+
+
+@pytest.mark.anyio
+async def test_a_signal_is_waited_for_as_long_as_is_said() -> None:
+    """Then the wait ends, and the signal can be waited for again."""
+    signal = Signal()
+    began = anyio.current_time()
+    await signal.wait(0.02)
+    assert anyio.current_time() - began >= 0.01
+    assert not signal.is_set
+    signal.set()
+    await signal.wait(60)
+
+
+@pytest.mark.anyio
+async def test_a_spawned_task_tells_its_end() -> None:
+    """Also one that a later call starts."""
+    ended = anyio.Event()
+
+    async def note() -> None:
+        done.append("spawned")
+
+    call_later(0.01, lambda: spawn(note, ended.set))
+    assert done == []
+    with anyio.fail_after(60):
+        await ended.wait()
+    assert done == ["spawned"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_event_loop_that_has_ended_is_known(backend: str) -> None:
+    """Calls into it are refused."""
+
+    async def main() -> object:
+        loop = current_loop()
+        assert not has_ended(loop)
+        return loop
+
+    loop = anyio.run(main, backend=backend)
+    assert has_ended(loop)
+    with pytest.raises(RuntimeError):
+        call_in_loop(loop, done.clear)
