@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..core.codec import Sealed
 from ..core.head import Head
@@ -25,7 +25,6 @@ from ..ids import SessionId
 from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
 from ..system import aio, processes, threads
 from ..system.clock import monotonic_s
-from .waiters import HomeLoop, Waiter, wake_up
 
 log = logging.getLogger("holdfast")
 _RETRY_S = 1.0
@@ -33,6 +32,53 @@ _RETRY_S = 1.0
 _REMEMBER = 0.9
 _BUSY_LIKE_S = 10 * COMMIT_HERE_S
 """A commit that would have had to wait counts as this: the next few are made in the thread."""
+
+
+class HomeLoop:
+    """The event loop in which something was opened. What is open there has no owner once it has ended."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop = aio.current_loop()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no task of it can ever run again."""
+        return aio.has_ended(self._loop)
+
+
+class Waiter(aio.Signal):
+    """A task that waits until entry `seq` is durable."""
+
+    __slots__ = ("error", "seq")
+
+    def __init__(self, seq: int) -> None:
+        super().__init__()
+        self.seq = seq
+        self.error: HoldfastError | None = None
+
+    async def wait(self, limit_s: float | None = None) -> None:
+        await super().wait(limit_s)
+        if self.error is not None:
+            raise self.error
+
+
+def wake_up(waiters: Iterable[Waiter]) -> None:
+    """One call into each event loop, however many of its tasks wait."""
+    loops: dict[int, list[Waiter]] = {}
+    for waiter in waiters:
+        loops.setdefault(id(waiter.loop), []).append(waiter)
+    for group in loops.values():
+        try:
+            aio.call_in_loop(group[0].loop, _set_all, group)
+        except Exception:  # That event loop has ended, and its tasks.
+            log.debug("no task is left that waited for %d commits", len(group))
+
+
+def _set_all(waiters: list[Waiter]) -> None:
+    for waiter in waiters:
+        waiter.set()
 
 
 class Channel:
