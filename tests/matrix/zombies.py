@@ -57,8 +57,8 @@ def _let_heartbeat_go_first() -> None:
 
     async def flush(self: Session) -> None:
         await real(self)
-        presence = self._engine.heartbeat
-        poll(lambda: presence.left_s > 0, "the heartbeat")
+        heartbeat = self._engine.heartbeat
+        poll(lambda: heartbeat.left_s > 0, "the heartbeat")
 
     here.flush = flush
 

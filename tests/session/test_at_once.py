@@ -137,8 +137,8 @@ async def test_a_store_whose_opening_is_cancelled_is_closed(
 async def test_nobody_comes_alive_after_the_end(store_url: StoreUrl) -> None:
     """As a session that is being opened while its store closes would."""
     async with open_store(store_url) as store:
-        presence = store._engine.heartbeat
-    for begin in (presence.begin, presence.renew):
+        heartbeat = store._engine.heartbeat
+    for begin in (heartbeat.begin, heartbeat.renew):
         with pytest.raises(Closed):
             begin()
 

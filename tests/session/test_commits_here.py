@@ -20,7 +20,7 @@ from holdfast import Session, Store, open_store
 from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.drivers.directory import DirectoryDriver
 from holdfast.drivers.memory import MemoryDriver
-from holdfast.engine import committer, waiters
+from holdfast.engine import committer
 from holdfast.errors import StoreBusy
 from holdfast.system.file_locks import FileLock
 from tests.session.scenes import step, texts
@@ -171,7 +171,7 @@ class Interrupting:
     """Raises before the n-th line of a commit on this thread, as a signal's handler might."""
 
     def __init__(self, number: int) -> None:
-        self.left, self.files = number, {committer.__file__, waiters.__file__}
+        self.left, self.files = number, {committer.__file__}
         # What only runs for whoever leads: the others are to be told.
         self.names = {
             *("_lead", "_may_write_here", "_gather", "take", "_write", "_commit", "_note_time", "_settle"),

@@ -232,67 +232,21 @@ def test_only_one_module_knows_which_event_loop_runs() -> None:
 
 
 # What only the modules of `system` import: `uuid.UUID`, a type, is free.
-SYSTEM_MODULES = {
-    "fcntl",
-    "random",
-    "secrets",
-    "shutil",
-    "signal",
-    "subprocess",
-    "tempfile",
-    "threading",
-    "uuid",
-}
+SYSTEM_MODULES = r"fcntl|random|secrets|shutil|signal|subprocess|tempfile|threading|uuid"
 SYSTEM_CALLS = {
-    "time": {"sleep", "monotonic", "monotonic_ns"},
-    "os.path": {"exists", "isdir", "isfile", "islink", "lexists", "realpath", "samefile", "samestat"},
-    "os": {
-        *(
-            "close",
-            "dup",
-            "fchmod",
-            "fdatasync",
-            "fsync",
-            "fstat",
-            "ftruncate",
-            "link",
-            "listdir",
-            "lseek",
-            "lstat",
-        ),
-        *(
-            "makedirs",
-            "mkdir",
-            "open",
-            "pread",
-            "pwrite",
-            "read",
-            "readlink",
-            "remove",
-            "rename",
-            "replace",
-            "rmdir",
-        ),
-        *("scandir", "stat", "symlink", "truncate", "unlink", "utime", "walk", "write"),
-        *(
-            "execv",
-            "execve",
-            "fork",
-            "getpid",
-            "getppid",
-            "getuid",
-            "kill",
-            "register_at_fork",
-            "uname",
-            "urandom",
-        ),
-    },
+    "time": r"sleep|monotonic(_ns)?",
+    "os.path": r"exists|isdir|isfile|islink|lexists|realpath|samefile|samestat",
+    "os": (
+        r"close|dup|fchmod|fdatasync|fsync|fstat|ftruncate|link|listdir|lseek|lstat|makedirs|mkdir|open|pread|"
+        r"pwrite|read|readlink|remove|rename|replace|rmdir|scandir|stat|symlink|truncate|unlink|utime|walk|write|"
+        r"execve?|fork|getpid|getppid|getuid|kill|register_at_fork|uname|urandom"
+    ),
 }
 # Methods of `pathlib.Path`. Not `read_text` and `iterdir`: those read the package's own resources.
-PATH_METHODS = {
-    *("exists", "is_dir", "is_file", "is_symlink", "lstat", "mkdir", "read_bytes", "rmdir", "samefile"),
-    *("symlink_to", "touch", "unlink", "write_bytes", "write_text"),
-}
+PATH_METHODS = (
+    r"exists|is_dir|is_file|is_symlink|lstat|mkdir|read_bytes|rmdir|samefile|symlink_to|touch|unlink|"
+    r"write_bytes|write_text"
+)
 NOT_THROUGH_SYSTEM = (
     "system",
     "testing",  # Suites act as the applications that use holdfast.
@@ -306,19 +260,18 @@ def system_uses(path: Path) -> Iterator[str]:
     """What a module does with the operating system past `holdfast.system`."""
     for node in ast.walk(ast.parse(path.read_text())):
         found: list[str] = []
-        if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names if alias.name in SYSTEM_MODULES]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [alias.name for alias in node.names if alias.name != "UUID"]
-            calls = SYSTEM_CALLS.get(node.module or "", set())
-            found = names if node.module in SYSTEM_MODULES else [name for name in names if name in calls]
-        elif isinstance(node, ast.Attribute):
-            found = [node.attr] if node.attr in SYSTEM_CALLS.get(ast.unparse(node.value), ()) else []
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            on_path = node.func.attr in PATH_METHODS and ast.unparse(node.func.value) != "files"
-            found += [f".{node.func.attr}()"] if on_path else []
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
-            found = ["open()"]
+        match node:
+            case ast.Import(names=names):
+                found = [alias.name for alias in names if re.fullmatch(SYSTEM_MODULES, alias.name)]
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                calls = ".*" if re.fullmatch(SYSTEM_MODULES, module) else SYSTEM_CALLS.get(module, "")
+                found = [alias.name for alias in names if re.fullmatch(calls, alias.name)]
+                found = [name for name in found if name != "UUID"]
+            case ast.Call(func=ast.Name(id="open")):
+                found = ["open"]
+            case ast.Call(func=ast.Attribute(value=value, attr=name)) if ast.unparse(value) != "files":
+                owner = ast.unparse(value)
+                found = [name] if re.fullmatch(SYSTEM_CALLS.get(owner, PATH_METHODS), name) else []
         yield from (f"{shown(path)}:{getattr(node, 'lineno', 0)}: {name}" for name in found)
 
 

@@ -48,7 +48,7 @@ async def main():
     agent = holdfast.Agent(ScriptedModel([[write], "Done."]), tools=scratchpad_tools(root=path))
     async with open_store(url) as store, store.session("s") as session:
         assert (await agent.run("Write it down.", session=session)).output == "Done."
-        ((_, beat),) = store.engine.driver.list_holders()
+        ((_, beat),) = store._engine.driver.list_holders()
         assert b'"lock"' not in beat.record, beat
 
 asyncio.run(main())

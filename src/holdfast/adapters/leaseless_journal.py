@@ -26,10 +26,9 @@ from ..core.codec import GENESIS, Chain, Sealed, open_line
 from ..core.entries import Body, Entry
 from ..core.session_state import SessionState
 from ..drivers.contract import Append, ClaimChange, Done
-from ..engine.committer import Channel
+from ..engine.committer import Channel, HomeLoop, Waiter, wake_up
 from ..engine.engine import Engine
 from ..engine.journal import NONSENSE, Journal
-from ..engine.waiters import HomeLoop, Waiter, wake_up
 from ..errors import Closed, Corrupt, Fenced, LeaseHeld, NotFound, ReadOnly
 from ..ids import SessionId
 from ..session.lease import append_to

@@ -48,14 +48,14 @@ class Blob(Struct, frozen=True, kw_only=True):
 
 
 class Collected(Struct, frozen=True, kw_only=True):
-    """What a collection found: blobs that nobody refers to, and how many there are of the others."""
+    """What a collection found: blobs that no session refers to, and how many there are of the others."""
 
     orphans: tuple[Blob, ...]
     """Removed, or to be removed if it was a dry run."""
     removed: bool
     referred: int
     recent: int
-    """Nobody refers to them, but they were put within the grace."""
+    """No session refers to them, but they were put within the grace."""
     sessions: int
     uploads: int = 0
     """Uploads that had died, and were cleared away."""

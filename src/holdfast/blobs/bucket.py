@@ -84,7 +84,7 @@ class Bucket:
     def replace(self, path: str, data: bytes, version: Version | None) -> Version | None:
         """Write the record if this version is the last (None: if there is none); the new version.
 
-        None: somebody else was faster, and nothing was written.
+        None: another writer was faster, and nothing was written.
         """
         known = {name: value for name, value in version._asdict().items() if value} if version else None
         mode: Any = known or "create"
@@ -164,7 +164,7 @@ class Bucket:
             pass
 
     def sign(self, path: str, valid_s: float) -> str | None:
-        """A URL at which anybody can read the object for so long, if there can be one."""
+        """A URL at which the object can be read for so long, if there can be one."""
         with self._translated():
             url = str(obstore.sign(self._store, "GET", path, timedelta(seconds=valid_s)))
         # For Azure, obstore signs the path as it stands in the URL, and the server the one that is meant.
@@ -220,7 +220,7 @@ class _Source(Iterator[bytes]):
 
 
 def _clean(error: BaseException, secrets: Iterable[str]) -> None:
-    """obstore may quote a URL with its signature, or an option; whoever prints the cause prints it."""
+    """obstore may quote a URL with its signature, or an option; a program that prints the cause prints it."""
     error.args = tuple(scrub(one, *secrets) if isinstance(one, str) else one for one in error.args)
 
 
@@ -256,7 +256,7 @@ def connect(scheme: str, bucket: str, prefix: str, options: ObjectOptions, name:
 
 
 def _is_plain_http(options: ObjectOptions) -> bool:
-    """Whether somebody said so: obstore wants to be told apart from the endpoint itself."""
+    """Whether the caller said so: obstore wants to be told apart from the endpoint itself."""
     given = [options.endpoint, *options.options.values(), *map(os.environ.get, _ENDPOINT_VARIABLES)]
     return any(isinstance(value, str) and value.startswith("http://") for value in given)
 

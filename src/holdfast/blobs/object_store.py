@@ -13,7 +13,7 @@ last version, and everything that must not happen at once meets there:
     (none) ──▸ uploading ──▸ whole ──▸ removed ──▸ uploading (with another key) …
                   └────────────────────▴
 
-Whoever finds `whole` replaces the record by one with a new time, and whoever removes the blob replaces it by
+A put that finds `whole` replaces the record by one with a new time, and a removal replaces it by
 `removed` before the bytes go: one of the two fails and looks again. After a removal the bytes come back under
 another key, since a removal of the old one may still be on its way; until it is known to have arrived, the
 old key is among the record's `leftover`.
@@ -114,7 +114,7 @@ class ObjectHome:
                 # Its writer died, or is as far as we are: the bytes are the same, so is the place.
                 record = msgspec.structs.replace(record, context=context)
             elif self._bucket.find_size(record.key) != record.size:
-                # Somebody removed the bytes behind our back: here they are again.
+                # The bytes were removed, but not by a home: here they are again.
                 record = msgspec.structs.replace(record, state="uploading")
             record = _touched(record)
             written = self._write(digest, record, version)
@@ -123,7 +123,7 @@ class ObjectHome:
         raise self._busy(digest)
 
     def _finish(self, digest: str, record: _BlobRecord, version: Version, size: int) -> None:
-        """The bytes are there: say so, unless somebody has said it meanwhile."""
+        """The bytes are there: say so, unless another put has said it meanwhile."""
         for _ in range(OBJECT_TRIES_MAX):
             if self._write(digest, _touched(record, state="whole", size=size), version) is not None:
                 return
@@ -209,7 +209,7 @@ class ObjectHome:
     def _clear_leftover(self, digest: str, record: _BlobRecord, version: Version) -> None:
         for key in record.leftover:
             self._bucket.delete(key)
-        # If somebody else has replaced the record, the next sweep finds these keys in it once more.
+        # If another process has replaced the record, the next sweep finds these keys in it once more.
         self._write(digest, _touched(record, put_at=record.put_at, leftover=()), version)
 
     # -- records ------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class ObjectHome:
             )
 
     def close(self) -> None:
-        pass  # Connections are closed when nobody refers to them.
+        pass  # Connections are closed with their last reference.
 
 
 def _touched(record: _BlobRecord, **changes: object) -> _BlobRecord:

@@ -21,7 +21,7 @@ UrlFunction: TypeAlias = Callable[[str, BlobContext], str | Awaitable[str | None
 
 
 class PresignedUrls(Struct, frozen=True):
-    """URLs that an object store signs, with which anybody can read the blob for `valid_s` seconds."""
+    """URLs that an object store signs, at which the blob can be read for `valid_s` seconds."""
 
     valid_s: float = BLOB_URL_S
 
@@ -31,7 +31,7 @@ PublicUrls: TypeAlias = str | PresignedUrls | UrlFunction
 
 
 def check_urls(urls: PublicUrls) -> PublicUrls:
-    """Refuse what cannot become a URL, before anybody needs one."""
+    """Refuse what cannot become a URL, before one is needed."""
     if isinstance(urls, str) and not urls.startswith(("https://", "http://")):
         raise BadInput(f"blob_urls={show_url(urls)} must begin with https:// or http://")
     if isinstance(urls, PresignedUrls) and not 0 < urls.valid_s <= 7 * 24 * 3600:

@@ -2,10 +2,6 @@
 
 A driver is blocking and knows no meaning: lines, keyframes, inbox items, heartbeats and claims are bytes
 to it. All decisions are made above. Its methods are called from several threads at once.
-
-Foreign exceptions stop here: a driver raises `StoreFailed` when the disk or server fails (what was being
-written may or may not be there), `StoreBusy` when somebody blocks it for too long, and `Corrupt` when
-stored bytes are damaged.
 """
 
 from __future__ import annotations
@@ -121,7 +117,7 @@ class HeadFilter(Struct, frozen=True, kw_only=True):
 
 
 class DueFilter(Struct, frozen=True, kw_only=True):
-    """Which sessions with something to do to list: those that `holder` has the lease of (None: nobody), for
+    """Which sessions with something to do to list: those whose lease `holder` has (None: no lease), for
     one of the `agents`, due at once or, if they were postponed, at `until` at the latest. All `labels` must
     be there."""
 
@@ -205,7 +201,15 @@ def hidden_name(uid: str) -> SessionId:
 
 
 class Driver(Protocol):
-    """One store. Everything that returns after a write is durable: it survives `kill -9` and a power cut."""
+    """One store.
+
+    Atomicity: each item of a commit, and each other change, is there whole or not at all; readers never see a
+    part of one. Looking and changing are one step in each method.
+    Durability: what a method has written when it returns survives `kill -9` and a power cut.
+    Errors: foreign exceptions are translated. `StoreFailed` when the disk or server fails (what was being
+    written may or may not be there), `StoreBusy` when another process or thread blocks the store for too
+    long, `Corrupt` when stored bytes are damaged.
+    """
 
     @property
     def blobs(self) -> BlobHome:
@@ -217,7 +221,7 @@ class Driver(Protocol):
     def server_s(self) -> float | None:
         """What the clock of the store's server says, in seconds; None if there is no server.
 
-        Called before every effect, so it asks nobody: it goes by what a heartbeat has last been told.
+        Called before every effect, so it makes no request: the last heartbeat brought the time.
         """
 
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
@@ -239,7 +243,7 @@ class Driver(Protocol):
     def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
         """Up to `limit` lines with a `seq` greater than `after`, in order; none if there is no session.
 
-        `Corrupt` where they are damaged, now or as soon as somebody looks at one of them.
+        `Corrupt` where they are damaged, now or as soon as one of them is read.
         """
 
     def find_tip(self, session: SessionId) -> Tip | None:
@@ -297,13 +301,13 @@ class Driver(Protocol):
         """The holder's last heartbeat, or None if it never had one or has retired."""
 
     def list_holders(self) -> Sequence[tuple[HolderId, Beat | None]]:
-        """Whoever has a heartbeat, or the lease of a session with something to do, in the order of ids."""
+        """Holders with a heartbeat, or the lease of a session with something to do, in the order of ids."""
 
     def retire(self, holder: HolderId) -> None:
         """Forget the holder: it has ended, and counts as gone from now on."""
 
     def wait_for_work(self, timeout_s: float) -> None:
-        """Return when somebody may have posted something, and after `timeout_s` in any case.
+        """Return when an item may have been posted, and after `timeout_s` in any case.
 
         Only a hint. Coming back too early costs a look; a post that goes unnoticed is found when the time is
         over. A driver that cannot be told sleeps.

@@ -195,7 +195,7 @@ class MemoryDriver:
             return Done(journal.posted)
 
     def _let_go(self, journal: _Journal) -> None:
-        """The lines are gone; a hidden origin that nobody else needs goes with them."""
+        """The lines are gone; a hidden origin that no other fork needs goes with them."""
         while journal.pin is not None:
             name = hidden_name(journal.pin.uid)
             origin = self._journals.get(name) or self._journals.get(journal.pin.origin)

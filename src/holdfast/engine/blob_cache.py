@@ -1,6 +1,6 @@
-"""The blobs that contents refer to: there before the entry that refers to them, read when somebody looks.
+"""The blobs that contents refer to: there before the entry that refers to them, read when they are looked at.
 
-A blob that is put counts as new for whoever collects blobs, so it stays until the entry is committed. That a
+A blob that is put counts as new for a collection, so it stays until the entry is committed. That a
 process has just put the same bytes is remembered for a while, much shorter than any grace of a collection.
 """
 
@@ -78,7 +78,7 @@ class BlobCache:
                 return
             self.home.put(digest, parts(), context, owner=self._store_id())
             self.check_owner()
-            # When it began, not when it ended: rather put once more than once too few.
+            # When it began, not when it ended: a redundant upload is harmless, a missing one is not.
             self._remember(digest, now)
 
     def check_owner(self) -> None:
@@ -98,13 +98,13 @@ class BlobCache:
             self._known[digest] = now
 
     def forget(self, digest: str) -> None:
-        """It was removed: the next one who needs it puts it again."""
+        """It was removed: the next caller that needs it puts it again."""
         with self._lock:
             self._known.pop(digest, None)
 
     @contextmanager
     def _alone_at(self, digest: str) -> Iterator[None]:
-        """Who needs the same bytes at the same time waits, and finds them there."""
+        """A caller that needs the same bytes at the same time waits, and finds them there."""
         with self._lock:
             lock = self._under_way.setdefault(digest, threads.Lock())
         try:
@@ -151,7 +151,7 @@ class BlobCache:
 
 
 def _context(piece: Piece) -> BlobContext:
-    """What is known of a piece, as far as a home can hold it: it came from somebody else's message."""
+    """What is known of a piece, as far as a home can hold it: it came from a message of any origin."""
     context = BlobContext(media_type=piece.media_type, file_name=piece.name or None)
     if not piece.media_type:
         context = BlobContext(file_name=piece.name or None)

@@ -1,6 +1,6 @@
 """All sessions of a store share one committer.
 
-Sessions hand over lines as they arise. A line that nobody waits for leaves with the next barrier, or after a
+Sessions hand over lines as they arise. A line that no task waits for leaves with the next barrier, or after a
 short linger. What is waited for is gathered until the event loop's turn ends, and while a commit is under way
 the next batch gathers: so one transaction and one sync carry the lines of many sessions.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -27,14 +27,60 @@ from ..ids import SessionId
 from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
 from ..system import aio, processes, threads
 from ..system.clock import monotonic_s
-from .waiters import HomeLoop, Waiter, wake_up
 
 log = logging.getLogger("holdfast")
 _RETRY_S = 1.0
-"""How soon lines that failed are tried again when nobody asks for them."""
+"""How soon lines that failed are tried again when no task asks for them."""
 _REMEMBER = 0.9
 _BUSY_LIKE_S = 10 * COMMIT_HERE_S
 """A commit that would have had to wait counts as this: the next few are made in the thread."""
+
+
+class HomeLoop:
+    """The event loop in which something was opened. What is open there has no owner once it has ended."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop = aio.current_loop()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no task of it can ever run again."""
+        return aio.has_ended(self._loop)
+
+
+class Waiter(aio.Signal):
+    """A task that waits until entry `seq` is durable."""
+
+    __slots__ = ("error", "seq")
+
+    def __init__(self, seq: int) -> None:
+        super().__init__()
+        self.seq = seq
+        self.error: HoldfastError | None = None
+
+    async def wait(self, limit_s: float | None = None) -> None:
+        await super().wait(limit_s)
+        if self.error is not None:
+            raise self.error
+
+
+def wake_up(waiters: Iterable[Waiter]) -> None:
+    """One call into each event loop, however many of its tasks wait."""
+    loops: dict[int, list[Waiter]] = {}
+    for waiter in waiters:
+        loops.setdefault(id(waiter.loop), []).append(waiter)
+    for group in loops.values():
+        try:
+            aio.call_in_loop(group[0].loop, _set_all, group)
+        except Exception:  # That event loop has ended, and its tasks.
+            log.debug("no task is left that waited for %d commits", len(group))
+
+
+def _set_all(waiters: list[Waiter]) -> None:
+    for waiter in waiters:
+        waiter.set()
 
 
 class Channel:
@@ -190,7 +236,7 @@ class Committer:
 
     async def _lead(self, channel: Channel, seq: int) -> Waiter | None:
         """The first who waits lets all tasks that are ready have their turn, and sees to what has gathered
-        then: commits it, or has the thread do it; then it waits as everybody does."""
+        then: commits it, or has the thread do it; then it waits as the others do."""
         try:
             await aio.let_others_run()
         except BaseException:
@@ -292,7 +338,7 @@ class Committer:
             if batch and (lines > BATCH_LINES_MAX or size > BATCH_BYTES_MAX):
                 break
             if channel.session in sessions:
-                continue  # Somebody left it while its lines failed, and opened it anew: one after the other.
+                continue  # It was left while its lines failed, and opened anew: one after the other.
             if channel.lost is not None:
                 del self._dirty[channel]  # What came after the lines that were refused.
                 continue
@@ -314,7 +360,7 @@ class Committer:
         return batch
 
     def _write(self, batch: list[tuple[Channel, Append]], told: list[Waiter], *, wait: bool) -> None:
-        """Commit a batch; `told` gets whoever can be told. What came to no outcome is left to the thread."""
+        """Commit a batch; `told` gets the waiters to wake. What came to no outcome is left to the thread."""
         began_s = monotonic_s()
         outcomes = self._commit([item for _, item in batch], wait=wait)
         with self._lock:
@@ -342,7 +388,7 @@ class Committer:
                 return ()
             if isinstance(error, StoreUnreachable):
                 return [error] * len(items)  # It is no session's trouble: trying each would take for ever.
-            # One session's trouble must not be everybody's, nor end this thread.
+            # One session's trouble must not be that of all, nor end this thread.
             return [self._write_one(item) for item in items]
 
     def _write_one(self, item: Append) -> Outcome | HoldfastError:
@@ -370,7 +416,7 @@ class Committer:
             case OriginGone():
                 error = channel.lost = NotFound("the session to fork from was deleted")
             case Claimed(key, _):
-                error = channel.lost = HoldfastError(f"the claim {key!r} is somebody else's")
+                error = channel.lost = HoldfastError(f"the claim {key!r} belongs to another session")
             case HoldfastError():
                 error = outcome
                 if self._closing:

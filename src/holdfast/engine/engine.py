@@ -26,9 +26,8 @@ from ..system import processes, threads
 from ..system.aio import run_to_end
 from ..system.clock import Instant, boot_id, boot_s, utc_now
 from .blob_cache import BlobCache
-from .committer import Channel, Committer
+from .committer import Channel, Committer, HomeLoop
 from .heartbeat import Heartbeat
-from .waiters import HomeLoop
 
 log = logging.getLogger("holdfast")
 T = TypeVar("T")

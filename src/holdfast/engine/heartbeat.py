@@ -1,4 +1,4 @@
-"""Who is alive: one heartbeat a process, kept by a thread of its own, and proof of death.
+"""Heartbeats: one for each process, kept by a thread of its own, and proof that a process has ended.
 
 A holder's record says when it last beat, by the clock of which boot, and where its kernel lock is. The lock
 proves death: it is released by the kernel when the process ends, however it ends. It grants nothing.
@@ -119,7 +119,7 @@ class Heartbeat:
             try:
                 self._beat()
                 pause_s = self._term_s / BEATS_PER_TERM
-            except Exception as error:  # Whatever it is: who stops beating loses everything.
+            except Exception as error:  # Any error: a process that stops beating loses its leases.
                 log.warning("a heartbeat failed: %s", error)
                 pause_s = min(1.0, self._term_s / BEATS_PER_TERM)
 
@@ -169,7 +169,7 @@ class Heartbeat:
                 if self._thread is not None:
                     self._driver.retire(self.holder)
             except HoldfastError as error:
-                # Who cannot say goodbye is found dead instead, by its lock.
+                # A process that cannot retire is found dead instead, by its lock.
                 log.warning("the store cannot be told that this process is done with it: %s", error)
                 if lock:
                     lock.let_go()
@@ -193,7 +193,7 @@ class Heartbeat:
         record = read_heartbeat(holder, beat)
         here = record.boot is not None and record.boot == boot_id()
         if here and record.lock is not None and _KernelLock.is_free(record.lock, holder):
-            with suppress(HoldfastError):  # Who cannot write can look all the same.
+            with suppress(HoldfastError):  # A reader without the right to write can look all the same.
                 # The record first: without its lock, it could not be told from a living one's.
                 self._driver.retire(holder)
                 _KernelLock.discard(record.lock)
@@ -217,7 +217,7 @@ class Heartbeat:
 
 
 class _KernelLock:
-    """A locked file on this machine. Who can lock it has proof that its process ended."""
+    """A locked file on this machine. A process that can lock it has proof that the holder's process ended."""
 
     _held: weakref.WeakSet[_KernelLock] = weakref.WeakSet()
 
@@ -265,7 +265,7 @@ class _KernelLock:
 
     @staticmethod
     def discard(path: str) -> None:
-        """Nobody will ask for it again."""
+        """Remove the lock's file: its holder is forgotten."""
         with suppress(OSError):
             files.remove(path)
 

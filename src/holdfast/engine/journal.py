@@ -53,7 +53,7 @@ class _First(NamedTuple):
 class Journal:
     """A session's journal with what it inherits: a fork's begins in its origin's.
 
-    `blobs` is where the content that messages refer to is read, by whoever looks at it.
+    `blobs` is where the content that messages refer to is read, when it is looked at.
     """
 
     def __init__(self, driver: Driver, session: SessionId, blobs: BlobSource | None = None) -> None:
@@ -218,7 +218,7 @@ class Journal:
                 return state
         state = SessionState(self.session, self._blobs)
         self._fold_tail(state, Chain(self.where, 0, GENESIS), self.lines(0, until), tip)
-        if not state.seq:  # Somebody has deleted it since its first entry was read.
+        if not state.seq:  # It was deleted since its first entry was read.
             raise NotFound(f"no session {self.session!r}")
         return state
 

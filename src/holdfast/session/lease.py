@@ -16,11 +16,10 @@ from ..core.codec import Sealed, seal
 from ..core.entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
 from ..core.session_state import SessionState
 from ..drivers.contract import Conflict, Done
-from ..engine.committer import Channel, make_append
+from ..engine.committer import Channel, HomeLoop, make_append
 from ..engine.engine import Engine
 from ..engine.heartbeat import Life
 from ..engine.journal import Journal
-from ..engine.waiters import HomeLoop
 from ..errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ..ids import SessionId, fresh_uid
 from ..limits import LEASE_POLL_S

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from ..drivers.contract import ClaimChange, Claimed, Done
+from ..engine.committer import HomeLoop
 from ..engine.engine import Engine, HeldHere
 from ..engine.heartbeat import Life
-from ..engine.waiters import HomeLoop
 from ..errors import Corrupt, Fenced, HoldfastError, LeaseHeld
 from ..ids import HolderId, SessionId
 from ..limits import LEASE_POLL_S

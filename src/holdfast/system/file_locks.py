@@ -14,19 +14,19 @@ from ..limits import BUSY_S
 from . import files, processes, randomness, threads
 from .clock import boot_s
 
-# A commit takes about a millisecond: look again often at first, seldom when somebody is slow.
+# A commit takes about a millisecond: look again often at first, seldom when the holder is slow.
 _PAUSE_MIN_S = 0.0005
 _PAUSE_MAX_S = 0.02
 
 _opened: set[int] = set()
-# Nobody forks between the opening of a file and its being known here.
+# Held at every fork: no process forks between the opening of a file and its being known here.
 _opening = threads.RLock()
 
 
 class FileLock:
     """Hold the lock on the file, for a block. False, and nothing is held, if there is no such file.
 
-    `StoreBusy` after `wait_s`, by default the time after which somebody must be stuck. `Corrupt` if the lock
+    `StoreBusy` after `wait_s`, by default the time after which its holder is stuck. `Corrupt` if the lock
     is missing and the file that it is for (`of`) is not.
     """
 
@@ -69,7 +69,7 @@ def _acquire(path: Path, shared: bool, wait_s: float) -> int | None:
 
 
 def _try(path: Path, shared: bool) -> int | BlockingIOError | None:
-    """The open, locked file; None if there is none; the error if somebody else has the lock."""
+    """The open, locked file; None if there is none; the error if the lock is held elsewhere."""
     while True:
         try:
             fd = _open(path, (files.O_RDONLY if shared else files.O_RDWR) | files.O_CLOEXEC)

@@ -207,10 +207,10 @@ async def find_end_s(session: Session, row: Effect, acquired: Acquired | None = 
 
 
 async def _find_end_s(session: Session, body: Behind, since_s: float) -> float:
-    presence = session._writer.engine.heartbeat
-    if body.holder == presence.holder:
+    heartbeat = session._writer.engine.heartbeat
+    if body.holder == heartbeat.holder:
         return 0.0
-    life = await session._writer.engine.call(presence.judge, HolderId(body.holder))
+    life = await session._writer.engine.call(heartbeat.judge, HolderId(body.holder))
     if life.ended:
         return 0.0
     if body.left_behind:

@@ -21,10 +21,10 @@
       tmp/                           files on their way to their place; unlocked ones are leftovers
       trash/                         what was deleted, until it is removed
 
-`files` syncs and replaces, `locks` keeps processes apart, `layout` makes and opens the root. `journal`
-appends, cuts and reads one file (`lines` tells whole commits from torn ones, `runs` finds its runs);
-`folder` is all of one session, with its `inbox`. `claims`, `forks` and `blobs` are the store's other parts;
-`driver` puts them together.
+`layout` makes and opens the root. `journal` appends, cuts and reads one file (`lines` tells whole commits
+from torn ones, `run_index` finds its runs); `folder` is all of one session, with its `inbox`. `claims` and
+`forks` are the store's other parts; `driver` puts them together. Blobs are kept as in a `dir:` home
+(`blobs.directory`).
 """
 
 from .driver import DirectoryDriver

@@ -1,7 +1,7 @@
 """Claims: a file each, changed together with lines or by itself. All of it needs the store's lock.
 
 A commit with claims first writes down what it will change and which line will prove that it landed
-(`pending.json`), then appends its lines, then changes the claims. If it is cut short, whoever comes next
+(`pending.json`), then appends its lines, then changes the claims. If it is cut short, the next process
 looks for that line: it is there, and the changes are carried out; or it is not, and they are dropped. So
 lines and claims are changed all or nothing.
 """
@@ -87,7 +87,7 @@ class ClaimFiles:
                 data = msgspec.json.encode(_Claim(change.key, change.record)) + b"\n"
                 put(path, [data], self._scratch, sync_name=False)
         sync_directory(self._path)
-        # Durable together with the next change, before which nobody needs to know.
+        # Durable together with the next change, before which no process needs to know.
         files.remove(self._pending, missing_ok=True)
 
     def settle(self, landed: Callable[[Proof], bool]) -> None:

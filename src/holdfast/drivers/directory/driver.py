@@ -84,7 +84,7 @@ def _translated(
 class DirectoryDriver:
     """A store in a directory, for the processes of one machine.
 
-    Whoever needs several locks takes the store's first, then a session's.
+    A caller that needs several locks takes the store's first, then a session's.
     """
 
     def __init__(self, root: Path, *, create: bool = True) -> None:
@@ -388,7 +388,7 @@ class DirectoryDriver:
             return True
 
     def _tidy(self) -> None:
-        """Finish what a crash interrupted, if nobody is at it already and the store can be written."""
+        """Finish what a crash interrupted, unless another process does so, or the store cannot be written."""
         with suppress(OSError, StoreFailed, Corrupt):
             clear_leftovers(self._layout.scratch)
             if self._forks.needs_tidying():

@@ -72,7 +72,7 @@ class SessionFolder:
     def _make(self) -> None:
         with suppress(FileExistsError):
             files.mkdir(self.path)
-        # Missing again if somebody deletes the session right now: then the next round makes it.
+        # Missing again if the session is being deleted right now: then the next round makes it.
         with suppress(FileNotFoundError):
             if not files.exists(self.journal.path):
                 touch(self.lock)

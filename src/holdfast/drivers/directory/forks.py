@@ -2,7 +2,7 @@
 
 A pin is durable before its fork's first line, so a crash can leave a pin without a fork: a pin counts only
 while its fork is there, as a session or hidden. A session is deleted by one rename, after which no one
-takes it for a session; the rest can be finished by whoever comes next.
+takes it for a session; the rest can be finished by the next process.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class Forks:
         put(self._layout.deleted, [b"".join(b"%b\n" % one for one in deleted)], self._layout.scratch)
 
     def needs_tidying(self) -> bool:
-        """Whether somebody was interrupted while deleting. Needs no lock."""
+        """Whether a process was interrupted while deleting. Needs no lock."""
         if list_names(self._layout.trash):
             return True
         return any(self._is_unfinished(uid) for uid in list_names(self._layout.hidden))
 
     def tidy(self) -> None:
-        """Finish what somebody was interrupted in."""
+        """Finish what a process was interrupted in."""
         for name in list_names(self._layout.trash):
             self._empty(SessionFolder(self._layout.trash / name, self._layout.scratch))
         for uid in list_names(self._layout.hidden):

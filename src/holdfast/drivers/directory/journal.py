@@ -1,7 +1,7 @@
 """One journal file: where its last whole commit ends, appending to it, and reading from the middle.
 
 A commit holds the session's lock alone. A reader takes it only to look at bytes it has not seen: they may
-belong to a commit that is not synced yet, and whoever reads a line must be able to rely on it.
+belong to a commit that is not synced yet, and a reader must be able to rely on a line.
 
 Nothing is kept open. What is remembered of a file (`_Known`) is believed as long as the bytes before its
 end are the same: they hold the last entry's sum, which no other file has.
@@ -269,7 +269,7 @@ class JournalFile:
         except Damage as damage:
             raise self._corrupt(fd, damage) from damage
         if last:
-            # Whoever wrote this may have died, or met a bad disk, before it was synced.
+            # The writer of this may have died, or met a bad disk, before it was synced.
             sync_data(fd)
             start = max(0, last.end - _SEEN_BYTES)
             if known.extent.seq:
@@ -358,7 +358,7 @@ class JournalFile:
         files.truncate(fd, end)
 
     def _take_back(self, fd: int, end: int) -> None:
-        """Cut off what a failed commit wrote, so that nobody takes it for durable."""
+        """Cut off what a failed commit wrote, so that no reader takes it for durable."""
         # If even that fails, the commit may be there in the end: its outcome is unknown, as the error says.
         with suppress(OSError):
             files.truncate(fd, end)

@@ -81,7 +81,7 @@ _CASE = (
 def _refuse_foreign(root: Path) -> None:
     if files.exists(root) and not files.is_dir(root):
         raise BadUrl(f"{root} is a file; a dir: store needs a directory")
-    # Looked for once more after the listing: somebody else may have made the store just now.
+    # Looked for once more after the listing: another process may have made the store just now.
     if set(list_names(root)) - _MADE_FIRST and not files.exists(root / _STORE_FILE):
         raise BadUrl(
             f"{root} is not empty and is not a holdfast store ({_STORE_FILE} is missing). "

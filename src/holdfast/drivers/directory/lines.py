@@ -114,7 +114,7 @@ def expect(line: StoredLine, seq: int) -> None:
 class Stretch(Lines):
     """Lines as they stand in the file, from entry `seq` on, which begins at `offset`.
 
-    They are looked at when they are taken apart. Whoever decodes them in one piece sees by that alone that
+    They are looked at when they are taken apart. A caller that decodes them at once sees by that alone that
     they are lines and in order, and need not know what `end` is; if they are not, taking them apart says so.
     """
 

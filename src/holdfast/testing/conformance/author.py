@@ -124,7 +124,7 @@ class Author:
         return Author(into, pin=Pin(origin=self.session, uid=self.uid, seq=seq), sum=self.sums[seq])
 
     def twin(self) -> Author:
-        """Somebody else who believes that the journal ends here."""
+        """Another writer that believes that the journal ends here."""
         twin = Author(self.session, pin=self._pin)
         twin.uid, twin.seq, twin.sum, twin.head = self.uid, self.seq, self.sum, self.head
         twin.lines, twin.sums = list(self.lines), dict(self.sums)

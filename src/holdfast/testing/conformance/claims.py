@@ -120,7 +120,7 @@ class ClaimPromises(DriverCase):
         assert read_all(driver, "b") == []
 
     def test_committing_again_what_had_landed_does_not_change_its_claims_again(self, driver: Driver) -> None:
-        """They may be somebody else's by now."""
+        """They may be another session's by now."""
         author = Author("a")
         item = author.begin(driver, claims=[_change("k", None, "mine")])
         driver.claim(_change("k", "mine", "theirs"))

@@ -106,7 +106,7 @@ class DuePromises(DriverCase):
         assert _due(driver, until=at_second(9)) == ["c", "b"]
 
     def test_sessions_are_listed_by_who_has_their_lease(self, driver: Driver) -> None:
-        """None is nobody; a lease that is given back or taken over moves the session."""
+        """None is no holder; a lease that is given back or taken over moves the session."""
         authors = self._write(
             driver,
             a={"due": at_second(3), "lease": _held_by("h1")},
@@ -127,7 +127,7 @@ class DuePromises(DriverCase):
         assert _due(driver, holder=HolderId("h2")) == ["c", "b"]
 
     def test_only_sessions_for_these_agents_and_with_these_labels_are_listed(self, driver: Driver) -> None:
-        """Every condition must hold; a session for nobody in particular is none of a worker's."""
+        """Every condition must hold; a session for no agent in particular is none of a worker's."""
         odd = "ä'\"$.*%"
         self._write(
             driver,
@@ -180,7 +180,7 @@ class DuePromises(DriverCase):
 
     @pytest.mark.parametrize("held", [False, True])
     def test_many_that_have_nothing_to_do_are_not_in_the_way(self, driver: Driver, held: bool) -> None:
-        """Whoever is due is found among them."""
+        """What is due is found among them."""
         lease = {"lease": _held_by("h1")} if held else {}
         names = [f"s{number:03}" for number in range(60)]
         self._write(driver, **{name: {"due": at_second(1), **lease} if held else {} for name in names})

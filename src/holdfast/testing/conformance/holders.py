@@ -60,7 +60,7 @@ class HolderPromises(DriverCase):
         assert dict(driver.beat(_HOLDER, b"{}", [])) == {}
 
     def test_a_holder_that_retired_is_gone(self, driver: Driver, open_driver: OpenDriver) -> None:
-        """At once, for everybody; retiring again is harmless, and it may come back."""
+        """At once, for all readers; retiring again is harmless, and it may come back."""
         driver.beat(_HOLDER, b"{}", [])
         driver.retire(_HOLDER)
         driver.retire(_HOLDER)

@@ -35,7 +35,7 @@ HOSTILE = (
     "n" * 300,
     "🦉" * 300,
 )
-"""Texts that were somebody's way in somewhere."""
+"""Texts with which attackers got in somewhere."""
 
 CONTEXTS = (
     BlobContext(),
@@ -190,7 +190,7 @@ class HomePromises:
         assert read(home, data) == (CONTEXTS[1], size, data)
 
     def test_an_upload_that_is_overtaken_does_no_harm(self, home: BlobHome, open_home: OpenHome) -> None:
-        """Somebody else stored the same bytes, in other parts, while ours were under way."""
+        """Another process stored the same bytes, in other parts, while ours were under way."""
         second, data = open_home(), b"0123456789"
 
         def overtaken() -> Iterator[bytes]:
@@ -203,7 +203,7 @@ class HomePromises:
         assert len(home.list_blobs(None, 10)) == 1
 
     def test_many_put_the_same_bytes_at_once(self, open_home: OpenHome) -> None:
-        """They are stored once, and everybody who returned can read them."""
+        """They are stored once, and every caller that returned can read them."""
         data = b"shared" * 20_000
         errors: list[BaseException] = []
 
@@ -315,7 +315,7 @@ class HomePromises:
     # -- whose it is --------------------------------------------------------------------------------
 
     def test_a_home_knows_whose_it_is(self, home: BlobHome, open_home: OpenHome) -> None:
-        """Whoever puts the first blob; that never changes."""
+        """The owner is that of the first put; it never changes."""
         put(home, b"first")
         owner = home.find_owner()
         assert owner is not None

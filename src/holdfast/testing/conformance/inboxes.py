@@ -1,4 +1,4 @@
-"""The inbox: for everybody who is not the holder."""
+"""The inbox: for processes other than the holder."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class InboxPromises(DriverCase):
         assert [row.item for row in driver.read_inbox(b.session, 0, 10)] == [b'"for b"']
 
     def test_posting_to_a_session_that_does_not_exist_is_an_error(self, driver: Driver) -> None:
-        """Nobody would ever read it."""
+        """No session would ever read it."""
         with pytest.raises(NotFound):
             driver.post(SessionId("nobody"), _ITEM)
         assert driver.find_tip(SessionId("nobody")) is None
@@ -96,7 +96,7 @@ class InboxPromises(DriverCase):
         assert [tuple(row) for row in reopened.read_inbox(author.session, 0, 10)] == [(4, b'"next"')]
 
     def test_posting_is_not_a_commit(self, driver: Driver) -> None:
-        """Nobody's `after` grows old by it."""
+        """No reader's `after` grows old by it."""
         author = Author("a")
         author.begin(driver)
         item = author.write(say("hello"))

@@ -58,7 +58,7 @@ class RacePromises(DriverCase):
         assert read_all(driver, "a") == author.lines
 
     def test_many_write_to_sessions_of_their_own(self, driver: Driver) -> None:
-        """Nobody is refused, nothing gets into another's journal."""
+        """No writer is refused, nothing gets into another's journal."""
         authors = [Author(f"s{number}") for number in range(_RACERS)]
 
         def write(number: int) -> None:
@@ -71,7 +71,7 @@ class RacePromises(DriverCase):
             assert read_all(driver, author.session) == author.lines
 
     def test_a_reader_never_sees_half_a_commit(self, driver: Driver, open_driver: OpenDriver) -> None:
-        """While somebody commits, each read ends with the end of a commit."""
+        """While another process commits, each read ends with the end of a commit."""
         second = open_driver()
         author = Author("a")
         author.begin(driver)

@@ -122,7 +122,7 @@ class RemovalPromises(DriverCase):
         assert dict(driver.beat(HolderId("h"), b"{}", [author.session])) == {}
 
     def test_deleting_after_a_line_that_is_no_longer_the_last_changes_nothing(self, driver: Driver) -> None:
-        """Somebody wrote in the meantime, or it is gone already."""
+        """Another process wrote in the meantime, or it is gone already."""
         author = _session(driver)
         after = author.sum
         author.commit(driver, say("wait"))
