@@ -41,7 +41,7 @@ KILLS: Final = (
     "after a person agreed",
 )
 ASKED_AGAIN: Final = "before a reply is recorded"
-"""The only kill after which the model is asked once more: nobody has its first reply."""
+"""The only kill after which the model is asked once more: its first reply was not recorded."""
 
 
 class World:

@@ -72,7 +72,7 @@ async def digests(store: holdfast.Store) -> list[str]:
 
 
 async def collect(store: holdfast.Store) -> list[str]:
-    """Remove what nobody refers to; what is left."""
+    """Remove blobs without a reference; what is left."""
     await store.collect_blobs(grace_s=0, dry_run=False, alone=True)
     return await digests(store)
 
@@ -149,7 +149,7 @@ def test_it_works_without_an_event_loop(url: str) -> None:
 
 
 async def test_what_tasks_write_is_in_blobs_too(store: holdfast.Store) -> None:
-    """And is there for whoever goes on."""
+    """And is there for the process that resumes."""
     saver = HoldfastSaver(store)
     config = await Writer(saver).put(messages=[])
     await saver.aput_writes(config, [("messages", [shown("a")]), ("raw", IMAGE)], "task")

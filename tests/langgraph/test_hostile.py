@@ -58,7 +58,7 @@ class Size(Enum):
 
 
 def packed(code: int, *stored: Any) -> tuple[str, bytes]:
-    """What somebody who can write to the store may put there."""
+    """What a process with write access to the store may put there."""
     return "msgpack", ormsgpack.packb(ormsgpack.Ext(code, ormsgpack.packb(stored)))
 
 
@@ -105,7 +105,7 @@ def test_nothing_that_stored_bytes_name_is_called(
 async def test_an_unknown_type_comes_back_marked_and_is_not_lost(
     store: holdfast.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The warning says what to do; written back by somebody who does not know it, it is still what it was."""
+    """The warning says what to do; written back by a process that does not know it, it is unchanged."""
     value = {"cart": Cart(items=["tea"]), "deep": [Point(1, inner=Cart(items=["milk"]))], "size": Size.LARGE}
     await Writer(HoldfastSaver(store)).put(**value)
     saver = HoldfastSaver(store)

@@ -316,7 +316,7 @@ async def test_an_answer_that_names_no_call_goes_to_nobody_else(store: holdfast.
 
 
 async def test_an_approval_may_come_from_the_command_line(store: holdfast.Store) -> None:
-    """Whoever answers in the store answers the graph: it is run again, and asks no more."""
+    """An answer in the store answers the graph: it is run again, and asks no more."""
     tools = durable_tools([effects(pay, **MUTATES, needs_approval=True)], store=store)
     graph = clerk(HoldfastSaver(store), tools, [calls(("pay", {"order": "a"})), AIMessage("ok")])
     waiting = await graph.ainvoke(GO, thread())
@@ -343,7 +343,7 @@ async def test_a_tool_may_interrupt_by_itself(store: holdfast.Store) -> None:
 
 
 async def test_what_raised_is_in_doubt_and_a_person_says_what_happened(store: holdfast.Store) -> None:
-    """An exception is not "nothing happened": the graph waits for somebody who knows."""
+    """An exception is not "nothing happened": the graph waits for a person."""
 
     @langchain_tool
     async def send(order: str) -> str:

@@ -57,7 +57,7 @@ async def test_another_namespace_or_thread_is_nobodys_business(store: holdfast.S
 
 
 async def test_whoever_has_only_looked_is_no_writer(store: holdfast.Store) -> None:
-    """Reading, and what the command line does to a session, gets in nobody's way."""
+    """Reading, and what the command line does to a session, hinders no writer."""
     saver = HoldfastSaver(store)
     writer = Writer(saver)
     await writer.put(value=1)
@@ -152,7 +152,7 @@ async def test_a_thread_that_somebody_deleted_begins_anew(store: holdfast.Store)
 
 
 async def test_a_thread_that_another_saver_wrote_is_copied(store: holdfast.Store) -> None:
-    """What is in the source counts as seen: the copy is nobody's yet."""
+    """What is in the source counts as seen: the copy has no other writer."""
     await Writer(HoldfastSaver(store)).put(value=1)
     saver = HoldfastSaver(store)
     await saver.acopy_thread("t", "copy")

@@ -147,7 +147,7 @@ async def test_deferred_results_of_pydantic_ai_answer_the_question(how: str, ver
 
 
 async def test_the_same_run_again_goes_on_after_deferred_requests() -> None:
-    """Whoever handed them on may as well have a person answer in the session."""
+    """The caller that got them may also have a person answer in the session."""
     log: list[int] = []
     script = Script([call("charge", cents=500), call("charge", "c1", cents=5)], "done")
     async with holdfast.open_store("memory:") as store:

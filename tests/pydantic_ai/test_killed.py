@@ -18,7 +18,7 @@ EFFECTS = {"charge": ["7:500"], "store": ["7=paid"], "slow": ["7"], "mail": ["a@
 
 @pytest.fixture(scope="module")
 def undisturbed(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the run comes to if nobody is killed."""
+    """What the run comes to without a kill."""
     place = tmp_path_factory.mktemp("undisturbed")
     found: dict[str, Any] = warm.call(clerk.work, str(place))
     assert effects_in(place) == EFFECTS
@@ -59,7 +59,7 @@ def test_the_same_run_goes_on_and_every_effect_happens_once(
     resume(warm, quick_path, undisturbed)
     assert {**effects_in(quick_path), "store": ["7=paid"]} == EFFECTS
     asked = Counter(World(str(quick_path)).read("asked"))
-    # A reply that nobody could record is the only one that is asked for again.
+    # Only a reply that was not recorded is requested again.
     assert asked == {"0": 1, "1": 2 if at == "before the reply is recorded" else 1, "2": 1, "3": 1}
 
 
@@ -125,7 +125,7 @@ def test_killed_again_and_again_it_comes_to_the_same_end(
 
 
 def test_a_tool_that_declares_nothing_waits_for_a_person(warm: Warm, quick_path: Path) -> None:
-    """Nobody can tell whether it happened, so it is not run again."""
+    """It is not known whether it happened, so it is not run again."""
     options = {"undeclared": True}
     with warm.child(clerk.work, str(quick_path), at="after the effect", **options) as child:
         assert child.outcome() is None
@@ -133,7 +133,7 @@ def test_a_tool_that_declares_nothing_waits_for_a_person(warm: Warm, quick_path:
         failure = child.failure()
     assert failure.kind == "RunWaits"
     assert "charge (m" in failure.text
-    assert "nobody knows whether it happened" in failure.text
+    assert "it is not known whether it happened" in failure.text
     assert effects_in(quick_path)["charge"] == ["7:500"]
     # Its neighbours were not cut off by that.
     assert effects_in(quick_path)["slow"] == ["7"]

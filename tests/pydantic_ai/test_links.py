@@ -185,7 +185,7 @@ async def test_a_home_without_urls_is_refused_at_once(tmp_path: Path) -> None:
             with pytest.raises(holdfast.errors.BadInput, match="have no URLs"):
                 await Script("unasked").agent().run("a", capabilities=[early])
             assert [one async for one in store.sessions()] == []
-    with pytest.raises(holdfast.errors.BadInput, match="where its blobs have URLs"):
+    with pytest.raises(holdfast.errors.BadInput, match="whose blobs have URLs"):
         Durable("sqlite:agents.db", session=SESSION, media_urls=True)
 
 

@@ -357,7 +357,7 @@ async def test_the_same_result_over_and_over_is_a_loop_although_retries_came_bef
 
 
 async def test_an_effect_cut_off_by_the_timeout_of_its_tool_is_in_doubt() -> None:
-    """pydantic-ai says it as a request for a retry, but nobody knows what the body has done by then."""
+    """pydantic-ai says it as a request for a retry, but it is not known what the body has done by then."""
     script = Script([call("charge")], "done")
     agent, log = script.agent(), []
 
@@ -672,7 +672,7 @@ async def test_another_prompt_leaves_the_unfinished_run_behind(caplog: pytest.Lo
     async with holdfast.open_store(url) as store:
         with caplog.at_level(logging.WARNING, logger="holdfast"):
             assert (await drive(store)).output == "done"
-        assert "is left behind" in caplog.text
+        assert "it is abandoned" in caplog.text
         state = await look(store)
         assert state.continuable
         assert [message.text for message in state.transcript][-4:] == ["second", "", "", "done"]

@@ -1,4 +1,4 @@
-"""Several who use a journal at the same moment, and one of them fails, is cancelled or closes the store."""
+"""Several tasks use a journal at once, and one of them fails, is cancelled or closes the store."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ async def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 async def list_kept(url: Url) -> list[str]:
-    """The events of run `a`, as somebody else finds them."""
+    """The events of run `a`, as another process finds them."""
     async with opened(url) as steps:
         return [one.metadata["n"] for one in await steps.list_events(run_id="a")]
 
 
 @pytest.mark.parametrize(
-    "how", ["it fails", "somebody is quicker", "it is cancelled", "it fails and is cancelled"]
+    "how", ["it fails", "another process is quicker", "it is cancelled", "it fails and is cancelled"]
 )
 async def test_a_registration_that_comes_to_nothing_harms_nobody(
     how: str, store_url: Url, monkeypatch: pytest.MonkeyPatch
@@ -62,7 +62,7 @@ async def test_a_registration_that_comes_to_nothing_harms_nobody(
         registering = await begin(steps.register_run(run("b", conversation_id="c")))
         saving = await begin(steps.save_snapshot(snapshot("a", history(1))))
         noting = await begin(steps.append_event(event("a", _ASKED, metadata={"n": "1"})))
-        if how == "somebody is quicker":
+        if how == "another process is quicker":
             driver.claim(ClaimChange(key="pydantic-ai:run:b", expect=None, record="steps-other"))
         elif "cancelled" in how:
             registering.cancel()

@@ -179,7 +179,7 @@ async def test_a_file_that_cannot_be_kept_leaves_nothing_behind() -> None:
 
 
 async def test_a_history_that_was_not_kept_is_not_gone_on_from() -> None:
-    """Neither by who failed, nor when somebody else has written one in its place."""
+    """Neither by the failed call, nor when another call has written one in its place."""
     driver = MemoryDriver()
     home = Failing(driver)
     theirs, ours = history(2), [*showing(), *history(1)]

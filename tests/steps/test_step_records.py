@@ -51,7 +51,7 @@ def test_what_step_persistence_makes_says_little() -> None:
     ],
 )
 def test_what_is_no_record_is_an_error_that_names_the_entry(kind: str, data: Any) -> None:
-    """And no bare KeyError of whoever opens the conversation."""
+    """And no bare KeyError for the process that opens the conversation."""
     entry = Entry(
         seq=7, at=datetime.now(UTC), run="r", step=1, kind=kind, must=False, body=AdapterBody(data=data)
     )

@@ -211,7 +211,7 @@ async def test_an_event_that_nobody_waits_for_leaves_by_itself(store_url: Url) -
 
 @pytest.mark.parametrize("left_alone", [False, True], ids=["at once", "after a while"])
 async def test_an_event_is_not_lost_when_somebody_else_is_quicker(left_alone: bool, store_url: Url) -> None:
-    """Nobody waits for it, so nobody would notice."""
+    """No call waits for it, so no call would fail."""
     async with opened(store_url) as one, opened(store_url) as two:
         for steps, name in ((one, "r1"), (two, "r2")):
             await steps.register_run(run(name, conversation_id="c1"))
@@ -230,7 +230,7 @@ async def test_an_event_is_not_lost_when_somebody_else_is_quicker(left_alone: bo
 async def test_a_store_that_closes_while_an_event_leaves_does_not_lose_it(
     store_url: Url, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its line is refused, for somebody else was quicker: whoever sends it and whoever closes do not race."""
+    """Its entry is refused, for another store was quicker: sending it and closing do not race."""
     async with opened(store_url) as two, opened(store_url) as one:
         await one.register_run(run("r1", conversation_id="c1"))
         await two.register_run(run("r2", conversation_id="c1"))
@@ -485,7 +485,7 @@ async def test_the_last_word_about_a_tool_call_counts(store_url: Url) -> None:
 
 
 async def test_two_stores_write_to_one_conversation(store_url: Url) -> None:
-    """Whoever finds that the other was quicker looks again; nothing is lost and nothing is there twice."""
+    """A writer that was refused reads again; nothing is lost and nothing is there twice."""
     async with opened(store_url) as two, opened(store_url) as one:
         await one.register_run(run("r1", conversation_id="c1"))
         await two.register_run(run("r2", conversation_id="c1"))
@@ -517,7 +517,7 @@ async def test_more_conversations_than_are_kept_in_memory(store_url: Url) -> Non
 
 
 async def test_a_session_that_somebody_holds_is_left_alone(store_url: Url) -> None:
-    """Whoever drives it writes alone."""
+    """Its holder writes alone."""
     async with holdfast.open_store(store_url) as store, holdfast.open_store(store_url) as other:
         await HoldfastStepStore(store).register_run(run("r1", conversation_id="c1"))
         async with other.session("steps-c1"):

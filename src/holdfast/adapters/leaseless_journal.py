@@ -70,7 +70,8 @@ class LoopLock:
         """Whether a task has it."""
         return self._holder is not None
 
-    async def __aenter__(self) -> None:
+    async def acquire(self) -> None:
+        """Take it, after the tasks that came before."""
         while True:
             with self._guard:
                 if self._holder is None or self._holder.has_ended:
@@ -88,10 +89,19 @@ class LoopLock:
                 raise
             self._leave_queue(waiter)
 
-    async def __aexit__(self, *exc_info: object) -> None:
+    def release(self) -> None:
+        """Let the next task have it."""
         with self._guard:
             self._holder = None
-        self._wake_next()
+            is_waited_for = bool(self._queue)
+        if is_waited_for:
+            self._wake_next()
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.release()
 
     def _leave_queue(self, waiter: Waiter) -> bool:
         with self._guard:
@@ -244,6 +254,9 @@ class LeaselessJournals(Generic[K, J]):
     def on_read(self, journal: J) -> None:
         """Called when a journal was read to its end."""
 
+    def on_reading(self, journal: J) -> None:
+        """Called before the caller of the adapter reads a journal."""
+
     def on_drop(self, journal: J) -> None:
         """Called when a journal is no longer used."""
 
@@ -260,37 +273,44 @@ class LeaselessJournals(Generic[K, J]):
         there are any, those of other processes are not seen.
         """
         while True:
-            async with self._locked(key) as journal:
+            journal = await self._lock(key)
+            try:
                 if await self._bring_up_to_date(journal, settled=settled):
+                    self.on_reading(journal)
                     yield journal
                     return
                 self._drop(journal)
+            finally:
+                journal.lock.release()
 
-    @asynccontextmanager
-    async def _writing(self, key: K) -> AsyncIterator[J]:
-        """The journal as it was last read, locked for the block. Entries are refused if it is out of date."""
+    async def _lock_to_write(self, key: K) -> J:
+        """The journal as it was last read, locked. If that is out of date, entries are refused."""
         while True:
-            async with self._locked(key) as journal:
-                if journal.is_new and not await self._bring_up_to_date(journal, settled=True):
-                    self._drop(journal)
-                    continue
-                await self._check_lease(journal)
-                self.check_writer(journal)
-                yield journal
-                return
+            journal = await self._lock(key)
+            try:
+                if not journal.is_new or await self._bring_up_to_date(journal, settled=True):
+                    await self._check_lease(journal)
+                    self.check_writer(journal)
+                    return journal
+                self._drop(journal)
+            except BaseException:
+                journal.lock.release()
+                raise
+            journal.lock.release()
 
-    @asynccontextmanager
-    async def _locked(self, key: K) -> AsyncIterator[J]:
+    async def _lock(self, key: K) -> J:
         while True:
             journal = self._get(key)
-            async with journal.lock:
-                if journal.is_open and (journal.is_spoiled or journal.lock.was_abandoned):
+            await journal.lock.acquire()
+            if journal.is_open and not journal.is_spoiled and not journal.lock.was_abandoned:
+                return journal
+            try:
+                if journal.is_open:
                     with suppress(Fenced):
                         await self.engine.committer.barrier(journal.channel)
                     self._drop(journal)
-                if journal.is_open:
-                    yield journal
-                    return
+            finally:
+                journal.lock.release()
 
     async def _bring_up_to_date(self, journal: J, *, settled: bool) -> bool:
         """Read what other processes have appended; False if the journal must be read from its beginning."""
@@ -338,8 +358,11 @@ class LeaselessJournals(Generic[K, J]):
         `decide` is called again if another process has written in between.
         """
         while True:
-            async with self._writing(key) as journal:
+            journal = await self._lock_to_write(key)
+            try:
                 offered = await self._append(journal, decide)
+            finally:
+                journal.lock.release()
             if not offered:
                 continue
             try:

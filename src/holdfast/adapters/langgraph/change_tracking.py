@@ -14,7 +14,7 @@ _get_dict = attrgetter("__dict__")
 CONTAINERS = frozenset({list, dict, tuple, _DeltaSnapshot})
 """Types that are taken apart."""
 _HONEST = frozenset({object.__eq__, BaseModel.__eq__})
-"""Comparisons of which it is known what they compare."""
+"""Methods whose comparison is known: class and fields."""
 _FIXED = frozenset({str, int, float, bool, type(None), bytes, complex, frozenset, range})
 """Types whose objects cannot change."""
 _UNMARKED = _FIXED | CONTAINERS
@@ -85,7 +85,7 @@ class LastWritten:
             if not exact or fields != self.marks:
                 return False
             if count and start[0] is not self.items[0]:
-                # Equal, not the same: somebody read the thread meanwhile. These will come again, and
+                # Equal, not the same: the thread was read meanwhile. These will come again, and
                 # comparing all that they hold takes ten times as long.
                 self.items, self.marks = list(start), [dict(vars(one)) for one in start]
             return True

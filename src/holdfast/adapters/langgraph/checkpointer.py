@@ -46,9 +46,8 @@ Check: TypeAlias = Literal["objects", "bytes"]
 class HoldfastSaver(BaseCheckpointSaver[str]):
     """A checkpointer: `builder.compile(checkpointer=HoldfastSaver(store))`.
 
-    `store` is an open one, of `holdfast` or of `holdfast.blocking`. Every method is there for code with an
-    event loop and for code without one. What is put is durable when the method returns, and costs what is
-    new.
+    `store` is an open store of `holdfast` or of `holdfast.blocking`. Every method exists as async and as
+    sync. What is put is durable when the method returns, and costs what is new.
 
     `allow` lists the application's own types that may be made when a checkpoint is read; simple ones of the
     standard library, LangChain's messages and LangGraph's own are known. `serde` replaces the serializer,
@@ -74,7 +73,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._store = store if isinstance(store, Store) else store._target
         self._sync = SyncLoop(None if isinstance(store, Store) else store._loop)
         trust_objects = check == "objects"
-        # LangGraph makes shallow copies of a saver: what is in here is theirs, too.
+        # LangGraph makes shallow copies of a saver, which share the journals.
         serializer, engine = self.serde, self._store._engine
         self._journals = ThreadJournals(
             engine,
@@ -213,7 +212,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         await self._share_ledger(str(source_thread_id), str(target_thread_id))
 
     async def _share_ledger(self, source: str, target: str) -> None:
-        """What tools of the source have done is known in the copy: there it would be done twice."""
+        """Share the ledger with the copy, which would else repeat the effects of the source."""
         origin, copy = ledger_session(source), ledger_session(target)
         engine = self._store._engine
         there = [await engine.call(engine.driver.find_tip, one) is not None for one in (origin, copy)]
@@ -249,9 +248,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return await self._read(_namespace_of(config), {}, read)
 
     async def acopy_from(self, other: BaseCheckpointSaver[Any]) -> int:
-        """Bring over all threads of another saver; how many checkpoints. Those that are here already stay.
+        """Import all threads of another saver, and return the number of new checkpoints.
 
-        Saying it again after it was cut short goes on: what is there is not written twice.
+        Checkpoints that exist here stay as they are, so an import that was cut off can be repeated.
         """
         namespaces: dict[ThreadNamespace, None] = {}
         async for one in _iter_checkpoints(other, None):
@@ -349,7 +348,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return self._wait(self.acopy_from(other))
 
     def close(self) -> None:
-        """End the thread that code without an event loop has used, if any. The store stays open."""
+        """Stop the thread of the sync methods, if it was started. The store stays open."""
         self._sync.end()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -358,7 +357,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     # -- the rest ------------------------------------------------------------------------------------
 
     def get_next_version(self, current: str | None, channel: None) -> str:
-        """Grows, and is never the same in two branches of a thread."""
+        """A greater version, never the same in two branches of a thread."""
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{randomness.random():016}"
 

@@ -1,4 +1,4 @@
-"""Elements of a session, and the values that they make up. How they are written is said in `elements.py`."""
+"""Values of channels, read from numbered elements. `delta_encode.py` describes their format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
 _PACKED = b'["b",'
 _TEMPLATE_BYTES = 1200
-"""What a template takes beside the texts in it."""
+"""What a template takes in memory beside its texts."""
 # Reads the base64 by itself, without a text in between.
 _decode_packed = msgspec.json.Decoder(tuple[str, str, bytes]).decode
 
@@ -48,7 +48,7 @@ _set = object.__setattr__
 
 
 class MessageTemplate:
-    """A message as it was decoded. Its casts share nothing with it, or with each other, that can change."""
+    """A message as it was decoded. Its copies share nothing mutable with it or with each other."""
 
     __slots__ = ("_cls", "_extra", "_fields", "_given", "_loose")
 
@@ -72,7 +72,7 @@ class MessageTemplate:
 
 
 def make_template(value: Any) -> MessageTemplate | None:
-    """The template of a message that holds nothing but plain data; None for all else."""
+    """Make the template of a message of plain data; None for other values."""
     if value.__class__ not in _MESSAGES or value.__pydantic_private__ is not None:
         return None
     if not _is_plain(value.__pydantic_extra__, _DEPTH_MAX):
@@ -163,7 +163,7 @@ class ElementReader:
         try:
             return self._value(_decode(node), keep)
         except RecursionError as error:
-            raise Corrupt("a thread of LangGraph's", "an element holds itself") from error
+            raise Corrupt("a LangGraph thread", "an element contains itself") from error
 
     def _item(self, node: bytes) -> Any:
         template = self._templates.get(node)
@@ -204,7 +204,7 @@ class ElementReader:
             return part[1], None
         if tag == "i":
             return int(part[1], 16), None
-        raise Corrupt("a thread of LangGraph's", f"there is no part {tag!r}")
+        raise Corrupt("a LangGraph thread", f"there is no part {tag!r}")
 
     def _unpack(self, number: int, raw: Raw) -> Any:
         """What the serializer wrote as an element of its own."""
@@ -216,7 +216,7 @@ class ElementReader:
             return None
         _, form, data = _decode_packed(raw)
         value = self.serde.loads_typed((form, data))
-        # Somebody else's serializer may give something else the next time.
+        # Another serializer may return something else the next time.
         template = make_template(value) if isinstance(self.serde, CheckedSerializer) else None
         if template is not None:
             self._templates[node] = template
@@ -263,7 +263,7 @@ class ElementReader:
     def _raw(self, number: int) -> Raw:
         raw = self.raw.get(number)
         if raw is None:
-            raise Corrupt("a thread of LangGraph's", f"element {number} is not there")
+            raise Corrupt("a LangGraph thread", f"element {number} is not there")
         return raw
 
     def _chain(self, part: list[Any]) -> Iterator[list[Any]]:
@@ -320,5 +320,5 @@ class ElementReader:
 def _older(number: int, than: int | None) -> int:
     """The number of an element that another one refers to; it was written before."""
     if than is not None and number >= than:
-        raise Corrupt("a thread of LangGraph's", f"element {than} refers to element {number}, a later one")
+        raise Corrupt("a LangGraph thread", f"element {than} refers to element {number}, a later one")
     return number

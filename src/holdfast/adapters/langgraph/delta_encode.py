@@ -78,7 +78,7 @@ class Elements(ElementReader):
         self._fresh: list[bytes] = []
 
     def clear(self) -> None:
-        """All elements so far are gone; numbers go on."""
+        """Drop all elements; numbering continues."""
         self.raw.clear()
         self._templates.clear()
         self._numbers.clear()
@@ -261,7 +261,7 @@ class Elements(ElementReader):
 
     def _leaf(self, value: Any) -> bytes:
         cls = value.__class__
-        # Somebody else's serializer may encrypt: then nothing of a value goes past it.
+        # Another serializer may encrypt: no part of a value may bypass it.
         if isinstance(self.serde, CheckedSerializer):
             if value is None or cls is bool:
                 return _encode(value)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -85,15 +84,12 @@ class ThreadJournals(LeaselessJournals[ThreadNamespace, ThreadJournal]):
 
     # -- reading -------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def reading(self, key: ThreadNamespace, *, settled: bool = True) -> AsyncIterator[ThreadJournal]:
-        """The journal as it is now, locked for the block. The saver's user has then seen all of it."""
-        async with super().reading(key, settled=settled) as journal:
-            with self._guard:
-                self._seen[journal.session] = journal.state.facts.head.uid, journal.state.seq
-                while len(self._seen) > ADAPTER_SEEN_MAX:
-                    del self._seen[next(iter(self._seen))]
-            yield journal
+    def on_reading(self, journal: ThreadJournal) -> None:
+        """The saver's user has then seen all of it."""
+        with self._guard:
+            self._seen[journal.session] = journal.state.facts.head.uid, journal.state.seq
+            while len(self._seen) > ADAPTER_SEEN_MAX:
+                del self._seen[next(iter(self._seen))]
 
     async def fetch(self, namespace: ThreadNamespace, digests: Iterable[str]) -> dict[str, Shared]:
         """The bytes of these blobs; `LostBlob` if one of them cannot be read."""

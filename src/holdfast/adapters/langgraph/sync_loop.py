@@ -1,4 +1,4 @@
-"""An event loop for code that has none."""
+"""An event loop for the saver's and the tools' sync methods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...blocking.loop import Loop, start_loop
 
 
 class SyncLoop:
-    """The event loop for code that has none: the store's own, or one that starts when it is first needed."""
+    """The event loop of a blocking store, or one that starts when it is first needed."""
 
     def __init__(self, loop: Loop | None) -> None:
         self._loop = loop

@@ -55,5 +55,5 @@ def _digest(text: str) -> str:
 
 
 def fit_labels(wanted: Mapping[str, str]) -> dict[str, str]:
-    """The originals as labels; what is empty has none."""
+    """The originals as labels; empty ones are left out."""
     return {key: label_of_original(text) for key, text in wanted.items() if text}

@@ -1,4 +1,4 @@
-"""One namespace of a thread: the fold over the adapter's own lines in its journal.
+"""One namespace of a thread: the fold over the adapter's entries in its journal.
 
 | kind, after `adapter.langgraph.` | body | content |
 | --- | --- | --- |
@@ -49,7 +49,7 @@ def new_entry(
 
 
 class StoredWrite(NamedTuple):
-    """What a task has given to a channel; `place` is its place among them, below zero for special ones."""
+    """A task's write to a channel; `place` is its index, below zero for LangGraph's special channels."""
 
     task: str
     path: str
@@ -103,14 +103,14 @@ class _Last(NamedTuple):
 
 
 def notes_failure(entry: Entry) -> bool:
-    """Whether the line says that a task has failed, and nothing else: somebody else may still do it."""
+    """Whether the entry only says that a task has failed: another process may still be doing it."""
     if entry.kind != WRITES or entry.content is None:
         return False
     return all(channel == ERROR for _, channel, _ in _read_writes(entry.content).writes)
 
 
 class ThreadState:
-    """What is known of one namespace of a thread."""
+    """The checkpoints and writes of one namespace of a thread."""
 
     def __init__(self, serde: SerializerProtocol, *, trust_objects: bool, inline_bytes: int | None) -> None:
         self.checkpoints: dict[str, StoredCheckpoint] = {}
@@ -129,7 +129,7 @@ class ThreadState:
     # -- folding -------------------------------------------------------------------------------------
 
     def apply(self, entry: Entry) -> None:
-        """Fold the next line. One that was erased is void by a later one."""
+        """Fold the next entry. A later entry makes an erased one void."""
         body = entry.body
         if not entry.kind.startswith(PREFIX) or not isinstance(body, AdapterBody):
             return
@@ -177,7 +177,7 @@ class ThreadState:
         versions: ChannelVersions,
         parent: str | None,
     ) -> NewEntry:
-        """The line of a checkpoint, folded in already. `versions` are those of the channels that changed."""
+        """The entry of a checkpoint, folded already. `versions` are those of the channels that changed."""
         doc = {key: value for key, value in checkpoint.items() if key not in ("id", "channel_values")}
         nodes = self._write_channels(checkpoint, versions, parent)
         channels, self._map = self.values.write_map(nodes, self._map)
@@ -246,7 +246,7 @@ class ThreadState:
         return _Last(id, doc.get("channel_versions", {}), self.values.read_map(record.channels))
 
     def put_writes(self, id: str, writes: Sequence[tuple[str, Any]], task: str, path: str) -> NewEntry | None:
-        """The line of a task's writes, folded in already; None if all of them are there."""
+        """The entry of a task's writes, folded already; None if all of them are stored."""
         indexes = [WRITES_IDX_MAP.get(channel, place) for place, (channel, _) in enumerate(writes)]
         replace = _is_special(indexes)
         known = self.writes.get(id, {})
@@ -265,7 +265,7 @@ class ThreadState:
         return new_entry(WRITES, body, content, self.values.take_pieces())
 
     def keep(self, ids: Iterable[str]) -> NewEntry:
-        """The line that keeps these checkpoints, and writes that wait for theirs; not folded in."""
+        """The entry that keeps these checkpoints, and writes whose checkpoint was not put yet; not folded."""
         wanted = set(ids)
         records = [
             msgspec.structs.replace(record, writes=tuple(self._sorted(id)))
@@ -385,7 +385,7 @@ class ThreadState:
 
 
 class LangGraphValues:
-    """What LangGraph itself says of a checkpoint, as elements like all others but readable by everybody."""
+    """LangGraph's own fields of a checkpoint, as elements that are never encrypted."""
 
     def __init__(self, elements: Elements) -> None:
         self._elements, self._serde = elements, CheckedSerializer()

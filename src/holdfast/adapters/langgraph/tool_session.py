@@ -1,6 +1,6 @@
-"""The ledger of a thread: a session of its own beside the checkpoints, open while a tool of the thread runs.
+"""The ledger of a thread: a session beside those of its checkpoints, open while a tool of the thread runs.
 
-Lines about effects need the lease, and checkpoints are written without one; so they are two sessions.
+The ledger needs the lease, and checkpoints are written without one, so they are two sessions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ledger_session(thread: str) -> SessionId:
 
 
 def ledger_labels(thread: str) -> dict[str, str]:
-    """What people find it by."""
+    """The labels of the ledger's session."""
     return {"adapter": "langgraph.tools", **fit_labels({"langgraph.thread": thread})}
 
 
@@ -53,19 +53,19 @@ class _OpenLedger:
         self._left = anyio.Event()
 
     def leave(self) -> None:
-        """One call less."""
+        """A call has ended."""
         self.users -= 1
         self._left.set()
         self._left = anyio.Event()
 
     async def wait_for_others(self, limit_s: float) -> None:
-        """Wait until the caller is the only one, and no longer than this."""
+        """Wait until no other call uses it, for `limit_s` at most."""
         with anyio.move_on_after(limit_s):
             while self.users > 1:
                 await self._left.wait()
 
     async def enter(self, registry: Registry, tool: AnyTool | None, deps: object) -> None:
-        """Open it if nobody has, and find out what became of the calls that were cut off."""
+        """Open it if it is not open yet, and settle the calls that were cut off."""
         async with self._lock:
             if not self.is_open:
                 await self.session.__aenter__()
@@ -85,7 +85,7 @@ class ThreadLedgers:
         self._open: dict[tuple[object, SessionId], _OpenLedger] = {}
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have it done, for code without an event loop."""
+        """Run a coroutine for code without an event loop."""
         return self._sync.loop.wait(work)
 
     async def dispatch(self, thread: str, call: CallRequest) -> Result:
@@ -95,7 +95,7 @@ class ThreadLedgers:
                 return await self.registry.dispatch_call(call, session=found.session, deps=self._deps)
             except BaseException as error:
                 if asks_to_exit(error):
-                    # It stops asyncio's loop at once: what else runs in the thread gets its grace before.
+                    # It stops asyncio's loop at once: other calls of the thread get their grace before.
                     await found.wait_for_others(self.registry.grace_s)
                 raise
 
@@ -122,7 +122,7 @@ class ThreadLedgers:
     # -- people --------------------------------------------------------------------------------------
 
     def question(self, thread: str, result: Result) -> InterruptAnswer | None:
-        """What a person must say before the call can go on. The graph is interrupted until somebody has."""
+        """What a person must say before the call can go on. The graph is interrupted until then."""
         asked: Asked
         if result.status == "waiting":
             asked = "approval"

@@ -57,20 +57,20 @@ _ID = "holdfast"
 
 
 class RunIds:
-    """Tells ids that were made here from those that a caller chose."""
+    """Distinguishes run ids that were made here from those that a caller chose."""
 
     def __init__(self) -> None:
         self._made: set[str] = set()
 
     def make(self, agent: str | None) -> str:
-        """A fresh one: `{agent}-{8 hex}`, or a UUID."""
+        """A new id: `{agent}-{8 hex}`, or a UUID."""
         fresh = fresh_run_id(agent)
         self._made.add(fresh)
         return fresh
 
     def choose(self, given: str | None, session: Session, begun: Beginning) -> str | None:
-        """The run's id in the journal. A caller's own is used once; what goes on with it after a crash has
-        another."""
+        """The run's id in the journal. A caller's own id is used once; a run that continues it after a crash
+        has another."""
         if given is None:
             return None
         if given in self._made:
@@ -99,8 +99,8 @@ class Durable(AbstractCapability[Any]):
     one, unless `once`: then its result is given again.
 
     A session is driven by one process at a time; a second one gets `LeaseHeld`, after `wait_s`. `effects`
-    declares tools that cannot do so themselves, by name. `in_doubt`: a call of which nobody knows whether it
-    happened waits for a person (`wait`: the run raises `RunWaits`), or the model is told (`tell`).
+    declares tools that cannot do so themselves, by name. `in_doubt`: a call of which it is not known
+    whether it happened waits for a person (`wait`: the run raises `RunWaits`), or the model is told (`tell`).
     `policy`, `max_repeats`, `max_crashes` and `grace_s` are those of `holdfast.Registry`, and `timeout_s` is
     what a tool with side effects gets if it does not say.
 
@@ -141,18 +141,18 @@ class Durable(AbstractCapability[Any]):
     def _check_links(self) -> None:
         if not isinstance(self.store, Store):
             raise BadInput(
-                "media_urls=True needs a store of which is said where its blobs have URLs: "
+                "media_urls=True needs a store whose blobs have URLs: "
                 "Durable(open_store(…, blobs=…, blob_urls=…), …)"
             )
-        with suppress(Closed):  # One that is opened later is looked at when a run begins.
+        with suppress(Closed):  # A store that is opened later is checked when a run begins.
             self.store._engine.blobs.check_links()
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Closest to the model and the tools: what others change is recorded as it was changed."""
+        """Innermost, so that changes by other capabilities are recorded."""
         return CapabilityOrdering(position="innermost")
 
     def for_agent(self, agent: AbstractAgent[Any, Any]) -> Durable:
-        """One that knows the agent's name."""
+        """A copy that knows the agent's name."""
         bound = copy.copy(self)
         bound._agent = agent
         return bound
@@ -166,7 +166,7 @@ class Durable(AbstractCapability[Any]):
         return self.session if isinstance(self.session, str) else None
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """What stands between one run and its session."""
+        """The capability of one run."""
         return DurableRun(durable=self)
 
 
@@ -179,7 +179,7 @@ class DurableRun(AbstractCapability[Any]):
     _recorder: RunRecorder | None = field(default=None, init=False, repr=False)
 
     def get_ordering(self) -> CapabilityOrdering:
-        """As before."""
+        """The same as that of `Durable`."""
         return self.durable.get_ordering()
 
     @property
@@ -193,7 +193,7 @@ class DurableRun(AbstractCapability[Any]):
     async def wrap_run(
         self, ctx: RunContext[Any], *, handler: Callable[[], Awaitable[AgentRunResult[Any]]]
     ) -> AgentRunResult[Any]:
-        """Take the session's lease for as long as the run takes, and tell how it ended."""
+        """Hold the session's lease for the run, and record how it ended."""
         failed: Exception | None = None
         try:
             async with self._driving(ctx):
@@ -269,13 +269,13 @@ class DurableRun(AbstractCapability[Any]):
         return await self.recorder.ask(ctx, request_context, handler)
 
     def get_wrapper_model(self, model: Model) -> Model:
-        """Know when the model is asked."""
+        """Have the recorder know when a request is sent."""
         return self.recorder.wrap(model)
 
     # -- tools ---------------------------------------------------------------------------------------
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-        """Calls on record have a tool, also if the agent has it no more."""
+        """Add tools that recorded calls need and the agent no longer has."""
         return _Remembering(toolset, self)
 
     async def wrap_tool_validate(
@@ -325,7 +325,7 @@ class DurableRun(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """What a person answered, from whatever process; what nobody answered waits in the session."""
+        """What a person answered, from whatever process; calls without an answer wait in the session."""
         session, results = self.recorder.session, DeferredToolResults()
         await session.flush()
         for call in requests.approvals:
@@ -367,7 +367,7 @@ class DurableRun(AbstractCapability[Any]):
 
 @dataclass
 class _Remembering(WrapperToolset[Any]):
-    """The tools of an agent, and while a recorded reply is given again those that it called."""
+    """The tools of an agent, and while a recorded reply is replayed those that it called."""
 
     run: DurableRun
 
@@ -394,7 +394,7 @@ _ANYTHING = SchemaValidator(schema=core_schema.any_schema())
 
 
 def _repeat(answer: Answer, ctx: RunContext[Any]) -> Any:
-    """What a tool gave when the step was first done."""
+    """The recorded result of a tool."""
     if isinstance(answer, RetryPromptPart) or answer.outcome == "retried":
         raise ModelRetry(str(answer.content))
     if answer.outcome != "success":
@@ -437,13 +437,13 @@ def opening_for(
 
 @asynccontextmanager
 async def _delegate(parent: Session, ctx: RunContext[Any]) -> AsyncIterator[Session]:
-    """A session below that of the tool around us: the same one when that call is made again."""
+    """A session for an agent that a tool runs: the same one when that call is made again."""
     effect = find_effect()
     assert effect is not None
     lineage = check_depth(parent)
     name = (ctx.agent.name if ctx.agent is not None else None) or "agent"
     number = count_delegate(name)
-    # By the call, and not by its key: that is another one once the tool around us has failed.
+    # By the call, not by its key: the key changes once the outer tool has failed.
     key = digest(parent.state.facts.head.uid, effect.call_id)
     id = derive_id(parent.id, fit_session_id(name), key)
     if number > 1:

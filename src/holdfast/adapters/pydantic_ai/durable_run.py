@@ -1,4 +1,4 @@
-"""One run of an agent in its session: what is recorded already is given again, the rest is recorded."""
+"""One run of an agent in its session: recorded replies are replayed, new ones are recorded."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ NO_OUTPUT = "no_output"
 
 
 class Beginning(Struct, frozen=True):
-    """Where a run begins: after the entry `since`, with what it was opened with, or what went before."""
+    """Where a run begins: after the entry `since`; `opening` identifies its prompt and history."""
 
     since: int
     opening: str
     root_run: str | None
-    """The first of the runs that this one goes on with."""
+    """The first of the runs that this one continues."""
 
     @property
     def config(self) -> Json:
@@ -65,7 +65,7 @@ class Beginning(Struct, frozen=True):
 
 
 async def begin(session: Session, prompt: Any, history: Sequence[ModelMessage], *, once: bool) -> Beginning:
-    """Find out whether this is the last run once more, or a new one; make the history known if it is new."""
+    """Find out whether this continues the last run; record the given history if it does not."""
     given = essences(history)
     opening = opening_of(prompt, given)
     before = _find_last(session)
@@ -112,12 +112,12 @@ def _count_known(session: Session, given: Sequence[str]) -> int:
 
 
 async def _leave_behind(session: Session, before: RunInfo | None) -> None:
-    """A new run cannot begin in the middle of a step: the unfinished one stays in the journal alone."""
+    """Go back before an unfinished step, which stays in the journal: a new run cannot begin inside it."""
     version = await go_back(session)
     run = "the last run" if before is None else f"run {before.run}"
     log.warning(
-        "session %s: %s was cut off and began with something else: it is left behind, and the session goes "
-        "on from version %d",
+        "session %s: %s was cut off, and began with another prompt: it is abandoned, and the session "
+        "continues from version %d",
         session.id,
         run,
         version,
@@ -125,7 +125,7 @@ async def _leave_behind(session: Session, before: RunInfo | None) -> None:
 
 
 class RunRecorder:
-    """Stands between an agent's run and its session."""
+    """Replays what its session has of a run, and records the rest."""
 
     def __init__(
         self, session: Session, run: Run, tools: Tools, recorded: RecordedReplies, links: Links | None
@@ -141,7 +141,7 @@ class RunRecorder:
     async def begin(
         cls, session: Session, run: Run, tools: Tools, beginning: Beginning, links: Links | None = None
     ) -> RunRecorder:
-        """Read what is on record; blobs may have to be fetched for it. `links`: the model is sent those."""
+        """Read what is on record, blobs included. With `links`, the model is sent URLs of files."""
         items = list(session.state.transcript_fold.items)
         recorded = await session._writer.engine.call(RecordedReplies, items, beginning.since)
         return cls(session, run, tools, recorded, links)
@@ -185,7 +185,7 @@ class RunRecorder:
         return response
 
     def wrap(self, model: Model) -> Model:
-        """A model that tells us when it is really asked, and with what."""
+        """The model, wrapped so that the recorder knows when a request is sent, and what it holds."""
         return model if self._asking is None else wrap_model(model, self._asking.begin, self._links)
 
     async def note(self, ctx: RunContext[Any]) -> None:
@@ -196,7 +196,7 @@ class RunRecorder:
         if self._recorded.has_said(self._replies) or not said:
             return
         if self._replies == 0 and self._is_known(said[0]):
-            return  # The caller's history ends with it.
+            return  # The history that the caller passed ends with it.
         await self._add(said)
 
     def _is_known(self, message: ModelMessage) -> bool:
@@ -236,7 +236,7 @@ class RunRecorder:
     # -- calls ---------------------------------------------------------------------------------------
 
     def refer_to(self, call: ToolCallPart) -> CallRef:
-        """What the journal calls a call of the last reply."""
+        """The reference of a call of the last reply in the journal."""
         return self._last.refer_to(call.tool_call_id)
 
     def list_tools_on_record(self) -> set[str]:
@@ -256,7 +256,7 @@ class RunRecorder:
     # -- the end -------------------------------------------------------------------------------------
 
     async def stop_if_waiting(self) -> None:
-        """Raise `RunWaits` if nobody knows what became of a call, or if an agent in a tool waits."""
+        """Raise `RunWaits` if a call is in doubt, or if an agent in a tool waits."""
         if self.tools.below is not None:
             raise self.tools.below
         if self.tools.waits:
@@ -276,7 +276,7 @@ class RunRecorder:
         self.run.complete()
 
     def fail(self, error: RunWaits | UnexpectedModelBehavior) -> None:
-        """Say why it did not end, where that decides whether going on makes sense."""
+        """Record why it did not end: that decides whether the next run continues it."""
         if isinstance(error, RunWaits):
             self.run.pause(", ".join(sorted({one.kind for one in error.waiting})))
         else:
@@ -291,7 +291,7 @@ class Asking:
         self._request: Request | None = None
 
     async def begin(self) -> None:
-        """Now it is known what is sent: record it, and that somebody is asked."""
+        """Record what is sent, now that it is known, and the request itself."""
         if self._request is not None:
             return
         recorder = self._recorder
@@ -335,8 +335,8 @@ class Asking:
 
 
 def wrap_model(model: Model, begin: Callable[[], Awaitable[None]], links: Links | None) -> RecordingModel:
-    """Wrap the model. If it cannot stream, the wrapper has its class name and cannot either: pydantic-ai
-    names the class in its error."""
+    """Wrap the model. If it cannot stream, the wrapper cannot either, and has its class name for the error of
+    pydantic-ai."""
     if type(model).request_stream is not Model.request_stream:
         return RecordingModel(model, begin, links)
     made = type(type(model).__name__, (RecordingModel,), {"request_stream": Model.request_stream})
@@ -346,7 +346,7 @@ def wrap_model(model: Model, begin: Callable[[], Awaitable[None]], links: Links 
 
 
 class RecordingModel(WrapperModel):
-    """The model, which is entered once everything that is sent to it is known; what is sent may be links."""
+    """The model of a durable run. pydantic-ai enters it once everything that is sent is known."""
 
     def __init__(self, wrapped: Model, begin: Callable[[], Awaitable[None]], links: Links | None) -> None:
         super().__init__(wrapped)
@@ -358,7 +358,7 @@ class RecordingModel(WrapperModel):
         return self
 
     async def _show(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        """What the model sees of the messages, which were recorded as they are."""
+        """The messages as the model is sent them; they were recorded with their bytes."""
         return messages if self._links is None else await self._links.put_in(messages)
 
     async def request(

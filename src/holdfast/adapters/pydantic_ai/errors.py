@@ -1,4 +1,4 @@
-"""When a run cannot go on: a person must say something first, or a tool asked the process to end."""
+"""Why a run stops: a person must answer first, or a tool asked the process to end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...store.approvals import Waiting
 
 
 class RunWaits(HoldfastError):
-    """The run waits for a person; once they have answered, the same `agent.run(…)` goes on.
+    """The run waits for a person; after the answer, the same `agent.run(…)` continues it.
 
     `waiting` says which calls, and what for: approval, or to know whether they happened.
     """
@@ -16,7 +16,7 @@ class RunWaits(HoldfastError):
         calls = "; ".join(f"{one.tool} ({one.call}): {_WORDS[one.kind]}" for one in waiting)
         super().__init__(
             f"session {session!r} waits for a person: {calls}. See `holdfast pending`, answer with "
-            "`holdfast resolve`, `approve` or `refuse`, and run the agent again."
+            "`holdfast resolve`, `approve` or `refuse`, and call agent.run(…) again."
         )
         self.session, self.waiting = session, waiting
 
@@ -32,4 +32,4 @@ class RunExits(BaseException):
         self.error: BaseException = found
 
 
-_WORDS = {"approval": "needs approval", "in_doubt": "nobody knows whether it happened"}
+_WORDS = {"approval": "needs approval", "in_doubt": "it is not known whether it happened"}

@@ -1,4 +1,4 @@
-"""Going on from what a session holds: here, from an earlier version, or in a session of its own."""
+"""Continue a session: from its end, from an earlier version, or in a fork."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .history import add, messages_from
 
 
 class Continuation(Struct, frozen=True):
-    """Where to go on: hand `messages` to the agent as `message_history`, and `session` to `Durable`."""
+    """Where to continue: pass `messages` to the agent as `message_history`, and `session` to `Durable`."""
 
     session: str
     version: int
@@ -21,11 +21,11 @@ class Continuation(Struct, frozen=True):
 
 
 async def continue_run(store: Store, *, session: str, version: int | None = None) -> Continuation:
-    """The history of a session, to go on with something new.
+    """The history of a session, to continue with a new prompt.
 
-    If its last run was cut off in the middle of a step, the session goes back to the last point from which a
-    model can be asked; with a `version`, to that one. The journal keeps what is left behind. To finish a run
-    that was cut off, this is not needed: run the agent with the same prompt.
+    If its last run was cut off in the middle of a step, the session goes back to the last continuable
+    version, or to `version`. The journal keeps what came after it. To finish a run that was cut off, this is
+    not needed: call `agent.run` with the same prompt.
     """
     async with store.session(fit_session_id(session), create=False) as opened:
         if version is not None and version != opened.version:
@@ -48,13 +48,13 @@ async def fork_run(
     return await continue_run(store, session=unfit_session_id(forked) if into is None else into)
 
 
-_SAID = "No result: the run was cut off before this call had one, and nobody went on with it."
+_SAID = "No result: the run was cut off before this call had one, and was not resumed."
 
 
 async def go_back(session: Session) -> int:
-    """Return to the last point from which a model can be asked; its version.
+    """Go back to the last continuable version, and return it.
 
-    Before the first one, the calls that have no result are answered instead: nothing is known of them.
+    If there is none, calls without a result get one that says so.
     """
     try:
         return await session.continue_()

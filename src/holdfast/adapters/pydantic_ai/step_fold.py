@@ -1,4 +1,4 @@
-"""What a journal says of runs that step persistence recorded: a fold over its entries.
+"""The fold over the entries of step persistence: runs, events, snapshots and tool effects.
 
 A snapshot is stored as what it adds to an earlier one: where that is, how many of its messages to keep, and
 the new ones, word for word.
@@ -35,7 +35,7 @@ _KEY: Final = "idempotency_key"
 
 
 def differ(record: Mapping[str, Any], known: Mapping[str, Any]) -> Record:
-    """The fields that are not as known; what nobody knows is null."""
+    """The fields that differ from the known ones; an unknown field counts as null."""
     return {name: value for name, value in record.items() if value != known.get(name)}
 
 
@@ -94,7 +94,7 @@ class Snapshot(Struct, kw_only=True, gc=False):
     keep: int
     own: tuple[bytes, ...]
     erased: bool = False
-    """What it, or one that it goes on from, said is gone: nothing can go on from it."""
+    """Its messages, or those of its base, were erased: it cannot be continued from."""
 
     @property
     def length(self) -> int:
@@ -120,7 +120,7 @@ class Snapshot(Struct, kw_only=True, gc=False):
 
 
 class RunSteps(Struct, kw_only=True):
-    """What is known of one run."""
+    """The records of one run."""
 
     run_id: str
     record: Record | None = None
@@ -147,12 +147,12 @@ class RunSteps(Struct, kw_only=True):
         return key in self.snapshot_keys or (number is not None and number < self.last_key)
 
     def find_latest(self, *, include_interrupted: bool) -> Snapshot | None:
-        """The newest snapshot to go on from."""
+        """The newest snapshot to continue from."""
         found = self.list_snapshots(include_interrupted=include_interrupted)
         return found[-1] if found else None
 
     def list_snapshots(self, *, include_interrupted: bool) -> list[Snapshot]:
-        """The snapshots to go on from, oldest first."""
+        """The snapshots to continue from, oldest first."""
         return [one for one in self.snapshots if not one.erased and (include_interrupted or one.is_complete)]
 
     # -- as they are written -------------------------------------------------------------------------
@@ -255,11 +255,11 @@ class Steps:
             self._read_snapshot(entry, run, data)
 
     def find(self, run_id: str) -> RunSteps | None:
-        """What is known of a run, if anything is."""
+        """The records of a run, if there are any."""
         return self.runs.get(run_id)
 
     def get(self, run_id: str) -> RunSteps:
-        """What is known of a run, perhaps nothing."""
+        """The records of a run, perhaps none."""
         return self.runs.get(run_id) or self.runs.setdefault(run_id, RunSteps(run_id=run_id))
 
     def list_recent(self, limit: int) -> list[Snapshot]:

@@ -90,7 +90,7 @@ class Histories:
         return Delta(base, keep, [one.data for one in fresh], tuple(swap.pieces.values()))
 
     def forget(self, run_id: str) -> None:
-        """The last one was not stored after all."""
+        """Drop the last history of a run: it was not stored."""
         self._last.pop(run_id, None)
 
     def _find_base(self, messages: Sequence[bytes]) -> tuple[Snapshot | None, int]:
@@ -144,7 +144,7 @@ def _copy(value: Any) -> Any:
 
 @cache
 def _is_plain(cls: type) -> bool:
-    """Whether it is a dataclass of theirs with nothing but fields. Of others, who knows how they are made."""
+    """Whether it is a dataclass of pydantic-ai with nothing but fields, and can be copied by them."""
     theirs = cls.__module__.partition(".")[0] == "pydantic_ai"
     slotted = any("__slots__" in vars(one) for one in cls.__mro__)
     return theirs and is_dataclass(cls) and not slotted

@@ -155,13 +155,15 @@ class StepJournals(LeaselessJournals[SessionId, StepJournal]):
         """Keep an event for one of the next entries, unless it is a repetition."""
         encode_body(AdapterBody(data=event))  # Refuse it now: later, it would hold back other entries.
         while True:
-            async with self._writing(session) as journal:
-                try:
-                    self.engine.committer.check(journal.channel)
-                except Fenced:
-                    self._drop(journal)
-                    continue
+            journal = await self._lock_to_write(session)
+            try:
+                self.engine.committer.check(journal.channel)
                 journal.add_events([(run_id, event)])
+            except Fenced:
+                self._drop(journal)
+                continue
+            finally:
+                journal.lock.release()
             self._send_soon()
             return
 

@@ -1,4 +1,4 @@
-"""`HoldfastStepStore`: where pydantic-ai-harness's `StepPersistence` can keep what it records.
+"""`HoldfastStepStore`: a store for `StepPersistence` of pydantic-ai-harness.
 
 A conversation is one journal, so the runs of a conversation share their messages. A run's id is claimed for
 the whole store in the commit that registers it.
@@ -42,7 +42,7 @@ _SNAPSHOT: Final = TypeAdapter(ContinuableSnapshot)
 
 
 class HoldfastStepStore:
-    """Their `StepStore`, on any store of ours: `StepPersistence(store=HoldfastStepStore(store))`.
+    """A `StepStore` on any holdfast store: `StepPersistence(store=HoldfastStepStore(store))`.
 
     Runs, their ends, histories, tool effects and what begins (`…_started`) are durable when a call returns;
     other events follow within a tenth of a second, or with the next of those. A history is stored as what it
@@ -58,13 +58,13 @@ class HoldfastStepStore:
     # -- runs ----------------------------------------------------------------------------------------
 
     async def register_run(self, record: RunRecord) -> None:
-        """Note that a run begins. An id that another run has is an error, and leaves that one alone."""
+        """Register a run. `RunExists` if another run has its id; that one is not changed."""
         key = _claim_key(record.run_id)
         started = _start(record, await self._find_parent(record))
         while True:
             claim = await self._find_claim(record.run_id)
             session = SessionId(claim) if claim is not None else _lone_session(record.run_id)
-            # Settled: who claimed it may have written meanwhile.
+            # Settled: the process that claimed it may have written meanwhile.
             async with self._journals.reading(session, settled=claim is not None) as journal:
                 known = journal.steps.find(record.run_id)
             if known is not None and known.record is not None:
@@ -101,11 +101,11 @@ class HoldfastStepStore:
     # -- what happened -------------------------------------------------------------------------------
 
     async def append_event(self, event: StepEvent) -> None:
-        """Note a boundary. One with a known key is a repetition, and changes nothing."""
+        """Record an event. One with a known idempotency key changes nothing."""
         data: Record = _EVENT.dump_python(event, mode="json")
         session = await self._find_session(event.run_id)
         await self._journals.add_event(session, event.run_id, data)
-        # What begins is on record before it begins: a process may be killed in it.
+        # A start is durable before the work begins: the process may be killed in it.
         if not event.kind.startswith("run_") and not event.kind.endswith("_started"):
             return
 
@@ -120,14 +120,14 @@ class HoldfastStepStore:
         await self._journals.write(session, decide)
 
     async def list_events(self, *, run_id: str) -> list[StepEvent]:
-        """What happened, in order."""
+        """The events of a run, in order."""
         known = await self._find(run_id)
         return [] if known is None else [_EVENT.validate_python(one) for one in known.events]
 
     # -- histories -----------------------------------------------------------------------------------
 
     async def save_snapshot(self, snapshot: ContinuableSnapshot) -> None:
-        """Keep a history to go on from: of its messages, those that are new."""
+        """Record a history to continue from; only new messages are written."""
         fields: Record = _SNAPSHOT.dump_python(snapshot, mode="json", exclude={"messages"})
 
         def decide(journal: StepJournal) -> list[StepEntry]:
@@ -156,7 +156,7 @@ class HoldfastStepStore:
     async def latest_snapshot(
         self, *, run_id: str, include_interrupted: bool = False
     ) -> ContinuableSnapshot | None:
-        """The newest history to go on from."""
+        """The newest history to continue from."""
         known = await self._find(run_id)
         found = None if known is None else known.find_latest(include_interrupted=include_interrupted)
         return None if found is None else (await self._read(run_id, [found]))[0]
@@ -171,7 +171,7 @@ class HoldfastStepStore:
         return await self._read(run_id, known.list_snapshots(include_interrupted=include_interrupted))
 
     async def _read(self, run_id: str, snapshots: Sequence[Snapshot]) -> list[ContinuableSnapshot]:
-        """Histories as they were given; the files in them may have to be fetched."""
+        """Histories as they were saved, with the files in them."""
         engine, unpacking = self._store._engine, None
         found: list[ContinuableSnapshot] = []
         for one in snapshots:
@@ -189,7 +189,7 @@ class HoldfastStepStore:
     # -- tool effects --------------------------------------------------------------------------------
 
     async def record_tool_effect(self, record: ToolEffectRecord) -> None:
-        """Note how a tool call stands; the last word counts."""
+        """Record the status of a tool call; the last record wins."""
         data: Record = _EFFECT.dump_python(record, mode="json")
 
         def decide(journal: StepJournal) -> list[StepEntry]:
@@ -199,13 +199,13 @@ class HoldfastStepStore:
         await self._journals.write(await self._find_session(record.run_id), decide)
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
-        """How a tool call stands."""
+        """The status of a tool call."""
         known = await self._find(run_id)
         found = None if known is None else known.effects.get(tool_call_id)
         return None if found is None else _EFFECT.validate_python(found)
 
     async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
-        """Tool calls that were started, and of which nobody noted an end."""
+        """Tool calls that were started and have no recorded end."""
         known = await self._find(run_id)
         found = [] if known is None else known.effects.values()
         return [_EFFECT.validate_python(one) for one in found if one["status"] == "started"]
@@ -223,7 +223,7 @@ class HoldfastStepStore:
         return await engine.call(engine.driver.find_claim, _claim_key(run_id))
 
     async def _find_session(self, run_id: str) -> SessionId:
-        """The journal of a run: where its id was claimed, or one of its own if nobody registered it."""
+        """The journal of a run: where its id was claimed, or one of its own if it was never registered."""
         known = self._sessions.get(run_id)
         if known is not None:
             return known
@@ -268,14 +268,14 @@ def _lone_session(run_id: str) -> SessionId:
 
 
 def _start(record: RunRecord, parent: Parent | None) -> StepEntry:
-    # Not the bare name: an agent of ours with that name would take the session for one to resume.
+    # Not the bare name: a holdfast agent of that name would take the session for one to resume.
     agent = f"pydantic-ai/{record.agent_name or ''}"
     config = {CONFIG: _RUN.dump_python(record, mode="json")}
     return StepEntry(run_id=record.run_id, body=RunStarted(agent=agent, parent=parent, config=config))
 
 
 def _end_of(event: StepEvent) -> Body | None:
-    """What an event means for the run in our own words."""
+    """The entry for an event that ends its run."""
     if event.kind == "run_completed":
         return RunCompleted()
     return RunFailed(reason="error", error=event.error or "") if event.kind == "run_failed" else None
