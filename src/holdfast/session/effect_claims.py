@@ -324,7 +324,7 @@ def _leave_settlement(engine: Engine, facts: Facts, fence: int, row: Effect) -> 
 
 def _bare(facts: Facts, row: Effect) -> Effect:
     """The effect as it may be shown after its session was deleted: without arguments."""
-    gone = f"its session was deleted while nobody knew whether it had happened; its key is {row.key}"
+    gone = f"its session was deleted while it was not known whether it had happened; its key is {row.key}"
     return replace(row, status="in_doubt", args=None, notes={}, why=gone)
 
 
@@ -351,7 +351,7 @@ def _settled(engine: Engine, facts: Facts, operation: str, claim: Claim) -> Clai
 def describe_gone(claim: Claim, operation: str) -> str:
     """Why an operation of a deleted session is blocked, and how a person can unblock it."""
     return (
-        f"session {claim.session!r} {claim.doubt} and was deleted; nobody can tell whether it happened. Who "
+        f"session {claim.session!r} {claim.doubt} and was deleted; it is not known whether it happened. A person who "
         f"finds out says so with store.resolve_operation({operation!r}, 'landed' or 'not_landed', by=…) or "
         f"`holdfast resolve-operation {operation} landed` or `not-landed`"
     )

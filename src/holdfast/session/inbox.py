@@ -164,7 +164,7 @@ def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opene
     text = item.content or ""
     if item.verdict == "gave_up":
         text = (
-            f"{row.tool}: given up by {item.by}. {item.note or 'Nobody can tell whether it happened.'} "
+            f"{row.tool}: given up by {item.by}. {item.note or 'It is not known whether it happened.'} "
             "It is not run again."
         )
     content = encode_content(text, item.value)

@@ -215,6 +215,6 @@ async def let_go(store: Store, delegate: SessionId) -> None:
     try:
         async with store.session(delegate, create=False) as session:
             if session.state.facts.head.due is not None:
-                session._writer.record(SessionPostponed(reason="nobody waits for it"))
+                session._writer.record(SessionPostponed(reason="no session waits for it"))
     except HoldfastError:
         return  # Another process has it, and drives it.
