@@ -29,7 +29,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.killed.scenarios import POWER_CUT, SCENARIOS, Cell, Trial, cut  # noqa: E402
 from bench.killed.subjects import SUBJECTS, Subject, sort_out  # noqa: E402
-from tests.crash.power import Unavailable  # noqa: E402
+from tests.crash.power_cut import Unavailable  # noqa: E402
 
 TITLE: Final = "killed, and resumed in another process: how often each effect happened, and what was lost"
 AT_ONCE: Final = 4

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.memory import MemoryDriver
-from tests.crash.warm import Warm
+from tests.crash.fork_server import Warm
 from tests.server import PostgresServer, find_programs
 from tests.stores import POSTGRES, PREFIX, connect, drop, remove_store, schema_of, server_url
 

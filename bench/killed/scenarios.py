@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.crash.power import pull_the_plug
-from tests.crash.warm import Child, Failure, Warm
+from tests.crash.fork_server import Child, Failure, Warm
+from tests.crash.power_cut import pull_the_plug
 
 from .stage import ASKED, EFFECTS, SCRIPT, TOOLS, play, read_world
 from .subjects import Subject

@@ -22,7 +22,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from tests.crash.warm import Line
+from tests.crash.fork_server import Line
 
 SESSION: Final = "order-7"
 PROMPT: Final = "Settle order 7."

@@ -13,7 +13,7 @@ from holdfast.core.entries import ModelRequested
 from holdfast.errors import BadInput, ModelError
 from holdfast.messages import Message, Text
 from holdfast.records import Usage
-from tests.agent.stage import Counting, World, call, fresh_store, make
+from tests.agent.scripted_agents import Counting, World, call, fresh_store, make
 
 PRICE = Price(input_usd_per_mtok=1.0, output_usd_per_mtok=10.0)
 

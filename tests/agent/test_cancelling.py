@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Agent, Budget, Store
-from tests.agent.stage import Counting, World, call, fresh_store, make, texts
+from tests.agent.scripted_agents import Counting, World, call, fresh_store, make, texts
 
 
 class Carver:

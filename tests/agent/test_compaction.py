@@ -8,7 +8,7 @@ from holdfast import Budget, Session
 from holdfast.agents import Compaction, Prompt
 from holdfast.errors import BadInput
 from holdfast.messages import ToolCall
-from tests.agent.stage import Counting, World, call, fresh_store, make, texts
+from tests.agent.scripted_agents import Counting, World, call, fresh_store, make, texts
 
 
 async def test_the_hook_shortens_what_the_model_is_given() -> None:

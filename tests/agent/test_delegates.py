@@ -17,8 +17,8 @@ from holdfast.errors import BadInput, Closed
 from holdfast.limits import CRASHES_MAX
 from holdfast.messages import Message, Text
 from holdfast.records import Usage
-from tests.agent.stage import Counting, World, call, fresh_store, make, texts
-from tests.tools.stage import die
+from tests.agent.scripted_agents import Counting, World, call, fresh_store, make, texts
+from tests.tools.example_tools import die
 
 
 @pytest.fixture

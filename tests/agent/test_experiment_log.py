@@ -21,7 +21,7 @@ from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.agents import Decision, Prompt, ScriptedModel, Thread, experiment_log
 from holdfast.messages import OWN, CallPart, Message, Shape, Text, register_format
 from holdfast.records import Usage
-from tests.agent.stage import World, call, fresh_store, make_tools
+from tests.agent.scripted_agents import World, call, fresh_store, make_tools
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "experiment-log.schema.json").read_text())
 VALIDATOR = jsonschema_rs.validator_for(SCHEMA)

@@ -13,8 +13,8 @@ import pytest
 from holdfast import Registry, Session, open_store
 from holdfast.agents import plan_tools, scratchpad_tools
 from tests.crash import faults
-from tests.crash.warm import Line, Warm
-from tests.tools.stage import call, reply
+from tests.crash.fork_server import Line, Warm
+from tests.tools.example_tools import call, reply
 
 PLAN = {"goal": "Move", "steps": [{"what": "Copy", "postcondition": "it is there"}]}
 MORE = {"steps": [{"what": "Tell", "postcondition": "they know"}]}

@@ -17,8 +17,8 @@ from holdfast.core.entries import ModelFailed, RunStarted
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import BadId, BadInput, Closed, ModelError, NotFound
 from holdfast.messages import Message
-from tests.agent.stage import Counting, World, call, fresh_store, make, texts
-from tests.tools.stage import die
+from tests.agent.scripted_agents import Counting, World, call, fresh_store, make, texts
+from tests.tools.example_tools import die
 
 REFUND = ["I will look.", call("look", what="order 42")]
 

@@ -19,7 +19,7 @@ import holdfast
 from holdfast import Agent, open_store
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.messages import AnyMessage, Media, Message, Text, ToolResult
-from tests.agent.stage import Counting, call
+from tests.agent.scripted_agents import Counting, call
 from tests.unit.shapes import plain
 
 IMAGE = bytes(range(256)) * 400

@@ -12,7 +12,7 @@ from holdfast import ToolContext
 from holdfast.agents import ScriptedModel, Thread
 from holdfast.agents.model import ModelEvent, Prompt
 from holdfast.errors import BadInput
-from tests.agent.stage import World, call, fresh_store, make, texts
+from tests.agent.scripted_agents import World, call, fresh_store, make, texts
 
 
 async def test_a_tool_cannot_drive_the_session_that_it_works_for() -> None:

@@ -14,7 +14,7 @@ from holdfast import Agent
 from holdfast.agents import Prompt, ScriptedModel
 from holdfast.agents.model import ModelEvent
 from holdfast.errors import BadInput
-from tests.agent.stage import call, fresh_store, make, texts
+from tests.agent.scripted_agents import call, fresh_store, make, texts
 
 
 class Refund(BaseModel):

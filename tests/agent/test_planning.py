@@ -15,7 +15,7 @@ from holdfast.errors import BadInput, Closed
 from holdfast.limits import PLAN_STEPS_MAX, PLAN_TEXT_CHARS
 from holdfast.records import Plan, PlanStep
 from holdfast.tools import Result
-from tests.tools.stage import Url, bodies, call, die, opened, reply, results
+from tests.tools.example_tools import Url, bodies, call, die, opened, reply, results
 
 COPY = {"what": "Copy the files", "postcondition": "both sides list the same"}
 SWITCH = {"what": "Switch the name over", "postcondition": "it resolves to the new address"}

@@ -11,9 +11,9 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast
 from holdfast.errors import ModelError
-from tests.agent.dialects import Answer
-from tests.agent.hosted import ANTHROPIC, EVERY, LOCAL, RESPONSES, ask, opened, wire
-from tests.agent.wire import Cut, FailedStream, Failure, Turn, Wire
+from tests.agent.hosted_models import ANTHROPIC, EVERY, LOCAL, RESPONSES, ask, opened, wire
+from tests.agent.provider_formats import Answer
+from tests.agent.provider_server import Cut, FailedStream, Failure, Turn, Wire
 
 __all__ = ["wire"]
 

@@ -36,9 +36,20 @@ from holdfast.messages import (
     encode_message,
     foreign,
 )
-from tests.agent.dialects import Answer, Call
-from tests.agent.hosted import ANTHROPIC, CHAT, EVERY, LOCAL, LOOKUP, RESPONSES, ask, opened, user, wire
-from tests.agent.wire import Wire
+from tests.agent.hosted_models import (
+    ANTHROPIC,
+    CHAT,
+    EVERY,
+    LOCAL,
+    LOOKUP,
+    RESPONSES,
+    ask,
+    opened,
+    user,
+    wire,
+)
+from tests.agent.provider_formats import Answer, Call
+from tests.agent.provider_server import Wire
 
 __all__ = ["wire"]
 

@@ -17,8 +17,7 @@ from holdfast.agents import Prompt, TextDelta
 from holdfast.agents.providers.provider_model import ProviderModel
 from holdfast.errors import BadInput
 from holdfast.records import Usage
-from tests.agent.dialects import Answer, Call
-from tests.agent.hosted import (
+from tests.agent.hosted_models import (
     ANTHROPIC,
     CHAT,
     EVERY,
@@ -31,7 +30,8 @@ from tests.agent.hosted import (
     user,
     wire,
 )
-from tests.agent.wire import Stall, Wire
+from tests.agent.provider_formats import Answer, Call
+from tests.agent.provider_server import Stall, Wire
 
 __all__ = ["wire"]
 

@@ -24,7 +24,7 @@ from holdfast.limits import (
     SCRATCHPAD_LISTED_MAX,
     SCRATCHPAD_PAGE_CHARS,
 )
-from tests.tools.stage import Url, bodies, call, opened, reply
+from tests.tools.example_tools import Url, bodies, call, opened, reply
 
 SECRET = "nobody's business"
 

@@ -14,7 +14,7 @@ from holdfast.errors import BadInput, ModelError
 from holdfast.messages import ToolCall
 from holdfast.records import Checkpoint
 from holdfast.tools import Result
-from tests.agent.stage import World, call, fresh_store, make
+from tests.agent.scripted_agents import World, call, fresh_store, make
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from holdfast import Agent
 from holdfast.agents import Decision, Prompt, ScriptedModel, Thread, experiment_log
 from holdfast.agents.model import ModelEvent
 from holdfast.errors import BadInput
-from tests.agent.stage import World, call, fresh_store, make_tools, texts
+from tests.agent.scripted_agents import World, call, fresh_store, make_tools, texts
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "experiment-log.schema.json"
 

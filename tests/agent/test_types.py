@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from holdfast import Agent
 from holdfast.agents import Event, Outcome, ScriptedModel
-from tests.agent.stage import call, fresh_store
+from tests.agent.scripted_agents import call, fresh_store
 
 
 class Answer(BaseModel):

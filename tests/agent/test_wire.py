@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.agent.wire import Stall, serve
+from tests.agent.provider_server import Stall, serve
 
 
 @pytest.mark.parametrize("reads", [False, True], ids=["without reading", "having read something"])

@@ -10,7 +10,7 @@ from bench.figures import Results, Section, Spread, Turns, exponent
 from bench.page import page_lines
 from bench.verdicts import judge
 from bench.view import View
-from tests.bench.made_up import grown, make_results
+from tests.bench.example_figures import grown, make_results
 
 
 @pytest.fixture

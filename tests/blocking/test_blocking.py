@@ -26,7 +26,7 @@ from holdfast.errors import BadId, BadInput, BadUrl, BudgetSpent, Closed, Fenced
 from holdfast.records import Codec, Every, Parent, Plan, Usage
 from holdfast.store import store as async_store
 from tests.drivers import in_thread
-from tests.session.scenes import StoreUrl, calling, results, texts
+from tests.session.example_sessions import StoreUrl, calling, results, texts
 
 
 def step(session: blocking.Session, text: str) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from tests.cli.stage import Done, call
+from tests.cli.cli_processes import Done, call
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

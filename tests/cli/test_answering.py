@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import call, environment
+from tests.cli.cli_processes import call, environment
 
 
 @contextmanager

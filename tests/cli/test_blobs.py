@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import open_store
 from holdfast.messages import Media, Message
-from tests.cli.stage import Done
+from tests.cli.cli_processes import Done
 
 IMAGE = bytes(100_000)
 ORPHAN = b"orphan" * 20_000

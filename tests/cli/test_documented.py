@@ -13,7 +13,7 @@ from holdfast.cli import main
 from holdfast.cli.app import EXAMPLES, make_app
 from holdfast.cli.commands.export import FORMS
 from holdfast.cli.exit_codes import MEANINGS
-from tests.cli.stage import Done, Terminal, call, end, environment, start
+from tests.cli.cli_processes import Done, Terminal, call, end, environment, start
 from tests.docs.blocks import ROOT, find_blocks
 
 PAGE = ROOT / "docs" / "cli.md"

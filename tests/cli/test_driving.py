@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import call, end, start
-from tests.crash.warm import poll
+from tests.cli.cli_processes import call, end, start
+from tests.crash.fork_server import poll
 
 
 def test_an_answer_goes_to_stdout_and_the_rest_to_stderr(shop: Path) -> None:

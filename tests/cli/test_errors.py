@@ -16,7 +16,7 @@ from holdfast.cli import main
 from holdfast.cli.app import make_app
 from holdfast.cli.entry_point import command_first
 from holdfast.cli.options import COMMON_OPTIONS
-from tests.cli.stage import ROOT, Done, call, environment
+from tests.cli.cli_processes import ROOT, Done, call, environment
 
 HEAVY = (
     "apsw",

@@ -19,8 +19,8 @@ from holdfast.cli.console import visible
 from holdfast.cli.store_access import list_ids
 from holdfast.messages import Media, Message, Text
 from holdfast.records import Plan, PlanStep
+from tests.cli.cli_processes import Done, Terminal
 from tests.cli.hostile import ESCAPES, HOSTILE, MARKUP, clerk
-from tests.cli.stage import Done, Terminal
 
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast.blocking
-from tests.cli.stage import call
+from tests.cli.cli_processes import call
 
 
 def moments(shop: Path, session: str) -> list[dict[str, Any]]:

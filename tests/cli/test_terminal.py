@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import Terminal, call, start
+from tests.cli.cli_processes import Terminal, call, start
 
 
 def screen(shop: Path, line: str, *, columns: int = 100, **more: str) -> Terminal:

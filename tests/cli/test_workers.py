@@ -4,7 +4,7 @@ import json
 import signal
 from pathlib import Path
 
-from tests.cli.stage import Terminal, call, end, start
+from tests.cli.cli_processes import Terminal, call, end, start
 
 
 def test_a_worker_takes_what_was_submitted_and_what_was_cut_off(shop: Path) -> None:

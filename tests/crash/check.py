@@ -19,7 +19,7 @@ from holdfast.ids import SessionId
 from holdfast.messages import Message
 from tests.stores import connect, schema_of
 
-from .acks import Ack
+from .acknowledged import Ack
 from .workload import BLOB, LEDGER
 
 

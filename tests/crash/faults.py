@@ -21,7 +21,7 @@ import apsw
 
 from tests.stores import POSTGRES
 
-from .wire import Send, Wire
+from .database_proxy import Send, Wire
 
 Kind: TypeAlias = Literal["write", "sync", "truncate", "create", "rename", "unlink", "mkdir", "rmdir"]
 When: TypeAlias = Literal["before", "half", "after"]

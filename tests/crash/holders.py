@@ -21,8 +21,8 @@ from holdfast.ids import SessionId
 from holdfast.system.clock import boot_s
 from tests.stores import open_driver
 
-from .acks import Acks
-from .warm import Line, die_with_parent
+from .acknowledged import Acks
+from .fork_server import Line, die_with_parent
 
 SESSION = SessionId("fought-over")
 _CLONE_NEWPID = 0x20000000

@@ -21,8 +21,8 @@ from holdfast.testing.conformance.author import Author, read_all, say
 from tests.stores import on_files, open_driver
 
 from . import faults
-from .acks import Acks
-from .warm import Line, Warm
+from .acknowledged import Acks
+from .fork_server import Line, Warm
 from .writers import look
 
 MUCH = "during " * 10_000

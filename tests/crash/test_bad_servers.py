@@ -22,9 +22,9 @@ from tests.server import PostgresServer
 from tests.stores import connect, drop, open_driver, schema_of, server_url
 
 from . import faults
-from .acks import Acks
-from .warm import Line, Warm, poll
-from .wire import Send, Wire
+from .acknowledged import Acks
+from .database_proxy import Send, Wire
+from .fork_server import Line, Warm, poll
 from .writers import look
 
 WHENS: tuple[faults.When, ...] = ("before", "half", "after")

@@ -19,7 +19,7 @@ from holdfast.drivers.sqlite.schema import migrations
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, StoreFailed
 from tests.stores import on_files
 
-from .warm import Line, Warm
+from .fork_server import Line, Warm
 
 SESSIONS = ("a", "b", "c")
 _CLONE_NEWNS = 0x20000

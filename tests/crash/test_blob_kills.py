@@ -15,8 +15,8 @@ from holdfast.errors import Corrupt
 from holdfast.limits import BLOB_PART_BYTES
 
 from . import faults
-from .acks import Ack, Acks, read_acks
-from .warm import Line, Warm
+from .acknowledged import Ack, Acks, read_acks
+from .fork_server import Line, Warm
 
 LARGE = b"L" * (2 * BLOB_PART_BYTES + 5)
 SMALL = b"small"

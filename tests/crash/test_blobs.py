@@ -20,8 +20,8 @@ from holdfast import open_store
 
 from ..stores import on_files
 from . import faults
-from .galleries import GALLERIES, image
-from .warm import Line, Warm
+from .fork_server import Line, Warm
+from .image_sessions import GALLERIES, image
 
 in_every_gallery = pytest.mark.parametrize("gallery", list(GALLERIES))
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.stores import open_driver
 
-from .warm import Line, Warm
+from .fork_server import Line, Warm
 from .writers import look, write_and_reopen
 
 PROCESSES = 8

@@ -16,9 +16,9 @@ import pytest
 from tests.stores import copy_store, on_every_driver, open_driver, remove_store, share
 
 from . import faults
-from .acks import Acks, read_acks
+from .acknowledged import Acks, read_acks
 from .check import find_damage, find_leftovers, find_problems
-from .warm import Line, Warm
+from .fork_server import Line, Warm
 from .workload import STAGES, Life
 
 WHENS: Sequence[faults.When] = ("before", "half")

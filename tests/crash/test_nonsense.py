@@ -26,8 +26,8 @@ from holdfast.errors import Corrupt, LostBlob
 from holdfast.limits import KEYFRAME_LINES_MIN
 from holdfast.messages import Media, Message, Text
 from holdfast.store.work_queue import find_due
-from tests.session.scenes import collect
-from tests.unit.handmade import compact
+from tests.session.example_sessions import collect
+from tests.unit.lines_by_hand import compact
 
 HERE = Path(__file__)
 

@@ -27,7 +27,7 @@ from holdfast.drivers.sqlite.connections import SqliteConnections
 from holdfast.drivers.sqlite.file_guard import FileGuard
 from holdfast.testing.conformance.author import Author, read_all, say
 
-from .warm import Child, Line, Warm
+from .fork_server import Child, Line, Warm
 
 MESSAGES: Final = 16
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.stores import on_every_driver
 
-from .power import ToolMissing, Unavailable, pull_the_plug
+from .power_cut import ToolMissing, Unavailable, pull_the_plug
 
 
 def _pull_the_plug(scheme: str, temporary: Path, *, trials: int, seconds: float) -> None:

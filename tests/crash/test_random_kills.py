@@ -8,8 +8,8 @@ import pytest
 
 from tests.stores import on_every_driver
 
-from .acks import read_acks
-from .warm import Child, Warm, poll
+from .acknowledged import read_acks
+from .fork_server import Child, Warm, poll
 from .writers import SHARED, look, write
 
 WRITERS = 8

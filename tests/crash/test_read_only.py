@@ -14,7 +14,7 @@ from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.errors import HoldfastError, StoreFailed
 from holdfast.testing.conformance.author import Author, read_all, say
 
-from .warm import Child, Line, Warm
+from .fork_server import Child, Line, Warm
 
 _CLONE_NEWNS = 0x20000
 READS = 100

@@ -31,8 +31,8 @@ from holdfast.testing.conformance.author import Author, commit_one, read_all, sa
 from tests.server import PostgresServer
 from tests.stores import connect, drop, schema_of, server_url
 
-from .warm import poll
-from .wire import Send, Wire
+from .database_proxy import Send, Wire
+from .fork_server import poll
 
 
 @pytest.fixture

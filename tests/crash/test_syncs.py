@@ -16,8 +16,8 @@ from holdfast.errors import StoreFailed
 from tests.stores import open_driver
 
 from . import faults
-from .acks import Acks
-from .warm import Line, Warm
+from .acknowledged import Acks
+from .fork_server import Line, Warm
 from .workload import BLOB_DIGEST, Life
 
 

@@ -13,8 +13,8 @@ from holdfast import open_store
 from tests.stores import on_every_driver, open_driver
 
 from . import faults
+from .fork_server import Child, Line, Warm, poll
 from .holders import SESSION, find_life, hold, read_journal, take
-from .warm import Child, Line, Warm, poll
 from .writers import look
 
 TAKERS = 8

@@ -15,8 +15,8 @@ from holdfast.errors import Fenced
 from holdfast.ids import HolderId, SessionId
 from tests.stores import on_every_driver
 
+from .fork_server import Child, Warm, poll
 from .holders import SESSION, WRITING, find_life, hold, read_journal
-from .warm import Child, Warm, poll
 from .writers import look
 
 TERM_S = 1.0

@@ -31,7 +31,7 @@ from holdfast.records import Plan, PlanStep, SessionState, Usage
 from holdfast.session.lease import append_to
 from tests.stores import open_driver
 
-from .acks import Acks
+from .acknowledged import Acks
 
 Step: TypeAlias = Callable[["Life", Session], Awaitable[None]]
 

@@ -15,9 +15,9 @@ from holdfast import LeaseHeld, Session, Store, open_store
 from holdfast.errors import NotFound
 from tests.stores import open_driver
 
-from .acks import Acks, read_acks
+from .acknowledged import Acks, read_acks
 from .check import find_damage, find_problems
-from .warm import Line
+from .fork_server import Line
 from .workload import KEYFRAME_LINES
 
 SHARED = ("shared-0", "shared-1", "shared-2")

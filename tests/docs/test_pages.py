@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mypy import api as mypy
 
-from tests.agent.wire import serve
+from tests.agent.provider_server import serve
 from tests.docs.blocks import PAGES, ROOT, find_blocks, run_page
 from tests.stores import drop
 

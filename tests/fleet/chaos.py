@@ -13,11 +13,11 @@ import anyio
 
 from holdfast import Store, open_store
 from holdfast.errors import StoreFailed
-from tests.crash.warm import Child, Warm
+from tests.crash.fork_server import Child, Warm
 
-from .cast import AGENT, work
+from .effect_service import World
+from .fleet_agents import AGENT, work
 from .journals import list_zombie_lines
-from .world import World
 
 LEASE_S = 2.0
 _STOPPED_S = 2.5 * LEASE_S

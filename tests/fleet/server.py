@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from tests.crash.wire import Wire
+from tests.crash.database_proxy import Wire
 from tests.server import PostgresServer
 
 _LOST = 0.002

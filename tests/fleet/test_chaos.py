@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.warm import Warm
+from tests.crash.fork_server import Warm
 
 from .chaos import Chaos
 from .server import troubled_server

@@ -11,12 +11,12 @@ import pytest
 
 from holdfast import open_store
 from holdfast.core.head import Head
-from tests.crash.warm import Child, Warm, poll
+from tests.crash.fork_server import Child, Warm, poll
 from tests.stores import server_url
 
-from .cast import AGENT, work
+from .effect_service import World
+from .fleet_agents import AGENT, work
 from .journals import find_zombie_lines
-from .world import World
 
 STEPS = 6
 Start: TypeAlias = Callable[..., Child]

@@ -37,8 +37,8 @@ from holdfast.ids import SessionId
 from holdfast.limits import INLINE_BYTES
 from tests.stores import ForwardingHome
 
+from .checkpoints_by_hand import Writer, values_at
 from .graphs import chat, thread
-from .puts import Writer, values_at
 from .test_growth import _as_stored, values
 from .test_retention import delta_chat, journal_bytes
 

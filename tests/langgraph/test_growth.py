@@ -20,8 +20,8 @@ from holdfast.adapters.langgraph.change_tracking import LastWritten, mark_of
 from holdfast.adapters.langgraph.checkpointer import Check
 from holdfast.adapters.langgraph.delta_encode import Elements
 
+from .checkpoints_by_hand import Writer, values_at
 from .graphs import thread
-from .puts import Writer, values_at
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver, Unknow
 from holdfast.adapters.langgraph.thread_ids import ThreadNamespace
 from holdfast.adapters.langgraph.thread_state import PUT, new_entry
 
+from .checkpoints_by_hand import Writer, checkpoint, values_at
 from .graphs import thread
-from .puts import Writer, checkpoint, values_at
 
 
 @pytest.fixture

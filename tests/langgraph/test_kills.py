@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..crash.warm import Warm
-from .plays import ASKED_AGAIN, KILLS, play
+from ..crash.fork_server import Warm
+from .killed_graphs import ASKED_AGAIN, KILLS, play
 
 EFFECTS = ("pay a", "post a", "refund a")
 REPLIES = ("model 0", "model 1", "model 2")

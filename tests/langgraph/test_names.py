@@ -11,8 +11,8 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.thread_ids import ThreadNamespace, thread_prefix
 from holdfast.ids import label_of_original, session_id, unfit_session_id
 
+from .checkpoints_by_hand import Writer, values_at
 from .graphs import thread
-from .puts import Writer, values_at
 
 ODD = [
     "user:42", "ann@example.org", "../../etc", ".", "..", "a|b", "a%7cb", "%sha256-00", " ", "ü" * 30, "a\nb",

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, UnknownValue
 
+from .checkpoints_by_hand import Writer, values_at
 from .graphs import thread
-from .puts import Writer, values_at
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.thread_ids import ThreadNamespace
 
+from .checkpoints_by_hand import Writer, checkpoint, values_at
 from .conftest import on_every_store
 from .graphs import chat, panel, said, thread
-from .puts import Writer, checkpoint, values_at
 from .test_growth import kilobyte
 
 

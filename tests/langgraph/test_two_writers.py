@@ -17,8 +17,8 @@ from holdfast.content.extract import Piece
 from holdfast.drivers.contract import Tip
 from holdfast.ids import SessionId
 
+from .checkpoints_by_hand import Writer, checkpoint, values_at
 from .graphs import chat, said, thread
-from .puts import Writer, checkpoint, values_at
 
 
 async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store: holdfast.Store) -> None:

@@ -12,8 +12,8 @@ from msgspec import Struct
 from holdfast import Store
 from holdfast.records import Effect, find_problems
 
-from .toolbox import IDEMPOTENT, VERIFIED
-from .world import UNDO, Deed, World
+from .effect_log import UNDO, Deed, World
+from .matrix_tools import IDEMPOTENT, VERIFIED
 
 
 class Seen(Struct, frozen=True):

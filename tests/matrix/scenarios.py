@@ -10,10 +10,10 @@ from msgspec import Struct
 from holdfast import Registry
 from holdfast.errors import NotFound
 
-from ..crash.warm import Line
-from .life import Call, Life, Report, run
+from ..crash.fork_server import Line
+from .matrix_process import Call, Life, Report, run
+from .matrix_tools import TOOLS
 from .oracle import count_problems, find_bad_transcripts, find_losses, find_neglected, find_repeats, look
-from .toolbox import TOOLS
 
 Play: TypeAlias = Callable[[Life], Awaitable[bool]]
 End: TypeAlias = Callable[[Life], Awaitable[dict[str, Any]]]

@@ -16,9 +16,9 @@ import pytest
 
 from tests.stores import on_every_driver, share
 
-from ..crash.warm import Warm
+from ..crash.fork_server import Warm
 from .boundaries import Point
-from .campaign import Campaign, Death
+from .kill_campaign import Campaign, Death
 from .scenarios import SCENARIOS
 
 IN_PAIRS = ("charge alone", "send alone")

@@ -16,11 +16,11 @@ import pytest
 
 from tests.stores import share
 
-from ..crash.warm import Warm
+from ..crash.fork_server import Warm
 from .boundaries import Point
-from .racers import count_intents, delete, tell, want, want_and_stop
-from .toolbox import IDEMPOTENT
-from .world import World
+from .effect_log import World
+from .matrix_tools import IDEMPOTENT
+from .racing_processes import count_intents, delete, tell, want, want_and_stop
 
 TOOLS = ("welcome", "greet", "grant", "flaky_global")
 DELETING = (

@@ -12,10 +12,10 @@ import pytest
 
 from tests.stores import on_every_driver, share
 
-from ..crash.warm import Warm
+from ..crash.fork_server import Warm
 from .boundaries import Point
-from .racers import leave_forks, race_to_settle, settle, settle_and_die
-from .world import World
+from .effect_log import World
+from .racing_processes import leave_forks, race_to_settle, settle, settle_and_die
 
 
 def _leave(warm: Warm, scheme: str, folder: Path, count: int) -> None:

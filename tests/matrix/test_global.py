@@ -14,12 +14,12 @@ import pytest
 
 from tests.stores import on_every_driver, share
 
-from ..crash.warm import Warm
+from ..crash.fork_server import Warm
+from .answering_person import answer
 from .boundaries import Point
-from .person import answer
-from .racers import delete, race, want, want_and_stop
-from .toolbox import IDEMPOTENT
-from .world import World
+from .effect_log import World
+from .matrix_tools import IDEMPOTENT
+from .racing_processes import delete, race, want, want_and_stop
 
 TOOLS = ("welcome", "greet", "grant", "flaky_global")
 

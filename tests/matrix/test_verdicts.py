@@ -12,11 +12,11 @@ import pytest
 
 from tests.stores import share
 
-from ..crash.warm import Warm, poll
+from ..crash.fork_server import Warm, poll
+from .answering_person import answer
 from .boundaries import Point
-from .person import answer
-from .verdicts import count, say, step
-from .world import World
+from .effect_log import World
+from .verdict_processes import count, say, step
 
 VERDICTS = {"shaky_send": "landed", "lost_send": "not_landed"}
 """A tool that fails after it was done, one that fails before, and what a person who looks will say."""

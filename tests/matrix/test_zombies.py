@@ -19,11 +19,11 @@ import pytest
 
 from tests.stores import POSTGRES
 
-from ..crash.warm import Warm
+from ..crash.fork_server import Warm
 from .boundaries import Point
-from .toolbox import TOOLS
-from .world import Deed, World
-from .zombies import hold, read, succeed
+from .effect_log import Deed, World
+from .fenced_processes import hold, read, succeed
+from .matrix_tools import TOOLS
 
 BEFORE_BODY = Point("flushed", 2)
 """The first barrier was the reply's; the second one is the intent's."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.crash.warm import Warm
+from tests.crash.fork_server import Warm
 
 
 @pytest.fixture

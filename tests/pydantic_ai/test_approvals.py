@@ -23,7 +23,7 @@ import holdfast
 from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
 from holdfast.drivers.memory import MemoryDriver
 
-from .stage import SESSION, Script, call, look, results
+from .scripted_runs import SESSION, Script, call, look, results
 
 MUTATES = effects(side_effects={"mutate"})
 ASKS = effects(side_effects={"mutate"}, needs_approval=lambda cents: cents > 100)

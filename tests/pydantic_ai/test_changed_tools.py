@@ -11,7 +11,7 @@ import holdfast
 from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
 from holdfast.drivers.memory import MemoryDriver
 
-from .stage import SESSION, Script, call, kill, killed
+from .scripted_runs import SESSION, Script, call, kill, killed
 
 MUTATES = effects(side_effects={"mutate"})
 

@@ -12,7 +12,7 @@ from holdfast.agents import ScriptedModel
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.messages import Message, Text
 
-from .stage import SESSION, Script, call, kill, killed, look, results
+from .scripted_runs import SESSION, Script, call, kill, killed, look, results
 
 PURE = effects(side_effects=())
 

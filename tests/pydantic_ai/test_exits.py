@@ -21,7 +21,7 @@ from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import BadInput
 
-from .stage import SESSION, Script, call, look, results
+from .scripted_runs import SESSION, Script, call, look, results
 
 READS = effects(side_effects={"read"})
 MUTATES = effects(side_effects={"mutate"})

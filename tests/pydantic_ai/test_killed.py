@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.crash.warm import Warm
+from tests.crash.fork_server import Warm
 
-from . import clerk
-from .clerk import World
+from . import killed_agent
+from .killed_agent import World
 
 EFFECTS = {"charge": ["7:500"], "store": ["7=paid"], "slow": ["7"], "mail": ["a@example.org"]}
 
@@ -20,7 +20,7 @@ EFFECTS = {"charge": ["7:500"], "store": ["7=paid"], "slow": ["7"], "mail": ["a@
 def undisturbed(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run comes to without a kill."""
     place = tmp_path_factory.mktemp("undisturbed")
-    found: dict[str, Any] = warm.call(clerk.work, str(place))
+    found: dict[str, Any] = warm.call(killed_agent.work, str(place))
     assert effects_in(place) == EFFECTS
     assert World(str(place)).read("asked") == ["0", "1", "2", "3"]
     return found
@@ -35,7 +35,7 @@ def come_to(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def resume(warm: Warm, place: Path, undisturbed: dict[str, Any], **options: Any) -> None:
-    found = warm.call(clerk.work, str(place), **options)
+    found = warm.call(killed_agent.work, str(place), **options)
     assert come_to(found) == come_to(undisturbed)
 
 
@@ -54,7 +54,7 @@ def resume(warm: Warm, place: Path, undisturbed: dict[str, Any], **options: Any)
 def test_the_same_run_goes_on_and_every_effect_happens_once(
     at: str, warm: Warm, quick_path: Path, undisturbed: dict[str, Any]
 ) -> None:
-    with warm.child(clerk.work, str(quick_path), at=at) as child:
+    with warm.child(killed_agent.work, str(quick_path), at=at) as child:
         assert child.outcome() is None, "it was not killed"
     resume(warm, quick_path, undisturbed)
     assert {**effects_in(quick_path), "store": ["7=paid"]} == EFFECTS
@@ -66,7 +66,7 @@ def test_the_same_run_goes_on_and_every_effect_happens_once(
 def test_a_batch_of_which_one_is_done_runs_only_the_other(
     warm: Warm, quick_path: Path, undisturbed: dict[str, Any]
 ) -> None:
-    with warm.child(clerk.work, str(quick_path), at="in a batch, before the effect") as child:
+    with warm.child(killed_agent.work, str(quick_path), at="in a batch, before the effect") as child:
         assert child.outcome() is None
     assert effects_in(quick_path)["charge"] == ["7:500"]
     assert effects_in(quick_path)["slow"] == []
@@ -86,7 +86,7 @@ def kills(stride: int) -> list[Any]:
 def kill_at_commit(warm: Warm, place: Path, undisturbed: dict[str, Any], number: int, when: str) -> None:
     if number > undisturbed["commits"]:
         return
-    with warm.child(clerk.work, str(place), number=number, when=when, once=True) as child:
+    with warm.child(killed_agent.work, str(place), number=number, when=when, once=True) as child:
         outcome = child.outcome()
     # One that is killed after its last commit has come to its end already.
     resume(warm, place, undisturbed, once=True)
@@ -117,7 +117,7 @@ def test_killed_again_and_again_it_comes_to_the_same_end(
     warm: Warm, quick_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     for at in ("before the reply is recorded", "before the effect", "in a batch, before the effect"):
-        with warm.child(clerk.work, str(quick_path), at=at) as child:
+        with warm.child(killed_agent.work, str(quick_path), at=at) as child:
             assert child.outcome() is None, "it was not killed"
     resume(warm, quick_path, undisturbed)
     found = effects_in(quick_path)
@@ -127,9 +127,9 @@ def test_killed_again_and_again_it_comes_to_the_same_end(
 def test_a_tool_that_declares_nothing_waits_for_a_person(warm: Warm, quick_path: Path) -> None:
     """It is not known whether it happened, so it is not run again."""
     options = {"undeclared": True}
-    with warm.child(clerk.work, str(quick_path), at="after the effect", **options) as child:
+    with warm.child(killed_agent.work, str(quick_path), at="after the effect", **options) as child:
         assert child.outcome() is None
-    with warm.child(clerk.work, str(quick_path), **options) as child:
+    with warm.child(killed_agent.work, str(quick_path), **options) as child:
         failure = child.failure()
     assert failure.kind == "RunWaits"
     assert "charge (m" in failure.text
@@ -141,9 +141,9 @@ def test_a_tool_that_declares_nothing_waits_for_a_person(warm: Warm, quick_path:
 
 def test_or_the_agent_is_told(warm: Warm, quick_path: Path) -> None:
     options = {"undeclared": True, "in_doubt": "tell"}
-    with warm.child(clerk.work, str(quick_path), at="after the effect", **options) as child:
+    with warm.child(killed_agent.work, str(quick_path), at="after the effect", **options) as child:
         assert child.outcome() is None
-    found = warm.call(clerk.work, str(quick_path), **options)
+    found = warm.call(killed_agent.work, str(quick_path), **options)
     assert "charge=charge: call 'm" in found["output"]
     assert "is in doubt" in found["output"]
     assert effects_in(quick_path)["charge"] == ["7:500"]

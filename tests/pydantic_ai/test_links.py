@@ -25,7 +25,7 @@ from holdfast.adapters.pydantic_ai import Durable, continue_run, effects
 from holdfast.blobs import BlobContext
 from holdfast.limits import INLINE_BYTES
 
-from .stage import SESSION, Script, call, kill, killed
+from .scripted_runs import SESSION, Script, call, kill, killed
 
 PURE = effects(side_effects=())
 LARGE = bytes(range(256)) * (INLINE_BYTES // 256)

@@ -40,7 +40,7 @@ from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import RunExists
 from holdfast.messages import ForeignMessage
 
-from .stage import SESSION, Script, call, kill, killed, look, results
+from .scripted_runs import SESSION, Script, call, kill, killed, look, results
 
 PURE = effects(side_effects=())
 MUTATES = effects(side_effects={"mutate"})

@@ -19,7 +19,7 @@ from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.errors import Closed, Fenced, StoreFailed
 from holdfast.ids import SessionId
 from tests.drivers import in_thread
-from tests.session.scenes import StoreUrl, collect, step, texts
+from tests.session.example_sessions import StoreUrl, collect, step, texts
 
 on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 """There, a task can be cancelled through every shield."""

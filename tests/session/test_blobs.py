@@ -18,7 +18,7 @@ from holdfast.content.lazy import BlobForeign, BlobMedia
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import BadInput, BadMessage, Corrupt, LostBlob, NotFound, StoreFailed
 from holdfast.messages import AnyMessage, Media, Message, Text
-from tests.session.scenes import StoreUrl, collect, entries, texts
+from tests.session.example_sessions import StoreUrl, collect, entries, texts
 from tests.stores import ForwardingHome
 
 IMAGE = bytes(range(256)) * 400

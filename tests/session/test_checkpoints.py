@@ -5,7 +5,7 @@ import pytest
 from holdfast import open_store
 from holdfast.errors import NotFound
 from holdfast.records import Plan, PlanStep
-from tests.session.scenes import StoreUrl, calling, collect, kinds, results, step, texts
+from tests.session.example_sessions import StoreUrl, calling, collect, kinds, results, step, texts
 
 
 async def test_versions_count_up_over_all_processes(store_url: StoreUrl) -> None:

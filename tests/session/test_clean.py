@@ -10,7 +10,7 @@ from holdfast.errors import NotFound
 from holdfast.ids import SessionId
 from holdfast.messages import Message, Text, ToolCall
 from holdfast.records import Plan, Usage
-from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
+from tests.session.example_sessions import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 
 SECRETS = (b"user secret", b"model secret", b"tool secret", b"inbox secret")
 

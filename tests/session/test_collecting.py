@@ -27,7 +27,7 @@ from holdfast.messages import AnyMessage, Media, Message
 from holdfast.store.blob_gc import References
 from holdfast.store.blob_gc import collect as collect_now
 from holdfast.system.clock import boot_s, utc_now
-from tests.session.scenes import StoreUrl, collect
+from tests.session.example_sessions import StoreUrl, collect
 
 
 def image(number: int) -> bytes:

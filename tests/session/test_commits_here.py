@@ -23,7 +23,7 @@ from holdfast.drivers.memory import MemoryDriver
 from holdfast.engine import committer
 from holdfast.errors import StoreBusy
 from holdfast.system.file_locks import FileLock
-from tests.session.scenes import step, texts
+from tests.session.example_sessions import step, texts
 
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 

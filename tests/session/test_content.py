@@ -23,7 +23,7 @@ from holdfast.messages import (
     UnknownBlock,
 )
 from holdfast.records import Codec, Opaque, Plan, PlanStep, Usage
-from tests.session.scenes import StoreUrl, kinds, texts
+from tests.session.example_sessions import StoreUrl, kinds, texts
 
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 MESSAGES = [

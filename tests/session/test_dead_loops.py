@@ -13,7 +13,7 @@ import trio
 
 from holdfast import LeaseHeld, Session, Store, open_store
 from holdfast.errors import Closed
-from tests.session.scenes import StoreUrl, texts
+from tests.session.example_sessions import StoreUrl, texts
 
 
 def _die_in_asyncio(work: Callable[[], Awaitable[object]]) -> None:

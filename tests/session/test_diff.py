@@ -2,7 +2,7 @@
 
 from holdfast import open_store
 from holdfast.records import ABSENT, Change, Plan, PlanStep, Usage
-from tests.session.scenes import StoreUrl, step, texts
+from tests.session.example_sessions import StoreUrl, step, texts
 
 
 async def test_a_diff_tells_messages_state_plan_summary_and_spending(store_url: StoreUrl) -> None:

@@ -9,7 +9,7 @@ from holdfast.drivers.contract import hidden_name
 from holdfast.errors import BadInput, NotFound
 from holdfast.ids import SessionId
 from holdfast.records import Plan, Usage
-from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
+from tests.session.example_sessions import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 
 
 async def make_origin(store: Store, *words: str) -> None:

@@ -9,7 +9,7 @@ from holdfast import LeaseHeld, Store, open_store
 from holdfast.drivers.contract import ClaimChange, Done
 from holdfast.errors import BadInput, Closed, Fenced
 from holdfast.records import Hold
-from tests.session.scenes import StoreUrl, abandon, driver_of
+from tests.session.example_sessions import StoreUrl, abandon, driver_of
 
 NAME = "repo/main.py ☃"
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast import LeaseHeld, Session, Store, open_store
 from holdfast.errors import BadId, BadInput, Closed, NotFound
 from holdfast.records import Head, Parent
-from tests.session.scenes import StoreUrl, abandon, collect, kinds, status_of, step, texts
+from tests.session.example_sessions import StoreUrl, abandon, collect, kinds, status_of, step, texts
 
 
 async def head_of(store: Store, session: str) -> Head:

@@ -5,7 +5,7 @@ import pytest
 from holdfast import Session, Store, open_store
 from holdfast.errors import BadInput, BadMessage, NotFound
 from holdfast.messages import ForeignMessage, Message, Text
-from tests.session.scenes import (
+from tests.session.example_sessions import (
     StoreUrl,
     abandon,
     calling,

@@ -5,7 +5,7 @@ import pytest
 
 from holdfast import Store, open_store
 from holdfast.records import Parent, RunInfo
-from tests.session.scenes import StoreUrl, collect, entries
+from tests.session.example_sessions import StoreUrl, collect, entries
 
 
 async def runs(store: Store) -> dict[str, RunInfo]:

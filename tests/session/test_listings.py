@@ -5,7 +5,7 @@ import pytest
 from holdfast import Store, open_store
 from holdfast.errors import NotFound
 from holdfast.records import Parent
-from tests.session.scenes import StoreUrl, abandon, collect, step
+from tests.session.example_sessions import StoreUrl, abandon, collect, step
 
 
 async def names(store: Store, **wanted: object) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import HoldfastError, Session, Store, open_store
 from holdfast.errors import BadInput, BadUrl
-from tests.session.scenes import StoreUrl, collect
+from tests.session.example_sessions import StoreUrl, collect
 
 HALF = "half \ud800 a pair"
 

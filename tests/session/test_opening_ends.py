@@ -18,7 +18,7 @@ from holdfast.engine.journal import Journal
 from holdfast.errors import Corrupt, Fenced
 from holdfast.ids import SessionId
 from holdfast.session.lease import append_to
-from tests.session.scenes import StoreUrl, step
+from tests.session.example_sessions import StoreUrl, step
 
 
 def _delete_last_line(path: Path) -> None:

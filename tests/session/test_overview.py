@@ -1,7 +1,7 @@
 """A session at a glance."""
 
 from holdfast import open_store
-from tests.session.scenes import StoreUrl, calling, results, step, texts
+from tests.session.example_sessions import StoreUrl, calling, results, step, texts
 
 
 async def test_an_overview_tells_where_a_session_stands(store_url: StoreUrl) -> None:

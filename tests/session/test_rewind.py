@@ -5,7 +5,7 @@ import pytest
 from holdfast import Budget, Store, open_store
 from holdfast.errors import BadInput, NotFound
 from holdfast.records import Plan, Usage
-from tests.session.scenes import StoreUrl, calling, collect, entries, kinds, step, texts
+from tests.session.example_sessions import StoreUrl, calling, collect, entries, kinds, step, texts
 
 
 async def test_a_rewind_by_steps_leaves_the_last_steps_behind(store_url: StoreUrl) -> None:

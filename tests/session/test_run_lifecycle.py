@@ -12,7 +12,7 @@ from holdfast import Budget, Store, open_store
 from holdfast.core.entries import RunCompleted, RunFailed, RunStarted
 from holdfast.errors import BadInput, BudgetSpent, RunExists
 from holdfast.records import Run, RunInfo
-from tests.session.scenes import (
+from tests.session.example_sessions import (
     StoreUrl,
     abandon,
     calling,

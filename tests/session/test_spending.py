@@ -9,7 +9,7 @@ from holdfast import Budget, Store, open_store
 from holdfast.core.entries import ModelFailed
 from holdfast.errors import BadInput, BudgetSpent
 from holdfast.records import Usage
-from tests.session.scenes import StoreUrl, abandon, entries, kinds, step
+from tests.session.example_sessions import StoreUrl, abandon, entries, kinds, step
 
 
 async def test_what_a_request_may_cost_counts_until_its_outcome_is_known(store_url: StoreUrl) -> None:

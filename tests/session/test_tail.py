@@ -8,7 +8,7 @@ import pytest
 from holdfast import Store, open_store
 from holdfast.errors import NotFound
 from holdfast.records import Entry
-from tests.session.scenes import StoreUrl, abandon, collect, entries, step
+from tests.session.example_sessions import StoreUrl, abandon, collect, entries, step
 
 
 async def test_a_follower_sees_entries_as_they_become_durable(store_url: StoreUrl) -> None:

@@ -6,8 +6,8 @@ import pytest
 from holdfast import Store, open_store
 from holdfast.drivers.contract import Append, Done
 from holdfast.errors import ReadOnly
-from tests.session.scenes import StoreUrl, collect, driver_of, entries, own_lines, step, texts
-from tests.unit import handmade
+from tests.session.example_sessions import StoreUrl, collect, driver_of, entries, own_lines, step, texts
+from tests.unit import lines_by_hand
 
 
 async def write_future(url: StoreUrl, store: Store, kind: str, *, must: bool) -> bytes:
@@ -15,7 +15,7 @@ async def write_future(url: StoreUrl, store: Store, kind: str, *, must: bool) ->
     async with store.session("s") as session:
         await step(session, "a")
     head = (await store.load("s")).facts.head
-    line, sum = handmade.line(head.seq + 1, kind, {"rule": [1, "ü"]}, after=head.sum, must=must)
+    line, sum = lines_by_hand.line(head.seq + 1, kind, {"rule": [1, "ü"]}, after=head.sum, must=must)
     item = Append(
         session=head.session,
         after=head.sum,

@@ -16,7 +16,7 @@ from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import BadInput, Closed, StoreBusy
 from holdfast.ids import SessionId
 from holdfast.records import Every
-from tests.session.scenes import StoreUrl, collect, driver_of, eventually, kinds, step, texts
+from tests.session.example_sessions import StoreUrl, collect, driver_of, eventually, kinds, step, texts
 
 NEVER = 1000.0
 """A linger that no test outlives: only barriers write."""

@@ -16,7 +16,7 @@ from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.errors import Closed, RunExists, StoreFailed
 from tests.drivers import in_thread
-from tests.steps.stage import Url, effect, event, history, opened, run, snapshot
+from tests.steps.example_histories import Url, effect, event, history, opened, run, snapshot
 
 _ASKED = "model_request_started"
 

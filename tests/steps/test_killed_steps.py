@@ -12,8 +12,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai_harness.step_persistence import StepPersistence, continue_run
 from pydantic_ai_harness.step_persistence.recovery import inspect_recovery
 
-from tests.crash.warm import Line, Warm
-from tests.steps.stage import effect, event, history, opened, run, snapshot
+from tests.crash.fork_server import Line, Warm
+from tests.steps.example_histories import effect, event, history, opened, run, snapshot
 from tests.steps.test_step_persistence import make
 from tests.stores import open_driver
 

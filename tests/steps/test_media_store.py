@@ -11,7 +11,7 @@ from pydantic_ai_harness.step_persistence import SqliteStepStore
 
 import holdfast
 from holdfast.adapters.pydantic_ai.media_store import HoldfastMediaStore
-from tests.steps.stage import Url, snapshot
+from tests.steps.example_histories import Url, snapshot
 
 PICTURE = b"\x89PNG" + bytes(range(256)) * 400
 

@@ -32,7 +32,7 @@ from holdfast.errors import LostBlob, StoreFailed
 from holdfast.limits import INLINE_BYTES
 from tests.stores import ForwardingHome
 
-from .stage import Url, at, history, run, snapshot
+from .example_histories import Url, at, history, run, snapshot
 
 IMAGE = random.Random(1).randbytes(INLINE_BYTES)
 DIGEST = sha256(IMAGE).hexdigest()

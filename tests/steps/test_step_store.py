@@ -36,7 +36,7 @@ from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.drivers.contract import Append, Outcome
 from holdfast.errors import BadInput, Corrupt, MissingExtra, RunExists
 from holdfast.limits import LINGER_S, STEP_JOURNALS_MAX
-from tests.steps.stage import Url, at, effect, event, history, opened, run, snapshot
+from tests.steps.example_histories import Url, at, effect, event, history, opened, run, snapshot
 
 
 async def test_it_is_a_step_store(store_url: Url) -> None:

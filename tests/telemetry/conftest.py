@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.telemetry.listening import Listener, listen
+from tests.telemetry.exporters import Listener, listen
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from opentelemetry.trace import SpanContext
 
 import holdfast
-from tests.agent.stage import World, call, fresh_store, make
-from tests.crash.warm import Warm
-from tests.telemetry.listening import Listener, context_of, listen, nobody_listens
-from tests.telemetry.lives import make_agent, work
+from tests.agent.scripted_agents import World, call, fresh_store, make
+from tests.crash.fork_server import Warm
+from tests.telemetry.exporters import Listener, context_of, listen, nobody_listens
+from tests.telemetry.killed_agents import make_agent, work
 
 
 def links_of(listener: Listener, name: str) -> list[tuple[str, object]]:

@@ -9,8 +9,8 @@ from holdfast.agents import Reply, ScriptedModel
 from holdfast.errors import ModelError
 from holdfast.messages import Message, Text
 from holdfast.records import Usage
-from tests.agent.stage import call, fresh_store, make
-from tests.telemetry.listening import Listener
+from tests.agent.scripted_agents import call, fresh_store, make
+from tests.telemetry.exporters import Listener
 
 REPLY = Reply(
     message=Message(role="assistant", blocks=(Text("Fine."),)),

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import blocking as blocking_holdfast
 from holdfast.messages import Message, ToolCall
-from tests.telemetry.listening import Listener, about, error_of
+from tests.telemetry.exporters import Listener, about, error_of
 
 
 @holdfast.tool(side_effects={"read"})

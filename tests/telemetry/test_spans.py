@@ -14,8 +14,8 @@ from holdfast.agents.model import ModelEvent
 from holdfast.errors import ModelError
 from holdfast.messages import Message, Text
 from holdfast.records import Usage
-from tests.agent.stage import World, call, fresh_store, make
-from tests.telemetry.listening import Listener, about, error_of, id_of
+from tests.agent.scripted_agents import World, call, fresh_store, make
+from tests.telemetry.exporters import Listener, about, error_of, id_of
 
 
 def said(text: str, **usage: int) -> Reply:

@@ -13,8 +13,8 @@ from opentelemetry import metrics, trace
 
 from holdfast import telemetry
 from holdfast.telemetry import spans
-from tests.agent.stage import call, fresh_store, make
-from tests.telemetry.listening import Listener, listen, nobody_listens
+from tests.agent.scripted_agents import call, fresh_store, make
+from tests.telemetry.exporters import Listener, listen, nobody_listens
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 

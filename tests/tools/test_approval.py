@@ -11,7 +11,7 @@ from holdfast import Registry, Session, tool
 from holdfast.core.entries import ApprovalAsked, ApprovalGiven, ApprovalRefused, InboxTaken
 from holdfast.errors import BadInput, NotFound
 from holdfast.tools import Policy, ask
-from tests.tools.stage import Url, World, bodies, call, hear, kinds, opened, reply, results
+from tests.tools.example_tools import Url, World, bodies, call, hear, kinds, opened, reply, results
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Registry, Store, ToolContext, tool
-from tests.tools.stage import Url, World, call, die, opened, reply, results
+from tests.tools.example_tools import Url, World, call, die, opened, reply, results
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from holdfast import Landed, Registry, ToolContext, tool
 from holdfast.core.entries import ToolIssued
 from holdfast.engine.engine import Engine
 from holdfast.system.clock import Instant, boot_s
-from tests.tools.stage import NoWaiting, Url, World, bodies, die, later, move_to, opened, set_clock
+from tests.tools.example_tools import NoWaiting, Url, World, bodies, die, later, move_to, opened, set_clock
 
 DAY_S = 86_400.0
 AWAY_S = 1000.0

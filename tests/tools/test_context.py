@@ -12,7 +12,7 @@ import holdfast
 from holdfast import NotDone, Registry, ToolContext, tool
 from holdfast.core.entries import ToolAnnotated
 from holdfast.tools import Retry
-from tests.tools.stage import Url, World, die, kinds, opened
+from tests.tools.example_tools import Url, World, die, kinds, opened
 
 
 @dataclass

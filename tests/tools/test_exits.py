@@ -14,7 +14,7 @@ from holdfast import Agent, Registry, Session, blocking, open_store, tool
 from holdfast.agents import ScriptedModel
 from holdfast.messages import Message, ToolCall
 from holdfast.tools import Result
-from tests.tools.stage import Url, World, call, opened, reply
+from tests.tools.example_tools import Url, World, call, opened, reply
 
 
 def leaving(effects: Any, error: BaseException, *, kind: str, **options: Any) -> Any:

@@ -17,7 +17,7 @@ from holdfast.records import Effect
 from holdfast.session.effect_claims import effect_key, find_claim
 from holdfast.tools import Retry
 from holdfast.tools.claims import Mine, OperationClaims
-from tests.tools.stage import NoWaiting, Url, World, die, hear, opened
+from tests.tools.example_tools import NoWaiting, Url, World, die, hear, opened
 
 
 @pytest.fixture

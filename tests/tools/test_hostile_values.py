@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Landed, NotDone, Registry, ToolContext, tool
 from holdfast.core.values import Opaque, Values
 from holdfast.reprs import describe_error, describe_value
-from tests.tools.stage import opened
+from tests.tools.example_tools import opened
 
 RAISES: list[Callable[[], BaseException]] = [
     lambda: ValueError("no"),

@@ -14,8 +14,8 @@ import pytest
 import holdfast
 import holdfast.blocking
 from holdfast import Registry, ToolContext, tool
-from tests.tools import hung
-from tests.tools.stage import Url, opened
+from tests.tools import hung_process
+from tests.tools.example_tools import Url, opened
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio", "blocking"])
@@ -23,7 +23,7 @@ def test_one_ctrl_c_ends_a_process_whose_sync_tool_hangs(loop: str, tmp_path: Pa
     """It gets its grace, is left behind, and stays in doubt on record: nothing waits for its thread."""
     url = f"sqlite:{tmp_path}/store.db"
     child = subprocess.Popen(
-        [sys.executable, hung.__file__, url, loop],
+        [sys.executable, hung_process.__file__, url, loop],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

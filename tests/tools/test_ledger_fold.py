@@ -36,7 +36,7 @@ from holdfast.records import SessionState
 from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest
 from holdfast.tools.ledger import Blocked, Issue, Ledger, LedgerDecision, Replay
-from tests.tools.stage import Url, opened
+from tests.tools.example_tools import Url, opened
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

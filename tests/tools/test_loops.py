@@ -14,7 +14,7 @@ from holdfast.errors import Closed
 from holdfast.messages import Message, Text
 from holdfast.tools import Policy, Result, deny
 from holdfast.tools.declaration import SideEffect
-from tests.tools.stage import Url, bodies, call, die, opened, reply, results
+from tests.tools.example_tools import Url, bodies, call, die, opened, reply, results
 
 
 def tools() -> tuple[Registry, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Registry, tool
 from holdfast.tools import Retry
-from tests.tools.stage import Url, call, die, kinds, opened, reply, results
+from tests.tools.example_tools import Url, call, die, kinds, opened, reply, results
 
 
 @tool(side_effects=())

@@ -20,7 +20,19 @@ from holdfast import Landed, NotDone, NotLanded, Registry, ToolContext, Unsure, 
 from holdfast.core.entries import ToolFailed, ToolInDoubt, ToolIssued, ToolSettled
 from holdfast.errors import BadInput
 from holdfast.tools import Retry
-from tests.tools.stage import NoWaiting, Url, World, bodies, call, die, kinds, later, opened, reply, results
+from tests.tools.example_tools import (
+    NoWaiting,
+    Url,
+    World,
+    bodies,
+    call,
+    die,
+    kinds,
+    later,
+    opened,
+    reply,
+    results,
+)
 
 Answer = Landed | NotLanded | Unsure
 

@@ -12,7 +12,7 @@ from holdfast.core.entries import ToolRefused
 from holdfast.errors import BadInput
 from holdfast.records import Usage
 from holdfast.tools import Policy, Rule, allow, ask, deny, paths_inside
-from tests.tools.stage import Url, bodies, kinds, opened
+from tests.tools.example_tools import Url, bodies, kinds, opened
 
 
 @pytest.fixture

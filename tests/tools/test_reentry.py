@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import Landed, Registry, Session, ToolContext, Unsure, tool
 from holdfast.errors import BadInput
-from tests.tools.stage import Url, World, call, opened, reply, results
+from tests.tools.example_tools import Url, World, call, opened, reply, results
 
 Ask = Callable[[Registry, Session, Any], Any]
 

@@ -14,7 +14,18 @@ from holdfast.drivers.contract import Append, Outcome
 from holdfast.errors import StoreFailed
 from holdfast.tools import Retry
 from tests.drivers import in_thread
-from tests.tools.stage import NoWaiting, Url, World, bodies, call, kinds, later, opened, reply, results
+from tests.tools.example_tools import (
+    NoWaiting,
+    Url,
+    World,
+    bodies,
+    call,
+    kinds,
+    later,
+    opened,
+    reply,
+    results,
+)
 
 
 @pytest.fixture

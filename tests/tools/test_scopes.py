@@ -13,7 +13,7 @@ from holdfast.errors import BadInput
 from holdfast.session.cadence import Cadence
 from holdfast.tools import Result, Retry
 from holdfast.tools.declaration import Scope
-from tests.tools.stage import Url, World, bodies, call, kinds, opened, reply, results
+from tests.tools.example_tools import Url, World, bodies, call, kinds, opened, reply, results
 
 
 def making(world: World, **options: Any) -> Registry:

@@ -16,7 +16,7 @@ from holdfast import Landed, NotLanded, Registry, Session, Store, ToolContext, U
 from holdfast.core.entries import ToolIssued, ToolSettled
 from holdfast.errors import BadInput
 from holdfast.tools import Retry
-from tests.tools.stage import (
+from tests.tools.example_tools import (
     NoWaiting,
     Url,
     World,

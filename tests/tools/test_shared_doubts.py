@@ -12,7 +12,7 @@ import holdfast
 import holdfast.tools.claims
 from holdfast import Landed, NotLanded, Registry, Store, ToolContext, Unsure, tool
 from holdfast.tools import Result, Retry
-from tests.tools.stage import Url, World, call, die, opened, reply, results
+from tests.tools.example_tools import Url, World, call, die, opened, reply, results
 
 Answer = Landed | NotLanded | Unsure
 

@@ -26,7 +26,7 @@ from holdfast.messages import (
 )
 from holdfast.records import find_problems
 from holdfast.tools import Retry
-from tests.tools.stage import Url, World, call, die, kinds, opened, reply, results
+from tests.tools.example_tools import Url, World, call, die, kinds, opened, reply, results
 
 
 @pytest.fixture

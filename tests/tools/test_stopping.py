@@ -16,7 +16,7 @@ import holdfast.tools.executor
 from holdfast import Landed, NotDone, NotLanded, Registry, Session, ToolContext, tool
 from holdfast.core.entries import InboxTaken, ToolInDoubt, ToolSettled
 from holdfast.tools import Result, Retry, executor
-from tests.tools.stage import (
+from tests.tools.example_tools import (
     Url,
     World,
     bodies,

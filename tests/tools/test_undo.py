@@ -17,7 +17,7 @@ from holdfast.drivers.contract import Append, Outcome
 from holdfast.errors import BadInput
 from holdfast.records import Rewound, Undone
 from tests.drivers import in_thread
-from tests.tools.stage import Url, World, bodies, come_true, die, hear, kinds, opened
+from tests.tools.example_tools import Url, World, bodies, come_true, die, hear, kinds, opened
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from holdfast import Registry, Store, ToolContext, tool
 from holdfast.core.entries import InboxTaken, ToolSettled
 from holdfast.errors import BadInput, NotFound
 from holdfast.messages import Message, ToolResult
-from tests.tools.stage import Url, World, bodies, call, die, hear, opened, reply, results
+from tests.tools.example_tools import Url, World, bodies, call, die, hear, opened, reply, results
 
 
 @pytest.fixture

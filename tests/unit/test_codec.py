@@ -25,7 +25,7 @@ from holdfast.core.entries import (
 )
 from holdfast.errors import BadInput, Corrupt, NewerFormat
 from holdfast.records import Plan, PlanStep, Usage
-from tests.unit import handmade
+from tests.unit import lines_by_hand
 
 AT = datetime(2026, 11, 15, 19, 29, 38, 123456, tzinfo=UTC)
 
@@ -94,8 +94,8 @@ def test_an_entry_comes_back_from_its_line_as_it_was(
 
 def test_the_sum_is_the_one_that_the_format_describes() -> None:
     """With the description of the format, a journal can be checked without this code."""
-    first, sum = handmade.line(1, "session.opened", {"uid": "u"}, after="")
-    second, _ = handmade.line(
+    first, sum = lines_by_hand.line(1, "session.opened", {"uid": "u"}, after="")
+    second, _ = lines_by_hand.line(
         2, "message.added", {"role": "user"}, after=sum, content={"role": "user", "blocks": []}, run="a-1"
     )
     check_all([first, second])
@@ -177,13 +177,13 @@ def tear_line(lines: list[bytes]) -> list[bytes]:
 def erase_with_another_digest(lines: list[bytes]) -> list[bytes]:
     erased = json.loads(erase(lines[1], "here"))
     erased["erased"] = json.loads(erase(lines[3], "here"))["erased"]
-    return [lines[0], handmade.compact(erased), *lines[2:]]
+    return [lines[0], lines_by_hand.compact(erased), *lines[2:]]
 
 
 def spoil_salt(lines: list[bytes]) -> list[bytes]:
     line = json.loads(lines[1])
     line["salt"] = "é"
-    return [lines[0], handmade.compact(line), *lines[2:]]
+    return [lines[0], lines_by_hand.compact(line), *lines[2:]]
 
 
 @pytest.mark.parametrize(
@@ -260,18 +260,18 @@ def test_equal_contents_have_different_digests() -> None:
 def test_an_unknown_kind_survives_byte_for_byte() -> None:
     """A line that a newer version wrote can be copied without understanding it."""
     body = {"z": 1.0, "a": [1, 12345678901234567890123], "ü": "☃", "nested": {"b": None, "a": False}}
-    line, _ = handmade.line(1, "future.idea", body, after="")
+    line, _ = lines_by_hand.line(1, "future.idea", body, after="")
     entry = open_line(Chain("here").check(line), "here")
     assert isinstance(entry.body, UnknownBody)
     assert not entry.must
-    assert encode_body(entry.body) == handmade.compact(body)
+    assert encode_body(entry.body) == lines_by_hand.compact(body)
     again = seal(entry.body, 1, entry.at, entry.run, entry.step, GENESIS, kind=entry.kind)
     assert again.line.partition(b',"salt"')[0] == line.partition(b',"salt"')[0]
 
 
 def test_an_unknown_kind_says_whether_it_must_be_understood() -> None:
     """A reader who does not know it learns that from the line alone."""
-    line, _ = handmade.line(1, "future.rule", {}, after="", must=True)
+    line, _ = lines_by_hand.line(1, "future.rule", {}, after="", must=True)
     entry = open_line(Chain("here").check(line), "here")
     assert isinstance(entry.body, UnknownBody)
     assert entry.must
@@ -279,7 +279,7 @@ def test_an_unknown_kind_says_whether_it_must_be_understood() -> None:
 
 def test_the_mark_of_a_line_that_must_be_understood_cannot_be_removed() -> None:
     """It is part of the chain: taking it away would make a reader decide wrongly."""
-    line, _ = handmade.line(1, "future.rule", {}, after="", must=True)
+    line, _ = lines_by_hand.line(1, "future.rule", {}, after="", must=True)
     with pytest.raises(Corrupt):
         Chain("here").check(line.replace(b'"must":true,', b""))
 
@@ -295,7 +295,7 @@ def test_an_adapters_own_kind_keeps_its_data() -> None:
 
 def test_a_line_of_a_newer_format_is_refused() -> None:
     """Guessing at it could only damage; the error says what to do."""
-    line, _ = handmade.line(1, "session.opened", {"uid": "u"}, after="", v=2)
+    line, _ = lines_by_hand.line(1, "session.opened", {"uid": "u"}, after="", v=2)
     with pytest.raises(NewerFormat, match="format 2"):
         Chain("here").check(line)
 
@@ -311,7 +311,7 @@ def test_what_is_no_line_is_called_corrupt(line: bytes) -> None:
 
 def test_a_new_value_in_a_known_kind_is_taken_for_a_newer_version() -> None:
     """A journal that a newer version wrote can be read; the line is kept, and passed over."""
-    line, _ = handmade.line(1, "message.added", {"role": "nobody"}, after="", must=True)
+    line, _ = lines_by_hand.line(1, "message.added", {"role": "nobody"}, after="", must=True)
     entry = open_line(Chain("here").check(line), "here")
     assert isinstance(entry.body, UnknownBody)
     assert entry.must

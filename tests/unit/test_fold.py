@@ -8,7 +8,7 @@ from holdfast.core.codec import Chain, open_line
 from holdfast.core.entries import InboxCancel, InboxMessage, InboxTaken, SessionClosed, UnknownBody
 from holdfast.core.session_state import FOLD_VERSION, read_keyframe
 from holdfast.records import SessionState
-from tests.unit import handmade
+from tests.unit import lines_by_hand
 from tests.unit.journals import Plot, Script, fold, perform, picture, plots, spoken
 
 
@@ -154,7 +154,7 @@ def test_an_unknown_kind_is_skipped_and_no_keyframe_is_written_over_it() -> None
     """A newer version would fold it; what this one writes down must not hide it."""
     script = Script()
     head = script.state.facts.head
-    line, sum = handmade.line(head.seq + 1, "future.idea", {"x": 1}, after=head.sum)
+    line, sum = lines_by_hand.line(head.seq + 1, "future.idea", {"x": 1}, after=head.sum)
     entry = open_line(Chain("here", head.seq, head.sum).check(line), "here")
     assert isinstance(entry.body, UnknownBody)
     script.state.apply(entry, sum)
@@ -169,7 +169,7 @@ def test_the_first_unknown_kind_that_must_be_understood_is_remembered() -> None:
     script = Script()
     for kind in ("future.rule", "future.law"):
         head = script.state.facts.head
-        line, sum = handmade.line(head.seq + 1, kind, {}, after=head.sum, must=True)
+        line, sum = lines_by_hand.line(head.seq + 1, kind, {}, after=head.sum, must=True)
         script.state.apply(open_line(Chain("here", head.seq, head.sum).check(line), "here"), sum)
     assert script.state.facts.unknown == ("future.rule", 3)
 

@@ -25,7 +25,7 @@ from holdfast.drivers.postgres import address
 from holdfast.drivers.url import find_driver
 from holdfast.errors import BadInput, BadUrl
 from holdfast.redact import scrub, without_password
-from tests.cli.stage import environment
+from tests.cli.cli_processes import environment
 
 MARK = "zqxj"
 """In every part of every password, whatever it is cut into."""

@@ -18,9 +18,9 @@ from holdfast.errors import ModelError, StoreFailed
 from holdfast.store.work_queue import find_due
 from holdfast.tools import Retry
 from holdfast.workers import WorkEvent
-from tests.agent.stage import World, call, make, texts
-from tests.session.scenes import StoreUrl, abandon, entries, eventually, kinds
-from tests.worker.stage import Log, make_worker, until, work, working
+from tests.agent.scripted_agents import World, call, make, texts
+from tests.session.example_sessions import StoreUrl, abandon, entries, eventually, kinds
+from tests.worker.example_workers import Log, make_worker, until, work, working
 
 SLOW = Retry(attempts=3, backoff_s=3600.0, backoff_max_s=3600.0, jitter=0.0)
 ONCE = Retry(attempts=1)

@@ -13,9 +13,9 @@ from holdfast.errors import BadInput, NotFound
 from holdfast.messages import Message
 from holdfast.system.clock import utc_now
 from holdfast.workers import Worker
-from tests.agent.stage import World, call, make, texts
-from tests.session.scenes import StoreUrl, abandon
-from tests.worker.stage import make_worker, until, work, working
+from tests.agent.scripted_agents import World, call, make, texts
+from tests.session.example_sessions import StoreUrl, abandon
+from tests.worker.example_workers import make_worker, until, work, working
 
 
 def clerk(**options: Any) -> Agent[Any, Any]:

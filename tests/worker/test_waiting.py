@@ -4,9 +4,9 @@ from typing import Any
 
 from holdfast import Agent, open_store
 from holdfast.agents import ScriptedModel
-from tests.agent.stage import World, call, make, texts
-from tests.session.scenes import StoreUrl
-from tests.worker.stage import until, work, working
+from tests.agent.scripted_agents import World, call, make, texts
+from tests.session.example_sessions import StoreUrl
+from tests.worker.example_workers import until, work, working
 
 
 async def test_a_session_that_waits_goes_on_when_a_person_has_answered(store_url: StoreUrl) -> None:

@@ -351,9 +351,9 @@ def _settled(engine: Engine, facts: Facts, operation: str, claim: Claim) -> Clai
 def describe_gone(claim: Claim, operation: str) -> str:
     """Why an operation of a deleted session is blocked, and how a person can unblock it."""
     return (
-        f"session {claim.session!r} {claim.doubt} and was deleted; it is not known whether it happened. A person who "
-        f"finds out says so with store.resolve_operation({operation!r}, 'landed' or 'not_landed', by=…) or "
-        f"`holdfast resolve-operation {operation} landed` or `not-landed`"
+        f"session {claim.session!r} {claim.doubt} and was deleted; it is not known whether it happened. A "
+        f"person who finds out says so with store.resolve_operation({operation!r}, 'landed' or 'not_landed', "
+        f"by=…) or `holdfast resolve-operation {operation} landed` or `not-landed`"
     )
 
 

@@ -14,8 +14,8 @@ from holdfast import Store
 from holdfast.core.entries import ModelFailed, ModelReplied, ModelRequested
 from holdfast.records import Reservation, SessionState, Usage
 
-from ..life import Life
-from .cast import SCRIPT, SESSION, TASK, Log
+from ..matrix_process import Life
+from .matrix_agents import SCRIPT, SESSION, TASK, Log
 
 
 class Books(Struct, frozen=True, kw_only=True):

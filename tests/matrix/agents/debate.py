@@ -15,11 +15,11 @@ from holdfast.agents import Decision, Prompt, ScriptedModel, Thread, experiment_
 from holdfast.errors import NotFound
 from holdfast.messages import ToolCall
 
-from ...crash.warm import Line
+from ...crash.fork_server import Line
 from ..boundaries import at
-from ..life import Life, Report
+from ..matrix_process import Life, Report
+from ..matrix_tools import TOOLS
 from ..scenarios import Scenario, go_on
-from ..toolbox import TOOLS
 from .audit import tell_transcript, tell_values
 
 SESSION: Final = "debate"

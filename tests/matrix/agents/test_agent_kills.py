@@ -16,11 +16,11 @@ from typing import Final
 
 import pytest
 
-from ...crash.warm import Warm
+from ...crash.fork_server import Warm
 from ..boundaries import Point
-from ..campaign import Campaign, Death
-from .cast import DEADLY
-from .plays import DEADLY_DELEGATE, TEN_STEPS, live
+from ..kill_campaign import Campaign, Death
+from .agent_processes import DEADLY_DELEGATE, TEN_STEPS, live
+from .matrix_agents import DEADLY
 
 PHASES: Final = (
     "before commit", "after commit", "flushed", "model: before it is asked", "model: asked",

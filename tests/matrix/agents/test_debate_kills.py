@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ...crash.warm import Warm
-from ..campaign import Campaign
+from ...crash.fork_server import Warm
+from ..kill_campaign import Campaign
 from .debate import DEBATE, live
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ...crash.warm import DEADLINE_S, ROOT, Warm, poll
+from ...crash.fork_server import DEADLINE_S, ROOT, Warm, poll
 from ..boundaries import Point
-from ..world import World
+from ..effect_log import World
 from .worker import follow, listen, look, work
 
 

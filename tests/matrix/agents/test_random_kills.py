@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ...crash.warm import Warm
+from ...crash.fork_server import Warm
 from ..boundaries import ANY, Point
-from ..campaign import Campaign
-from .cast import TASK
-from .plays import NO_LIMIT, live
+from ..kill_campaign import Campaign
+from .agent_processes import NO_LIMIT, live
+from .matrix_agents import TASK
 
 
 def _wear_out(campaign: Campaign, seed: int, *, kills: int, reach: int) -> None:

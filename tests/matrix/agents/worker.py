@@ -23,11 +23,12 @@ from holdfast.agents.model import ModelEvent
 from holdfast.core.entries import ModelReplied, RunCompleted
 from holdfast.messages import Message
 
-from ...crash.warm import Line
-from .. import boundaries, toolbox
+from ...crash.fork_server import Line
+from .. import boundaries
+from .. import matrix_tools as toolbox
 from ..boundaries import Point, at
-from ..life import Life, open_life
-from .cast import message_of, place_in
+from ..matrix_process import Life, open_life
+from .matrix_agents import message_of, place_in
 
 SESSION: Final = "worker"
 GRACE_S: Final = 3600.0

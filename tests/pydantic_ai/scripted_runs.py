@@ -19,7 +19,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 import holdfast
 from holdfast import Store
 from holdfast.records import SessionState
-from tests.tools.stage import die
+from tests.tools.example_tools import die
 
 Step: TypeAlias = "Sequence[ModelResponsePart] | str"
 SESSION = "s"

@@ -22,8 +22,8 @@ from holdfast.messages import Message, Text, ToolCall
 from holdfast.records import Plan, PlanStep, Usage
 
 from ..boundaries import at
+from ..matrix_tools import TOOLS
 from ..scenarios import calls
-from ..toolbox import TOOLS
 
 Ctx = ToolContext[Any]
 

@@ -23,9 +23,10 @@ from holdfast.records import Run
 from holdfast.tools import Result
 from tests.stores import open_driver
 
-from . import boundaries, toolbox
+from . import boundaries
+from . import matrix_tools as toolbox
 from .boundaries import Point
-from .world import World
+from .effect_log import World
 
 KEYFRAME_LINES = 8
 """So that whoever comes after a crash begins with a keyframe, as in a long session."""

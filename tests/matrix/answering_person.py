@@ -8,8 +8,8 @@ from typing import Any
 from holdfast.ids import SessionId
 from holdfast.records import Doubt
 
-from ..crash.warm import Line
-from .life import Life, Report, run
+from ..crash.fork_server import Line
+from .matrix_process import Life, Report, run
 from .scenarios import SCENARIOS, Persona
 
 

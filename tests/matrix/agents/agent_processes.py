@@ -10,11 +10,11 @@ import msgspec
 from holdfast.errors import NotFound
 from holdfast.limits import CRASHES_MAX
 
-from ...crash.warm import Line
-from ..life import Life, Report
+from ...crash.fork_server import Line
+from ..matrix_process import Life, Report
 from ..scenarios import Play, Scenario, go_on
 from .audit import read_books, tell_end
-from .cast import DEADLY, EFFECTS, FINAL, SESSION, TASK, enter, make_root
+from .matrix_agents import DEADLY, EFFECTS, FINAL, SESSION, TASK, enter, make_root
 
 
 def live(line: Line, folder: str, scheme: str, scenario: str, target: Sequence[Any] | None = None) -> Report:

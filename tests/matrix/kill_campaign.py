@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tests.stores import copy_store, remove_store, share
 
-from ..crash.warm import Warm
+from ..crash.fork_server import Warm
 from . import scenarios
+from .answering_person import answer
 from .boundaries import Point
-from .person import answer
 
 TRIAL_S = 30.0
 """Beyond this a child hangs. None takes as much as a tenth of it."""

@@ -10,9 +10,9 @@ from opentelemetry import trace
 import holdfast
 from holdfast import Agent
 from holdfast.agents import ScriptedModel
-from tests.agent.stage import call
-from tests.crash.warm import Line
-from tests.telemetry.listening import listen
+from tests.agent.scripted_agents import call
+from tests.crash.fork_server import Line
+from tests.telemetry.exporters import listen
 
 
 def make_agent(line: Line | None) -> Agent[Any, Any]:

@@ -27,7 +27,7 @@ from holdfast import Landed, NotLanded, ToolContext, open_store
 from holdfast.adapters.langgraph import HoldfastSaver, current_effect, durable_tools, effects
 from holdfast.engine.committer import Committer
 
-from ..crash.warm import Line
+from ..crash.fork_server import Line
 from ..stores import open_driver
 from .graphs import Talk, thread
 

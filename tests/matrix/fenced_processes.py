@@ -13,10 +13,10 @@ from holdfast import Session
 from holdfast.errors import Fenced
 from holdfast.system.clock import boot_s
 
-from ..crash.warm import Line, poll
+from ..crash.fork_server import Line, poll
 from . import boundaries
 from .boundaries import Point
-from .life import Life, open_life
+from .matrix_process import Life, open_life
 from .scenarios import calls
 
 LEASE_S = 0.7

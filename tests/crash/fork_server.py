@@ -4,7 +4,7 @@ Children are forked from it in a few milliseconds, so thousands of them can be k
 through `Warm`, and to each child through a `Child`; the child's side is a `Line`. Whoever is still running
 when the tests end is killed: children die with the warm parent, and that dies with the tests.
 
-    python -m tests.crash.warm FD [MODULE …]    the warm parent; FD is its end of a socket to the tests
+    python -m tests.crash.fork_server FD [MODULE …]    the warm parent; FD is its end of a socket to the tests
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Warm:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
         with theirs, open(self.log, "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.warm", str(theirs.fileno()), *imports],
+                [sys.executable, "-m", "tests.crash.fork_server", str(theirs.fileno()), *imports],
                 cwd=ROOT,
                 env=environment,
                 pass_fds=[theirs.fileno()],

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-from tests.agent.dialects import DIALECTS, Answer, Call, Dialect, Offered
+from tests.agent.provider_formats import DIALECTS, Answer, Call, Dialect, Offered
 
 
 @dataclass(frozen=True)

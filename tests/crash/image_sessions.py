@@ -14,9 +14,9 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.messages import AnyMessage, Media, Message
 
+from ..langgraph.checkpoints_by_hand import Writer
 from ..langgraph.graphs import thread
-from ..langgraph.puts import Writer
-from ..steps.stage import at, snapshot
+from ..steps.example_histories import at, snapshot
 
 IMAGES: Final = 6
 SIZE: Final = 150_000

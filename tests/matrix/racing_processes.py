@@ -17,10 +17,10 @@ from holdfast.session.effect_claims import OperationVerdict
 from holdfast.tools import Result
 from holdfast.tools.claims import Busy, OperationClaims
 
-from ..crash.warm import Line
+from ..crash.fork_server import Line
 from . import boundaries
 from .boundaries import Point
-from .life import Life, Report, open_life
+from .matrix_process import Life, Report, open_life
 
 
 def race(line: Line, folder: str, scheme: str, name: str) -> None:

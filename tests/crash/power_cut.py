@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .warm import ROOT
+from .fork_server import ROOT
 
 
 class Unavailable(Exception):

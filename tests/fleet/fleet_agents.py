@@ -16,9 +16,9 @@ from holdfast.agents import Prompt, ScriptedModel
 from holdfast.messages import ToolCall
 from holdfast.tools import Retry
 from holdfast.workers import Worker, WorkEvent
-from tests.crash.warm import Line
+from tests.crash.fork_server import Line
 
-from .world import Deed, World
+from .effect_service import Deed, World
 
 AGENT = "builder"
 

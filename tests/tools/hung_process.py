@@ -1,4 +1,4 @@
-"""A process with a sync tool that never comes back. Run by tests: `hung.py STORE LOOP`."""
+"""A process with a sync tool that never comes back. Run by tests: `hung_process.py STORE LOOP`."""
 
 from __future__ import annotations
 

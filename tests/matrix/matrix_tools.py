@@ -12,9 +12,9 @@ from anyio.lowlevel import checkpoint
 from holdfast import Landed, NotDone, NotLanded, ToolContext, tool
 from holdfast.tools import Retry, Tool
 
-from ..crash.warm import Line
+from ..crash.fork_server import Line
 from .boundaries import at
-from .world import UNDO, World
+from .effect_log import UNDO, World
 
 AnyTool = Tool[..., Any]
 Ctx = ToolContext[Any]

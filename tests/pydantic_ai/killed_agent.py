@@ -24,7 +24,7 @@ import holdfast
 from holdfast.adapters.pydantic_ai import Durable, annotate, current_effect, effects
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.tools.ledger import Ledger
-from tests.crash.warm import Line
+from tests.crash.fork_server import Line
 
 PROMPT = "Settle order 7"
 SESSION = "order-7"

@@ -8,10 +8,11 @@ from typing import Any
 
 from holdfast.core.entries import InboxTaken, ToolSettled, Verdict
 
-from ..crash.warm import Line
-from . import boundaries, toolbox
+from ..crash.fork_server import Line
+from . import boundaries
+from . import matrix_tools as toolbox
 from .boundaries import Point
-from .life import Life, Report, open_life
+from .matrix_process import Life, Report, open_life
 from .scenarios import calls
 
 

@@ -10,7 +10,7 @@ import holdfast
 from holdfast.agents import Prompt, Reply, TextDelta, ToolSpec
 from holdfast.agents.providers.provider_model import ProviderModel
 from holdfast.messages import AnyMessage, Json, Message, Text
-from tests.agent.wire import Wire, serve
+from tests.agent.provider_server import Wire, serve
 
 ANTHROPIC = "anthropic:claude-sonnet-5"
 RESPONSES = "openai:gpt-5"
