@@ -312,6 +312,17 @@ def test_no_file_or_folder_is_named_for_nothing() -> None:
     )
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """The proxies of `blocking` stand for the classes whose names they have."""
+    places: dict[str, list[str]] = {}
+    for path in source_files():
+        if not path.is_relative_to(PACKAGE / "blocking"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(shown(path))
+    expect_none(f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1)
+
+
 def test_the_source_leaves_nothing_for_later() -> None:
     """Unfinished work is not kept in comments."""
     expect_none(line for _, line in source_lines(r"\b(TODO|FIXME|XXX)\b"))

@@ -34,11 +34,12 @@ from ..session.session import Session
 from ..store.store import Store, open_store
 from ..system import aio
 from ..tools.context import ToolContext
-from ..tools.declaration import AnyTool, Retry, tool
+from ..tools.declaration import AnyTool, tool
 from ..tools.lineage import Lineage, derive_id
 from ..tools.outcome import Waits, as_json
 from ..tools.policy import Policy
 from ..tools.registry import Registry
+from ..tools.retry import Retry
 from ..tools.runner import InDoubtPolicy
 from .delegate import (
     DelegateFailed,

@@ -17,7 +17,7 @@ from ..messages import Message, ResultPart, shape_of
 from ..session.run import Run
 from ..session.session import Session
 from ..system import randomness
-from ..tools.declaration import Retry
+from ..tools.retry import Retry
 from .model import Model, Prompt, Reply, TextDelta
 from .outcome import Retrying
 from .prices import Price, estimate_input_tokens, find_cost_usd, find_reserve_usd

@@ -40,12 +40,13 @@ from ..session.session import T
 from ..store.approvals import Answered, Doubt
 from ..store.store import Store as AsyncStore
 from ..store.work_queue import WorkerInfo
-from ..tools.declaration import AnyTool, Retry
+from ..tools.declaration import AnyTool
 from ..tools.dispatch import OnResult
 from ..tools.outcome import Result
 from ..tools.policy import Policy
 from ..tools.registry import Provider
 from ..tools.registry import Registry as AsyncRegistry
+from ..tools.retry import Retry
 from ..tools.runner import InDoubtPolicy
 from .loop import Loop
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
+from .retry import Retry
 from .schema import Arguments, FunctionArguments, SchemaArguments, describe, parameters_of, wants_context
 
 log = logging.getLogger("holdfast")
@@ -28,27 +29,6 @@ Scope: TypeAlias = Literal["session", "repeat", "run", "call", "global"]
 _SIDE_EFFECTS = ("read", "write", "mutate")
 _SCOPES = ("session", "repeat", "run", "call", "global")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-
-
-class Retry(Struct, frozen=True, kw_only=True):
-    """Try again after a definite failure, or (idempotent tools) after any: `attempts` in all."""
-
-    attempts: int = 3
-    backoff_s: float = 0.5
-    factor: float = 2.0
-    backoff_max_s: float = 30.0
-    jitter: float = 0.25
-
-    def __post_init__(self) -> None:
-        if self.attempts < 1 or self.backoff_s < 0 or self.factor < 1 or not 0 <= self.jitter <= 1:
-            raise BadInput(
-                f"{self}: attempts is at least 1, backoff_s at least 0, factor at least 1, jitter from 0 to 1"
-            )
-
-    def pause_s(self, attempt: int, chance: float) -> float:
-        """The pause after this attempt; `chance` is a random number from 0 to 1."""
-        pause = min(self.backoff_s * self.factor ** (attempt - 1), self.backoff_max_s)
-        return pause * (1 - self.jitter + 2 * self.jitter * chance)
 
 
 class Hook(Struct, frozen=True):

@@ -23,7 +23,7 @@ from ..reprs import describe_error
 from ..session.session import Session
 from ..store.store import Store
 from ..system import randomness
-from ..tools.declaration import Retry
+from ..tools.retry import Retry
 
 WorkKind: TypeAlias = Literal[
     "taken", "completed", "waiting", "failed", "cancelled", "postponed", "handed_over", "lost", "unusable"

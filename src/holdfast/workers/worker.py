@@ -28,7 +28,7 @@ from ..store.store import Store
 from ..store.work_queue import find_due
 from ..system import randomness
 from ..system.clock import boot_s
-from ..tools.declaration import Retry
+from ..tools.retry import Retry
 from .job import Job, JobRunner, MakeDeps, WorkEvent, find_root, let_go
 
 log = logging.getLogger("holdfast")

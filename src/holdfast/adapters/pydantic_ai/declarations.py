@@ -13,8 +13,9 @@ from pydantic_ai.tools import ToolDefinition
 from ...errors import BadInput
 from ...limits import TOOL_TIMEOUT_S
 from ...messages import Json
-from ...tools.declaration import AnyTool, Retry, Scope, SideEffects, tool
+from ...tools.declaration import AnyTool, Scope, SideEffects, tool
 from ...tools.executor import call
+from ...tools.retry import Retry
 from ...tools.schema import parameters_of
 from .context import current_effect
 

@@ -12,8 +12,9 @@ from ...limits import SCRATCHPAD_LISTED_MAX, SCRATCHPAD_PAGE_CHARS, SCRATCHPAD_T
 from ...suggestions import closest
 from ...system import files
 from ...tools.context import AnyContext
-from ...tools.declaration import AnyTool, Retry, tool
+from ...tools.declaration import AnyTool, tool
 from ...tools.outcome import Landed, NotDone, NotLanded, Unsure, Verification
+from ...tools.retry import Retry
 from .results import show_page
 from .sandboxed_dir import ListedFile, open_sandboxed_dir, split_file_path
 
