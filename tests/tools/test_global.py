@@ -275,7 +275,7 @@ async def test_a_deleted_session_does_not_free_what_it_may_have_done(store_url: 
     async with opened(store_url, "two") as (store, two):
         blocked = await send(registry, two, "c2")
         assert blocked.status == "in_doubt"
-        assert f"with key {world.keys[0]} and was deleted; nobody can tell" in blocked.content
+        assert f"with key {world.keys[0]} and was deleted; it is not known whether" in blocked.content
         assert f"store.resolve_operation('{operation}', 'landed' or 'not_landed', by=…)" in blocked.content
         async with store.session("one") as anew:
             assert (await send(registry, anew, "c1")).status == "in_doubt"
