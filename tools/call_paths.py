@@ -5,7 +5,8 @@
 The first way begins when `Agent.run` is called and ends when the user's message is handed to the committer.
 The second begins with `session.add` and ends when `session.flush` returns, the commit included. The third
 begins when a mutating call is dispatched and ends when its result is handed back. A file switch is a call
-into another file than the call before it. `--list` prints each call in order. A person who wants to
+into another file than the call before it. Calls into `system/` stand for calls of the operating system and
+are not counted. `--list` prints each call in order. A person who wants to
 understand the code has to walk these ways: shorter is better. `docs/architecture.md` draws them, and a test
 compares.
 """
@@ -54,6 +55,8 @@ class Way:
             return
         code = frame.f_code
         if not code.co_filename.startswith(str(PACKAGE)) or code.co_name in NOT_FUNCTIONS:
+            return
+        if code.co_filename.startswith(str(PACKAGE / "system")):
             return
         if event == "call":
             # The frame of a coroutine is entered again whenever it goes on.

@@ -28,7 +28,6 @@ from holdfast.errors import NotFound
 from holdfast.ids import SessionId
 from holdfast.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
 from holdfast.records import Plan, PlanStep, SessionState, Usage
-from holdfast.session.lease import append_to
 from tests.stores import open_driver
 
 from .acknowledged import Acks
@@ -299,7 +298,7 @@ def _commit_with_claims(life: Life, turn: int) -> None:
         state = anyio.from_thread.run(life.store.load, name)
     after = state.facts.head.sum
     current = driver.find_claim(LEDGER)
-    sealed = append_to(state, StateSet(key="turn"), engine, content=str(turn).encode())
+    sealed = state.append(StateSet(key="turn"), engine.now(), content=str(turn).encode())
     head = state.facts.head
     outcome = driver.commit(
         [

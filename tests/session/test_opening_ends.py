@@ -17,7 +17,6 @@ from holdfast.engine.committer import make_append
 from holdfast.engine.journal import Journal
 from holdfast.errors import Corrupt, Fenced
 from holdfast.ids import SessionId
-from holdfast.session.lease import append_to
 from tests.session.example_sessions import StoreUrl, step
 
 
@@ -92,7 +91,7 @@ async def test_a_session_that_does_not_know_yet_that_it_is_out_does_not_keep_oth
         state = Journal(store._engine.driver, SessionId("s")).fold()
         after = state.facts.head.sum
         bodies = (LeaseTaken(holder="another", name="n"), LeaseReleased())
-        sealed = [append_to(state, body, store._engine) for body in bodies]
+        sealed = [state.append(body, store._engine.now()) for body in bodies]
         item = make_append(sealed, after=after, head=state.facts.head)
         await store._engine.call(store._engine.committer.commit_now, item)
         with pytest.raises(LeaseHeld, match="this process"), anyio.fail_after(60):

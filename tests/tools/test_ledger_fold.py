@@ -33,7 +33,6 @@ from holdfast.core.entries import (
 from holdfast.core.session_state import read_keyframe
 from holdfast.ids import SessionId
 from holdfast.records import SessionState
-from holdfast.session.lease import append_to
 from holdfast.tools.canonical import digest
 from holdfast.tools.ledger import Blocked, Issue, Ledger, LedgerDecision, Replay
 from tests.tools.example_tools import Url, opened
@@ -64,7 +63,7 @@ class Paper:
 
     def add(self, body: Body, content: bytes | None = None) -> int:
         """One more line; its `seq`."""
-        append_to(self.state, body, self.engine, None, content)
+        self.state.append(body, self.engine.now(), None, content)
         return self.state.seq
 
     @property

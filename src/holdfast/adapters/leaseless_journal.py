@@ -31,7 +31,6 @@ from ..engine.engine import Engine
 from ..engine.journal import NONSENSE, Journal
 from ..errors import Closed, Corrupt, Fenced, LeaseHeld, NotFound, ReadOnly
 from ..ids import SessionId
-from ..session.lease import append_to
 from ..system import threads
 from ..system.aio import run_to_end
 
@@ -220,7 +219,7 @@ class LeaselessJournal(ABC, Generic[K]):
         return [self._seal_one(new) for new in (*first, *self.prepare(entries))]
 
     def _seal_one(self, new: NewEntry) -> Sealed:
-        sealed = append_to(self.state, new.body, self.engine, new.run, new.content, kind=new.kind)
+        sealed = self.state.append(new.body, self.engine.now(), new.run, new.content, kind=new.kind)
         self.fold_own(sealed.entry, new)
         return sealed
 

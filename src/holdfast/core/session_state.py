@@ -28,8 +28,9 @@ from ..limits import HISTORY_MESSAGES, TITLE_CHARS
 from ..messages import AnyMessage, CallPart, Json, gives_output
 from .budget import BudgetState, Reservation
 from .call_pairing import Problem
+from .codec import Sealed, seal
 from .effects import LEDGER, Effect, Repeats
-from .entries import Entry, SessionRewound, SessionStatus, Span, UnknownBody
+from .entries import Body, Entry, SessionRewound, SessionStatus, Span, UnknownBody
 from .fold import (
     BOOKKEEPING,
     HANDLERS,
@@ -106,6 +107,21 @@ class SessionState:
         self.transcript_fold = Transcript(blobs)
         self._read: dict[str, tuple[Raw, Raw]] = {}
         """Values with content in blobs: as they are stored, and with the content read."""
+
+    def append(
+        self,
+        body: Body,
+        at: datetime,
+        run: str | None = None,
+        content: bytes | None = None,
+        *,
+        kind: str | None = None,
+    ) -> Sealed:
+        """Seal the next entry, and fold it. `kind` is for bodies of adapters."""
+        head = self.facts.head
+        sealed = seal(body, head.seq + 1, at, run, head.step + 1, head.sum, content, kind=kind)
+        self.apply(sealed.entry, sealed.sum)
+        return sealed
 
     def apply(self, entry: Entry, sum: str) -> None:
         """Fold the next entry. `sum` is that of its line."""

@@ -11,7 +11,6 @@ from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import BadInput, NotFound, ReadOnly
 from ..ids import SessionId, fresh_uid
-from .lease import append_to
 
 
 def fork(
@@ -67,7 +66,7 @@ def _begin(
         labels=labels,
         left_behind=left_behind,
     )
-    sealed = append_to(state, forked, engine)
+    sealed = state.append(forked, engine.now())
     pin = Pin(origin=owner.name, uid=owner.uid, seq=seq)
     outcome = engine.committer.commit_now(make_append([sealed], after=None, head=state.facts.head, pin=pin))
     if isinstance(outcome, OriginGone):

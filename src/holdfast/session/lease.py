@@ -12,7 +12,6 @@ from contextlib import suppress
 import anyio
 from msgspec import Struct
 
-from ..core.codec import Sealed, seal
 from ..core.entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
 from ..core.session_state import SessionState
 from ..drivers.contract import Conflict, Done
@@ -119,7 +118,7 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
     """Commit the bodies, the last of which takes the lease. None if this process is opening or closing it."""
     head = state.facts.head
     after = head.sum or None
-    sealed = [append_to(state, body, engine) for body in bodies]
+    sealed = [state.append(body, engine.now()) for body in bodies]
     item = make_append(sealed, after=after, head=state.facts.head)
     head = item.head
     channel = Channel(head.session, head.sum)
@@ -152,7 +151,7 @@ def _give_back(engine: Engine, found: Taken | _Held | _Refused | None) -> None:
         return
     head = found.state.facts.head
     after = head.sum
-    sealed = append_to(found.state, LeaseReleased(), engine)
+    sealed = found.state.append(LeaseReleased(), engine.now())
     item = make_append([sealed], after=after, head=found.state.facts.head)
     try:
         engine.committer.commit_now(item)
@@ -160,19 +159,3 @@ def _give_back(engine: Engine, found: Taken | _Held | _Refused | None) -> None:
         log.warning("session %s keeps its lease until the process ends: %s", head.session, error)
     finally:
         engine.channels.pop(head.session, None)
-
-
-def append_to(
-    state: SessionState,
-    body: Body,
-    engine: Engine,
-    run: str | None = None,
-    content: bytes | None = None,
-    *,
-    kind: str | None = None,
-) -> Sealed:
-    """Seal the next entry of this state, and fold it. `kind` is for bodies of adapters."""
-    head = state.facts.head
-    sealed = seal(body, head.seq + 1, engine.now(), run, head.step + 1, head.sum, content, kind=kind)
-    state.apply(sealed.entry, sealed.sum)
-    return sealed

@@ -22,7 +22,7 @@ from ..telemetry import end_step
 from .cadence import Pace
 from .effect_claims import share_verdict
 from .inbox import find_verdict, open_item, open_late_verdict
-from .lease import Taken, append_to
+from .lease import Taken
 from .run import RunControl, current_run
 
 
@@ -79,7 +79,7 @@ class SessionWriter:
             for body, content in entries:
                 check(body, content)
         run = current_run(self.id)
-        sealed = [append_to(state, body, engine, run, content) for body, content in entries]
+        sealed = [state.append(body, engine.now(), run, content) for body, content in entries]
         head, before, keyframe = state.facts.head, state.keyframe_seq, None
         tail = head.seq - before
         if tail >= KEYFRAME_LINES_MIN and tail >= growth * before:

@@ -47,7 +47,6 @@ from ..session.cadence import Cadence
 from ..session.effect_claims import OperationVerdict
 from ..session.fork import fork
 from ..session.inbox import encode_item, message_item
-from ..session.lease import append_to
 from ..session.session import Session
 from ..system.aio import run_to_end
 from ..telemetry import look
@@ -566,7 +565,7 @@ async def _submit(
 
 def _make_session(engine: Engine, session: SessionId, agent: str, labels: dict[str, str]) -> None:
     state = SessionState(session)
-    sealed = append_to(state, SessionOpened(uid=fresh_uid(), labels=labels, agent=agent), engine)
+    sealed = state.append(SessionOpened(uid=fresh_uid(), labels=labels, agent=agent), engine.now())
     # A conflict means that another process has just made the session, which is as good.
     engine.committer.commit_now(make_append([sealed], after=None, head=state.facts.head))
 
