@@ -285,7 +285,7 @@ class MemoryBlobs(StoreHome):
 
     def put(self, digest: str, parts: Iterable[bytes], context: BlobContext, *, owner: str) -> None:
         arriving = checked_in(check_digest(digest), even_parts(parts, BLOB_PART_BYTES))
-        context = decode_context(encode_context(context), digest, self.name)  # A copy.
+        context = self._copy(context, digest)
         with self._lock:
             stored = self._blobs.get(digest)
         # Not under the lock: the parts may take long to arrive.
@@ -301,12 +301,14 @@ class MemoryBlobs(StoreHome):
             found = self._blobs.get(check_digest(digest))
         if found is None:
             return None
-        return StoredBlob(found[0].context, found[0].size, checked_out(digest, found[1], self.name))
+        context = self._copy(found[0].context, digest)
+        return StoredBlob(context, found[0].size, checked_out(digest, found[1], self.name))
 
     def list_blobs(self, after: str | None, limit: int) -> Sequence[ListedBlob]:
         with self._lock:
             digests = sorted(digest for digest in self._blobs if digest > (after or ""))
-            return [self._blobs[digest][0] for digest in digests[:limit]]
+            found = [self._blobs[digest][0] for digest in digests[:limit]]
+        return [one._replace(context=self._copy(one.context, one.digest)) for one in found]
 
     def remove(self, digest: str, *, put_before: datetime) -> bool:
         with self._lock:
@@ -318,3 +320,7 @@ class MemoryBlobs(StoreHome):
 
     def sweep(self, *, begun_before: datetime) -> int:
         return 0  # An upload that died was never kept.
+
+    def _copy(self, context: BlobContext, digest: str) -> BlobContext:
+        """A context of its own for each caller, as from a home that stores it."""
+        return decode_context(encode_context(context), digest, self.name)

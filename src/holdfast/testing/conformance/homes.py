@@ -245,6 +245,19 @@ class HomePromises:
 
     # -- listing and removing -----------------------------------------------------------------------
 
+    def test_a_caller_that_changes_a_context_changes_nothing_stored(self, home: BlobHome) -> None:
+        """Each caller gets a context of its own."""
+        given = BlobContext(media_type="image/png", file_name="a.png", metadata={"a": "1"})
+        digest = put(home, b"described", given)
+        found = home.find(digest)
+        assert found is not None
+        for context in (given, found.context, home.list_blobs(None, 10)[0].context):
+            assert isinstance(context.metadata, dict)
+            context.metadata["a"] = "changed"
+        again = read(home, b"described")
+        assert again is not None
+        assert again[0].metadata == home.list_blobs(None, 10)[0].context.metadata == {"a": "1"}
+
     def test_blobs_are_listed_in_pages(self, home: BlobHome) -> None:
         """In the order of their digests, each once, with its size."""
         blobs = {put(home, data): len(data) for data in (b"x" * n for n in range(1, 12))}
