@@ -52,6 +52,25 @@ def test_an_agent_runs_and_gives_its_outcome_again(store_url: str | Driver) -> N
     assert paid == [0, 5]
 
 
+def test_a_store_given_as_deps_reaches_tools_as_it_is(store_url: str | Driver) -> None:
+    """Also a closed one, and one beside the store that the agent works on."""
+    seen: list[object] = []
+
+    @holdfast.tool(side_effects={"mutate"})
+    def notify(ctx: ToolContext[blocking.Store], text: str) -> str:
+        """Send it."""
+        seen.append(ctx.deps)
+        return "sent"
+
+    agent = blocking.Agent(ScriptedModel([call("notify", text="a"), "Done."]), tools=[notify])
+    with blocking.open_store("memory:") as closed:
+        pass
+    with blocking.open_store(store_url) as store:
+        for number, deps in enumerate((store, closed)):
+            assert agent.run("Go.", session=f"s{number}", store=store, deps=deps).status == "completed"
+            assert seen[-1] is deps
+
+
 def test_a_person_answers_and_the_agent_goes_on(store_url: str | Driver) -> None:
     agent = make([call("fire", who="Bob"), "Done."])
     with blocking.open_store(store_url) as store:

@@ -146,6 +146,87 @@ async def test_a_call_that_is_settled_by_running_it_again_has_what_its_node_give
     assert done == ["a", "a"]
 
 
+async def test_a_tool_that_asks_twice_is_answered_twice(store: holdfast.Store) -> None:
+    """Also one that is tried again after an interrupt: the graph sees the first question of each run."""
+
+    @langchain_tool
+    async def transfer(to: str) -> str:
+        """Ask for the amount, then for a confirmation."""
+        amount = interrupt("how much?")
+        sure = interrupt(f"really {amount}?")
+        return f"{to} got {amount}: {sure}"
+
+    tools = durable_tools([effects(transfer, **MUTATES, idempotent=True)], store=store)
+    script = [calls(("transfer", {"to": "bob"})), AIMessage("ok")]
+    graph = clerk(HoldfastSaver(store), tools, script)
+    state = await graph.ainvoke(GO, thread())
+    asked = []
+    for answer in ("10", "yes"):
+        asked += [one.value for one in state["__interrupt__"]]
+        state = await graph.ainvoke(Command(resume=answer), thread())
+    assert asked == ["how much?", "really 10?"]
+    assert results(state) == ["bob got 10: yes"]
+
+
+async def test_a_question_of_a_call_that_is_settled_first_reaches_the_graph(store: holdfast.Store) -> None:
+    """It is asked before the question of the call that opened the thread."""
+    tries: list[str] = []
+
+    @langchain_tool
+    async def settle_up(to: str) -> str:
+        """Fail at first, then ask."""
+        tries.append(to)
+        if len(tries) == 1:
+            raise ConnectionError("no answer")
+        done.append(f"{to}: {interrupt(f'pay {to}?')}")
+        return "paid"
+
+    @langchain_tool
+    async def greet(who: str) -> str:
+        """Ask."""
+        return f"{who}: {interrupt(f'greet {who}?')}"
+
+    once = holdfast.tools.Retry(attempts=1)
+    declared = [
+        effects(settle_up, **MUTATES, idempotent=True, retry=once),
+        effects(greet, **MUTATES, retry=once),
+    ]
+    tools = durable_tools(declared, store=store, in_doubt="tell")
+    script = [calls(("settle_up", {"to": "ann"})), calls(("greet", {"who": "bob"})), AIMessage("ok")]
+    graph = clerk(HoldfastSaver(store), tools, script)
+    state = await graph.ainvoke(GO, thread())
+    assert [one.value for one in state["__interrupt__"]] == ["pay ann?"]
+    await graph.ainvoke(Command(resume="yes"), thread())
+    assert done == ["ann: yes"]
+
+
+async def test_a_call_that_another_one_settles_gives_a_message_all_the_same(store: holdfast.Store) -> None:
+    """With its artifact, and whatever its tool returns."""
+
+    @langchain_tool(response_format="content_and_artifact")
+    async def pay_by_wire(to: str) -> Any:
+        """Fail at first, then give a dictionary and an artifact."""
+        done.append(to)
+        if len(done) == 1:
+            raise ConnectionError("no answer")
+        return {"paid": to}, {"receipt": 42}
+
+    @langchain_tool
+    async def greet(who: str) -> str:
+        """Greet."""
+        return f"hello {who}"
+
+    once = holdfast.tools.Retry(attempts=1)
+    declared = [effects(greet, **MUTATES), effects(pay_by_wire, **MUTATES, idempotent=True, retry=once)]
+    script = [calls(("greet", {"who": "bob"}), ("pay_by_wire", {"to": "ann"})), AIMessage("ok")]
+    graph = clerk(HoldfastSaver(store), durable_tools(declared, store=store), script)
+    await graph.ainvoke(GO, thread())
+    state = await graph.ainvoke(None, thread())
+    assert results(state) == ["hello bob", '{"paid": "ann"}']
+    artifacts = [one.artifact for one in state["messages"] if isinstance(one, ToolMessage)]
+    assert artifacts == [None, {"receipt": 42}]
+
+
 class Address(BaseModel):
     """An argument of several parts."""
 

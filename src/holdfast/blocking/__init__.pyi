@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, overload
 
 from ..agents.agent import DepsT
-from ..agents.loop import Compact, LoopConfig
+from ..agents.loop import Compact
 from ..agents.model import Model
 from ..agents.outcome import Event, Outcome, OutputT
 from ..agents.prices import Price
@@ -654,9 +654,6 @@ class Agent(Generic[DepsT, OutputT]):
     def name(self) -> str | None: ...
     @property
     def registry(self) -> Registry: ...
-    def loop_config(self) -> LoopConfig[OutputT]:
-        """What the loop needs of the agent. Made on first use: a model by name imports a large library."""
-
     def run(
         self,
         message: str | Message | ForeignMessage,

@@ -27,7 +27,15 @@ from .loop import Loop, start_loop
 
 P = TypeVar("P", bound="Proxy")
 HIDDEN = frozenset(
-    {"aclose", "dispatch_call", "enter_context", "leave_context", "makeup", "open_session", "output_type"}
+    {
+        "aclose",
+        "dispatch_call",
+        "enter_context",
+        "leave_context",
+        "loop_config",
+        "open_session",
+        "output_type",
+    }
 )
 """Names of the async classes that a proxy lacks: `with` does the same, or only holdfast itself uses them."""
 
@@ -60,14 +68,17 @@ class Unbound(Proxy):
             raise BadInput(
                 f"store={given!r} is not an open store: `with blocking.open_store(…) as store` gives one"
             )
-        found = [*args, *options.values()]
+        # What `deps` holds is for tools, and says nothing about where the call runs.
+        found = [*args, *(value for key, value in options.items() if key != "deps")]
         for one in found:
             if isinstance(one, session.Session | store.Store):
                 raise BadInput(
                     f"{one!r} needs an event loop: `with blocking.open_store(…) as store` gives a store that "
                     "needs none"
                 )
-        return next((one._loop for one in found if isinstance(one, Proxy) and one._loop is not None), None)
+        bound = [one for one in found if isinstance(one, Proxy) and one._loop is not None]
+        bound.sort(key=lambda one: not isinstance(one, Session))  # A session's own loop before a store's.
+        return bound[0]._loop if bound else None
 
 
 def proxy_of(target: type) -> Callable[[type[P]], type[P]]:
@@ -91,7 +102,7 @@ def _make_method(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Proxy, *args: Any, **options: Any) -> Any:
         loop = self._find_loop(args, options)
-        given = {key: _unwrap(value) for key, value in options.items()}
+        given = {key: value if key == "deps" else _unwrap(value) for key, value in options.items()}
         found = getattr(self._target, name)(*map(_unwrap, args), **given)
         if inspect.iscoroutine(found):
             with _running(loop) as running:

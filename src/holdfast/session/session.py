@@ -110,7 +110,8 @@ class Session:
             parent=self._parent,
             create=self._create,
         )
-        self._writer = writer = SessionWriter(self._engine, taken, self._pace)
+        writer = SessionWriter(self._engine, taken, self._pace, before=vars(self).get("_writer"))
+        self._writer = writer
         try:
             if writer.channel.posted > writer.state.facts.head.taken:
                 await writer.take_in()

@@ -33,7 +33,9 @@ class SessionWriter:
     `Session`, which has a method for everything that they may record.
     """
 
-    def __init__(self, engine: Engine, taken: Taken, pace: Pace) -> None:
+    def __init__(
+        self, engine: Engine, taken: Taken, pace: Pace, *, before: SessionWriter | None = None
+    ) -> None:
         self.engine = engine
         self.state: SessionState = taken.state
         self.state.decoder = engine.values
@@ -42,9 +44,10 @@ class SessionWriter:
         self.pace = pace
         self.taken_s = boot_s()
         """When the lease was taken."""
-        self.extensions: dict[type, object] = {}
-        """Objects that the layers above keep for as long as the session is open, by their class."""
-        self.run_control: RunControl | None = None
+        # A session object that is entered again, by a tool for example, is still driven by the same loop.
+        self.extensions: dict[type, object] = {} if before is None else before.extensions
+        """Objects that the layers above keep with the session object, by their class."""
+        self.run_control: RunControl | None = None if before is None else before.run_control
         """Set by the worker that drives the session."""
 
     @property

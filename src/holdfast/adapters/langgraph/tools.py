@@ -112,13 +112,18 @@ def current_effect() -> AnyContext:
     return found
 
 
+_interrupts: ContextVar[list[GraphBubbleUp] | None] = ContextVar("holdfast_interrupts", default=None)
+"""The interrupts raised during one dispatch: by the tool of the call, or by one whose call is settled first.
+
+The graph must see the first of them: LangGraph hands out answers in the order of the questions.
+"""
+
+
 class _LangChainBody:
     """A LangChain tool as the body of one of ours: for one call, or for none while a call is settled."""
 
     def __init__(self, inner: BaseTool, serde: CheckedSerializer, call: _Call | None = None) -> None:
         self._inner, self._serde, self._call = inner, serde, call
-        self.interrupted: GraphBubbleUp | None = None
-        """The interrupt that the tool raised: the graph must see it."""
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -127,12 +132,12 @@ class _LangChainBody:
 
     async def _run_async(self, ctx: AnyContext, /, **values: Any) -> Any:
         with self._running(ctx):
-            given, config = self._prepare(values)
+            given, config = self._prepare(ctx, values)
             return pack_result(await self._inner.ainvoke(given, config), self._serde)
 
     def _run_sync(self, ctx: AnyContext, /, **values: Any) -> Any:
         with self._running(ctx):
-            given, config = self._prepare(values)
+            given, config = self._prepare(ctx, values)
             return pack_result(self._inner.invoke(given, config), self._serde)
 
     @contextmanager
@@ -141,22 +146,26 @@ class _LangChainBody:
         try:
             yield
         except GraphBubbleUp as error:
-            self.interrupted = error
+            if (found := _interrupts.get()) is not None:
+                found.append(error)
             raise NotDone("it was interrupted, and is called again when the graph is resumed") from error
         finally:
             _effect.reset(token)
 
-    def _prepare(self, values: dict[str, Any]) -> tuple[Any, RunnableConfig]:
+    def _prepare(self, ctx: AnyContext, values: dict[str, Any]) -> tuple[Any, RunnableConfig]:
         call, name = self._call, self._inner.name
         if call is None:
             # Its node is not there to give it the graph's state.
             if injected_names(self._inner):
                 raise Declined(f"{name} needs arguments that only its node can give")
-            return values, {}
-        args = {**values, **call.injected}
-        if call.tool_call_id is None:
-            return args, call.config
-        return {"type": "tool_call", "name": name, "args": args, "id": call.tool_call_id}, call.config
+            id = ctx.call_id.rpartition("/")[2]
+            return _as_input(name, None if id.startswith(f"{name}#") else id, values), {}
+        return _as_input(name, call.tool_call_id, {**values, **call.injected}), call.config
+
+
+def _as_input(name: str, id: str | None, args: dict[str, Any]) -> dict[str, Any]:
+    """What a LangChain tool is invoked with. For a tool call, it gives a `ToolMessage`."""
+    return args if id is None else {"type": "tool_call", "name": name, "args": args, "id": id}
 
 
 def _as_tool(inner: BaseTool, declaration: Mapping[str, Any], serde: CheckedSerializer) -> AnyTool:
@@ -239,14 +248,19 @@ class DurableTool(BaseTool):
         raise BadInput(f"call {self.name} with invoke or ainvoke, inside a graph: it must know its thread")
 
     async def _dispatch(self, call: _Call) -> Result:
-        inner, own, body = self._inner, self._ledger.registry.get_tool(self.name), None
+        inner, own = self._inner, self._ledger.registry.get_tool(self.name)
         if inner is not None:
             body = _LangChainBody(inner, self._serde, call)
             own = own.with_body(Hook(body.function, own.body.is_async, True))
         request = CallRequest(CallRef(id=call.name), self.name, call.args, own)
-        result = await self._ledger.dispatch(call.thread, request)
-        if body is not None and body.interrupted is not None:
-            raise body.interrupted
+        interrupts: list[GraphBubbleUp] = []
+        token = _interrupts.set(interrupts)
+        try:
+            result = await self._ledger.dispatch(call.thread, request)
+        finally:
+            _interrupts.reset(token)
+        if interrupts:
+            raise interrupts[0]
         return result
 
     def _give(self, call: _Call, result: Result) -> Any:
