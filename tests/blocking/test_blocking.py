@@ -26,6 +26,7 @@ from holdfast.errors import BadId, BadInput, BadUrl, BudgetSpent, Closed, Fenced
 from holdfast.records import Codec, Every, Parent, Plan, Usage
 from holdfast.store import store as async_store
 from tests.drivers import in_thread
+from tests.internals import engine_of
 from tests.session.example_sessions import StoreUrl, calling, results, texts
 
 
@@ -540,7 +541,7 @@ def test_a_blob_is_put_and_read_without_an_event_loop(store_url: StoreUrl) -> No
 def test_ctrl_c_while_a_session_is_opened_does_not_leave_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """It came too late to stop it, and nobody else would close it."""
     with blocking.open_store("memory:") as store:
-        driver = store._target._engine.driver
+        driver = engine_of(store._target).driver
         commit = driver.commit
 
         interrupted = threading.Event()

@@ -28,6 +28,7 @@ from holdfast.drivers.postgres.address import parse
 from holdfast.errors import StoreBusy, StoreUnreachable
 from holdfast.ids import HolderId, SessionId
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+from tests.internals import engine_of
 from tests.server import PostgresServer
 from tests.stores import connect, drop, schema_of, server_url
 
@@ -282,7 +283,7 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
         with connect() as locker, locker.transaction():
             locker.execute(f"LOCK TABLE {schema}.entries".encode())
             items = [author.write(say("hello")) for author in authors]
-            commit = partial(store._engine.committer._commit, items, wait=True)
+            commit = partial(engine_of(store).committer._commit, items, wait=True)
             with busy_soon(busy_s=2.0):
                 outcomes = await anyio.to_thread.run_sync(commit)
         assert all(isinstance(one, StoreBusy) for one in outcomes)

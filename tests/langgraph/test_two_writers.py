@@ -16,6 +16,7 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.content.extract import Piece
 from holdfast.drivers.contract import Tip
 from holdfast.ids import SessionId
+from tests.internals import engine_of
 
 from .checkpoints_by_hand import Writer, checkpoint, values_at
 from .graphs import chat, said, thread
@@ -34,7 +35,7 @@ async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store
     for _ in range(2):  # Trying again changes nothing.
         with pytest.raises(holdfast.errors.Overtaken, match="thread 't'") as refused:
             await first.put(value=3)
-        assert refused.value.name == store._engine.heartbeat.name
+        assert refused.value.name == engine_of(store).heartbeat.name
         assert refused.value.writer == other._journals.writer
     with pytest.raises(holdfast.errors.Overtaken):
         await one.aput_writes(first.config, [("value", 1)], "task")
@@ -205,7 +206,7 @@ async def test_a_picture_that_is_being_put_is_not_lost(
     store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who reads meanwhile waits for it."""
-    blobs, driver = store._engine.blobs, store._engine.driver
+    blobs, driver = engine_of(store).blobs, engine_of(store).driver
     keep, find_tip = blobs.keep, driver.find_tip
 
     def find_slowly(session: SessionId) -> Tip | None:

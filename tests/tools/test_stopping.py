@@ -16,6 +16,7 @@ import holdfast.tools.executor
 from holdfast import Landed, NotDone, NotLanded, Registry, Session, ToolContext, tool
 from holdfast.core.entries import InboxTaken, ToolInDoubt, ToolSettled
 from holdfast.tools import Result, Retry, executor
+from tests.internals import engine_of
 from tests.tools.example_tools import (
     Url,
     World,
@@ -433,10 +434,10 @@ async def test_a_store_that_closes_over_a_running_body_does_not_say_that_it_ende
     """Another process must not believe that nothing can land any more."""
     async with opened(store_url) as (store, session):
         await stuck.leave(session)
-        holder = store._engine.heartbeat.holder
-        assert store._engine.is_busy()
+        holder = engine_of(store).heartbeat.holder
+        assert engine_of(store).is_busy()
     async with holdfast.open_store(store_url) as store:
-        assert not store._engine.heartbeat.judge(holder).ended
+        assert not engine_of(store).heartbeat.judge(holder).ended
         await stuck.let_go(lambda: not executor._running)
 
 
