@@ -7,10 +7,17 @@ followed in one place. A test that reaches into another private attribute says w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import apsw
+    import psycopg
+
     from holdfast import Session, Store
+    from holdfast.drivers.postgres import PostgresDriver
+    from holdfast.drivers.sqlite import SqliteDriver
     from holdfast.engine.engine import Engine
     from holdfast.session.writer import SessionWriter
 
@@ -23,3 +30,19 @@ def engine_of(store: Store) -> Engine:
 def writer_of(session: Session) -> SessionWriter:
     """What holdfast's own layers use of an open session."""
     return session._writer
+
+
+def stop_heartbeat(store: Store) -> None:
+    """Let the heartbeat fall silent, as in a process that hangs: its term runs out."""
+    store._engine.heartbeat._stop.set()
+
+
+def write_connection(driver: SqliteDriver) -> apsw.Connection:
+    """The connection on which the driver commits; its settings and transactions are its own."""
+    assert driver._db._writer is not None
+    return driver._db._writer
+
+
+def borrow_connection(driver: PostgresDriver) -> AbstractContextManager[psycopg.Connection[Any]]:
+    """One of the driver's connections: what is set or prepared on it shows on no other."""
+    return driver._db._source.borrow()

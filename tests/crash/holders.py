@@ -152,6 +152,7 @@ def hold(
     if boot is not None:
         setattr(heartbeat, "boot_id", lambda: boot)  # noqa: B010
     if not lock:
+        # Where there is no lock is for the system to say; this process says it in its place.
         setattr(heartbeat._KernelLock, "take", lambda holder: None)  # noqa: B010
     if temporary is not None:
         Path(temporary).mkdir(exist_ok=True)

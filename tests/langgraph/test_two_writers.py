@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -13,6 +14,8 @@ from langgraph.checkpoint.serde.types import ERROR
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph.thread_ids import ThreadNamespace
+from holdfast.adapters.langgraph.thread_state import PUT
 from holdfast.content.extract import Piece
 from holdfast.drivers.contract import Tip
 from holdfast.ids import SessionId
@@ -32,11 +35,15 @@ async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store
     assert found is not None
     second.config = found.config
     await second.put(value=2)
+    entries = [entry async for entry in store.tail(ThreadNamespace("t", "").session, follow=False)]
+    bodies: list[Any] = [entry.body for entry in entries if entry.kind == PUT]
+    signed = [body.data["by"] for body in bodies]
+    assert len(signed) == len(set(signed)) == 2
     for _ in range(2):  # Trying again changes nothing.
         with pytest.raises(holdfast.errors.Overtaken, match="thread 't'") as refused:
             await first.put(value=3)
         assert refused.value.name == engine_of(store).heartbeat.name
-        assert refused.value.writer == other._journals.writer
+        assert refused.value.writer == signed[-1]
     with pytest.raises(holdfast.errors.Overtaken):
         await one.aput_writes(first.config, [("value", 1)], "task")
     assert (await values_at(one, thread()))["value"] == 2

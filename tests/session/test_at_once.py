@@ -19,7 +19,7 @@ from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.errors import Closed, Fenced, StoreFailed
 from holdfast.ids import SessionId
 from tests.drivers import in_thread
-from tests.internals import engine_of, writer_of
+from tests.internals import engine_of, stop_heartbeat, writer_of
 from tests.session.example_sessions import StoreUrl, collect, step, texts
 
 on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -70,6 +70,7 @@ def fail(*_: Any, **__: Any) -> Any:
 def is_let_go(store: Store) -> bool:
     """Whether none of its threads is left."""
     engine = engine_of(store)
+    # Only the engine knows its own threads from those of other stores.
     threads = (engine.committer._thread, engine.heartbeat._thread)
     return not any(thread is not None and thread.is_alive() for thread in threads)
 
@@ -113,7 +114,7 @@ async def test_a_store_whose_opening_is_cancelled_is_closed(
     """Its caller does not wait for a server that does not answer. The thread that opens it goes on, and
     closes what nobody else would."""
     store = open_store(store_url)
-    make = store._open_both
+    make = store._open_both  # Held up below: a store is cancelled while its driver is being opened.
     gate, closed = Gate(), threading.Event()
 
     def slowly() -> Any:
@@ -214,7 +215,7 @@ async def test_who_is_out_can_open_the_session_again_at_once(store_url: StoreUrl
     """As the error says, also before it has left the old one."""
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         async with one.session("s") as session:
-            engine_of(one).heartbeat._stop.set()  # It no longer beats.
+            stop_heartbeat(one)
             async with two.session("s", wait_s=60) as taken:
                 await step(taken, "theirs")
             with pytest.raises(Fenced):
@@ -302,13 +303,14 @@ async def test_what_was_refused_is_not_tried_for_ever(store_url: StoreUrl) -> No
     """Lines that came behind those that were refused wake nobody up."""
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         session = await one.session("s").__aenter__()
-        engine_of(one).heartbeat._stop.set()
+        stop_heartbeat(one)
         async with two.session("s", wait_s=60):
             committer, channel = engine_of(one).committer, writer_of(session).channel
             await session.add("refused")
             with pytest.raises(Fenced):
                 await session.flush()
             channel.lines.append(b"behind it")
+            # Such lines come at a moment that chance chooses; that none is tried shows nowhere else.
             committer._dirty[channel] = None
             with committer._lock:
                 assert committer._gather() == []

@@ -24,6 +24,7 @@ _ASKED = "model_request_started"
 
 def driver_of(steps: HoldfastStepStore) -> Driver:
     """Where its lines go."""
+    # A step store does not hand out the store that it was made with.
     return engine_of(steps._store).driver
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -21,7 +20,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import Closed
 from holdfast.messages import Json, Message, Text, ToolCall, ToolResult
 from holdfast.system.clock import Instant, boot_s
-from tests.internals import engine_of, writer_of
+from tests.internals import engine_of, stop_heartbeat, writer_of
 
 Url = str | Driver
 
@@ -65,11 +64,11 @@ def die(store: Store, *, proof: bool = True) -> None:
     for channel in engine.channels.values():
         channel.lost = Closed("the process died")
     engine.call = _dead  # type: ignore[method-assign,assignment]
-    engine.heartbeat._stop.set()
+    stop_heartbeat(store)
+    # A kernel that ends a process frees its lock without the file being removed. No call does only that.
     lock = engine.heartbeat._kernel_lock
     if proof and lock is not None:
-        os.close(lock._handle)
-        lock._held.discard(lock)
+        lock.let_go()
         engine.heartbeat._kernel_lock = None
 
 
