@@ -20,6 +20,7 @@ from holdfast import Agent, open_store
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.messages import AnyMessage, Media, Message, Text, ToolResult
 from tests.agent.scripted_agents import Counting, call
+from tests.internals import engine_of
 from tests.unit.shapes import plain
 
 IMAGE = bytes(range(256)) * 400
@@ -130,7 +131,7 @@ async def test_an_agent_goes_on_without_what_is_lost() -> None:
             await session.add(QUESTION)
         (blob,) = [blob async for blob in store.blobs()]
         assert blob.put_at is not None
-        assert store._engine.home.remove(DIGEST, put_before=blob.put_at.replace(year=9000))
+        assert engine_of(store).home.remove(DIGEST, put_before=blob.put_at.replace(year=9000))
     model = Counting(["I cannot see it"])
     async with open_store(driver) as store:
         outcome = await Agent(model).run("Well?", session="s", store=store)

@@ -20,6 +20,7 @@ import pytest
 import holdfast
 from holdfast import Budget, LeaseHeld, blocking
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
+from holdfast.drivers.memory import MemoryDriver
 from holdfast.drivers.url import find_driver
 from holdfast.engine.journal import Journal
 from holdfast.errors import BadId, BadInput, BadUrl, BudgetSpent, Closed, Fenced, NotFound, RunExists
@@ -445,8 +446,8 @@ def test_a_person_answers_from_code_without_an_event_loop(store_url: StoreUrl) -
     with blocking.open_store(store_url) as store:
         with store.session("s") as session:
             for tool in ("pay", "ask_first"):
-                session._loop.wait(
-                    registry.dispatch(tool, {"cents": 5}, call_id=tool, session=session._target)
+                blocking.Registry([pay, ask_first]).dispatch(
+                    tool, {"cents": 5}, call_id=tool, session=session
                 )
             assert [row.tool for row in session.in_doubt] == ["pay"]
             assert [row.tool for row in session.settle(registry)] == ["pay"]
@@ -476,7 +477,7 @@ def ask_first(cents: int) -> str:
 def test_ctrl_c_ends_a_wait_and_harms_nothing(store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever follows a session and has seen enough; the store goes on, and closes without hanging."""
     waiting = threading.Event()
-    read_page = async_store._page
+    read_page = async_store._page  # Watched: when a reader begins to wait shows nowhere else.
 
     def notice(journal: Journal, after: int) -> list[holdfast.records.Entry] | None:
         found = read_page(journal, after)
@@ -539,8 +540,8 @@ def test_a_blob_is_put_and_read_without_an_event_loop(store_url: StoreUrl) -> No
 
 def test_ctrl_c_while_a_session_is_opened_does_not_leave_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """It came too late to stop it, and nobody else would close it."""
-    with blocking.open_store("memory:") as store:
-        driver = store._target._engine.driver
+    driver = MemoryDriver()
+    with blocking.open_store(driver) as store:
         commit = driver.commit
 
         interrupted = threading.Event()

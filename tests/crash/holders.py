@@ -19,6 +19,7 @@ from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.engine import heartbeat
 from holdfast.ids import SessionId
 from holdfast.system.clock import boot_s
+from tests.internals import engine_of
 from tests.stores import open_driver
 
 from .acknowledged import Acks
@@ -72,7 +73,7 @@ class Holder:
 
     async def obey(self, store: Store, session: Session) -> None:
         self._acks.lines(session)
-        self._line.say({"fence": session.fence, "name": store._engine.heartbeat.name})
+        self._line.say({"fence": session.fence, "name": engine_of(store).heartbeat.name})
         while (order := await anyio.to_thread.run_sync(self._line.hear)) != "leave":
             try:
                 await self._do(order, store, session)
@@ -151,6 +152,7 @@ def hold(
     if boot is not None:
         setattr(heartbeat, "boot_id", lambda: boot)  # noqa: B010
     if not lock:
+        # Where there is no lock is for the system to say; this process says it in its place.
         setattr(heartbeat._KernelLock, "take", lambda holder: None)  # noqa: B010
     if temporary is not None:
         Path(temporary).mkdir(exist_ok=True)
@@ -218,7 +220,7 @@ async def _find_life(url: str) -> dict[str, Any]:
         lease = (await store.load(SESSION)).facts.head.lease
         if lease is None:
             return {"alive": False}
-        life = await anyio.to_thread.run_sync(store._engine.heartbeat.judge, lease.holder)
+        life = await anyio.to_thread.run_sync(engine_of(store).heartbeat.judge, lease.holder)
         return {"alive": life.alive, "left_s": life.left_s, "fence": lease.fence, "holder": lease.holder}
 
 

@@ -26,6 +26,7 @@ from holdfast.errors import Corrupt, LostBlob
 from holdfast.limits import KEYFRAME_LINES_MIN
 from holdfast.messages import Media, Message, Text
 from holdfast.store.work_queue import find_due
+from tests.internals import engine_of
 from tests.session.example_sessions import collect
 from tests.unit.lines_by_hand import compact
 
@@ -107,7 +108,7 @@ async def _look_everywhere(url: str) -> list[HoldfastError]:
         await look(lambda: collect(store.sessions(label={"tenant": "acme"}, interrupted=False)))
         await look(lambda: store.collect_blobs())
         await look(
-            lambda: store._engine.call(lambda: find_due(store._engine, ["clerk"], {}, 9, orphans=True))
+            lambda: engine_of(store).call(lambda: find_due(engine_of(store), ["clerk"], {}, 9, orphans=True))
         )
         for name in ("a", "b", "f"):
             await look(partial(_write, store, name))

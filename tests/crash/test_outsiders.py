@@ -191,6 +191,7 @@ class _Trap:
                 look(str(path))
                 assert not Path(f"{path}-wal").exists()
 
+        # The moments between the steps of one write: an outsider meets them by chance only.
         prepare, check = SqliteConnections._prepare_to_write, SqliteConnections._check_after
 
         def prepare_and_spring(db: SqliteConnections, wait: bool) -> apsw.Connection:
@@ -200,6 +201,7 @@ class _Trap:
             return writer
 
         def spring_and_check(db: SqliteConnections, *args: Any) -> None:
+            # A reader checks its files, too; only a writer has the lock.
             if moment == "after" and db._writer_lock.locked():
                 spring()
             check(db, *args)
@@ -245,6 +247,7 @@ def test_a_deleted_log_never_overwrites_what_others_wrote(
     if how == "closed":
         driver.close()
     else:
+        # The fixture keeps the driver, so its connections are left to the collector one by one.
         db = driver._db
         db._writer, db._idle = None, []
         gc.collect()

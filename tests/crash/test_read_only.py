@@ -13,6 +13,7 @@ import pytest
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.errors import HoldfastError, StoreFailed
 from holdfast.testing.conformance.author import Author, read_all, say
+from tests.internals import write_connection
 
 from .fork_server import Child, Line, Warm
 
@@ -105,7 +106,7 @@ def test_a_reader_that_cannot_write_sees_what_is_written_meanwhile(reader: Child
         author.commit(driver, say("more"))
         assert _ask(reader, "count") == 3 * turn
         author.commit(driver, say("x" * 500_000))
-        driver._db._writer.wal_checkpoint()  # type: ignore[union-attr]
+        write_connection(driver).wal_checkpoint()
         assert _ask(reader, "count") == 3 * turn + 1
         author.commit(driver, say("folded"))
         driver.close()
@@ -123,7 +124,7 @@ def test_a_reader_that_cannot_write_is_never_told_of_damage(reader: Child, path:
         for number in range(15):
             author.commit(driver, say("x" * (10_000 * number)))
             if number % 7 == 6:
-                driver._db._writer.wal_checkpoint()  # type: ignore[union-attr]
+                write_connection(driver).wal_checkpoint()
         count += 15
         driver.close()
     assert isinstance(reader.hear(), int)

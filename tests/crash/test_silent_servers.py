@@ -28,6 +28,7 @@ from holdfast.drivers.postgres.address import parse
 from holdfast.errors import StoreBusy, StoreUnreachable
 from holdfast.ids import HolderId, SessionId
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+from tests.internals import engine_of
 from tests.server import PostgresServer
 from tests.stores import connect, drop, schema_of, server_url
 
@@ -267,6 +268,7 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
 ) -> None:
     """The first that reaches its limit has waited for all: the others have the short limit."""
     limits: list[float] = []
+    # Watched: how long a statement may wait is seen otherwise only by waiting that long.
     limit_s = connections.PostgresConnections._limit_s
 
     def note(self: connections.PostgresConnections, patient: bool) -> float:
@@ -282,7 +284,8 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
         with connect() as locker, locker.transaction():
             locker.execute(f"LOCK TABLE {schema}.entries".encode())
             items = [author.write(say("hello")) for author in authors]
-            commit = partial(store._engine.committer._commit, items, wait=True)
+            # All in one batch, as it is in a store that is busy; through sessions, chance would split it.
+            commit = partial(engine_of(store).committer._commit, items, wait=True)
             with busy_soon(busy_s=2.0):
                 outcomes = await anyio.to_thread.run_sync(commit)
         assert all(isinstance(one, StoreBusy) for one in outcomes)
@@ -295,7 +298,7 @@ def test_a_statement_that_takes_its_time_is_waited_for(schema: str) -> None:
     author = Author("a")
     author.begin(driver)
     asked = threading.Event()
-    server_answers = connections._server_answers
+    server_answers = connections._server_answers  # Watched: a probe leaves no other trace.
 
     def ask(*given: Any) -> bool:
         asked.set()

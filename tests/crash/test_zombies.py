@@ -13,6 +13,7 @@ from holdfast import open_store
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import Fenced
 from holdfast.ids import HolderId, SessionId
+from tests.internals import engine_of
 from tests.stores import on_every_driver
 
 from .fork_server import Child, Warm, poll
@@ -150,7 +151,7 @@ async def test_a_lease_that_ran_out_goes_on_in_memory() -> None:
         holder = lease.holder
         driver.frozen.add(holder)
         async with open_store(driver) as other:
-            judge = other._engine.heartbeat.judge
+            judge = engine_of(other).heartbeat.judge
             await anyio.to_thread.run_sync(lambda: poll(lambda: not judge(holder).alive, "the term's end"))
             await session.add("late, but not too late")
             await session.checkpoint()

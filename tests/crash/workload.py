@@ -28,6 +28,7 @@ from holdfast.errors import NotFound
 from holdfast.ids import SessionId
 from holdfast.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
 from holdfast.records import Plan, PlanStep, SessionState, Usage
+from tests.internals import engine_of
 from tests.stores import open_driver
 
 from .acknowledged import Acks
@@ -291,7 +292,7 @@ async def _claim_with_lines(life: Life, keeper: Session) -> None:
 
 def _commit_with_claims(life: Life, turn: int) -> None:
     """The claims say which entry they came with: `check` looks for both."""
-    driver, name, engine = life.driver, LEDGER, life.store._engine
+    driver, name, engine = life.driver, LEDGER, engine_of(life.store)
     state = anyio.from_thread.run(life.find, name)
     if state is None:
         anyio.from_thread.run(_make_ledger, life)

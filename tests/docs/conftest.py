@@ -17,6 +17,7 @@ def providers_of_a_page_end_with_it() -> Iterator[None]:
         patch.setattr(telemetry, "_look_again_s", 0.0)
         patch.setattr(trace, "_TRACER_PROVIDER", None)
         patch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+        # OpenTelemetry takes a provider once, and has no call that takes it back.
         patch.setattr(metrics._internal, "_METER_PROVIDER", None)
         patch.setattr(metrics._internal, "_METER_PROVIDER_SET_ONCE", Once())
         yield

@@ -172,6 +172,7 @@ def build(world: World, tools: list[BaseTool], saver: Any) -> Any:
 
 def _watch_commits(world: World) -> None:
     """Die between a tool and its record, or let the other one know that it is there."""
+    # Between a tool and its record there is no call of the application.
     write = Committer._write
 
     def watched(self: Committer, batch: Any, told: Any, *, wait: bool) -> None:

@@ -35,6 +35,7 @@ from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import LostBlob, StoreFailed
 from holdfast.ids import SessionId
 from holdfast.limits import INLINE_BYTES
+from tests.internals import engine_of
 from tests.stores import ForwardingHome
 
 from .checkpoints_by_hand import Writer, values_at
@@ -274,8 +275,8 @@ async def test_a_blob_that_is_missing_is_named(store: holdfast.Store) -> None:
     writer = Writer(saver)
     first = await writer.put(note="no picture")
     await writer.put(raw=IMAGE)
-    later = store._engine.now() + timedelta(days=1)
-    await anyio.to_thread.run_sync(lambda: store._engine.home.remove(DIGEST, put_before=later))
+    later = engine_of(store).now() + timedelta(days=1)
+    await anyio.to_thread.run_sync(lambda: engine_of(store).home.remove(DIGEST, put_before=later))
     with pytest.raises(LostBlob, match=f"thread 't': blob {DIGEST}"):
         await HoldfastSaver(store).aget_tuple(thread())
     assert await values_at(HoldfastSaver(store), first) == {"note": "no picture"}

@@ -34,7 +34,7 @@ def url() -> str:
 
 @pytest.fixture(autouse=True)
 def _warn_again() -> None:
-    serde._warned.clear()
+    serde._warned.clear()  # A type is warned of once in a process, and the tests share one.
 
 
 class Cart(BaseModel):
@@ -145,10 +145,11 @@ def test_a_listed_type_that_cannot_be_made_again_comes_back_as_its_data(
         old: int
 
     written = CheckedSerializer().dumps_typed([Inner(number=1), Once(old=2)])
-    by_name = CheckedSerializer([(Inner.__module__, "Inner"), (Once.__module__, "Once")])
+    names = [(Inner.__module__, "Inner"), (Once.__module__, "Once")]
+    by_name = CheckedSerializer(names)
     assert by_name.loads_typed(written) == [{"number": 1}, {"old": 2}]
     assert "Inner comes back as the data that was stored of it" in caplog.text
-    stock = JsonPlusSerializer(allowed_msgpack_modules=by_name._allowed)
+    stock = JsonPlusSerializer(allowed_msgpack_modules=names)
     assert stock.loads_typed(written) == [{"number": 1}, {"old": 2}]
     assert CheckedSerializer([Inner, Once]).loads_typed(written) == [Inner(number=1), Once(old=2)]
     assert all(isinstance(one, UnknownValue) for one in CheckedSerializer().loads_typed(written))
@@ -205,6 +206,7 @@ async def test_a_forged_line_is_corrupt_and_ends(store: holdfast.Store, content:
     saver = HoldfastSaver(store)
     await Writer(saver).put(v=1)
     forged = new_entry(PUT, {"n": 0, "id": "zzz"}, content)
+    # Chained by the saver itself, so that nothing but the content is wrong.
     await saver._journals.append(ThreadNamespace("t", ""), lambda _: forged)
     for fresh in (HoldfastSaver(store), HoldfastSaver(store)):
         with pytest.raises(holdfast.errors.Corrupt):

@@ -77,6 +77,7 @@ async def test_what_pruning_has_begun_can_be_pruned_again(store: holdfast.Store)
     saver = HoldfastSaver(store)
     configs = await fill(saver)
     latest = configs[-1]["configurable"]["checkpoint_id"]
+    # The first half of `aprune`, which a process that dies leaves behind.
     await saver._journals.append(ThreadNamespace("t", ""), lambda thread: thread.keep({latest}))
     fresh = HoldfastSaver(store)
     assert [one.config async for one in fresh.alist(thread())] == [configs[-1]]

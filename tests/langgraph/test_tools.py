@@ -108,10 +108,14 @@ async def test_tools_of_a_graph_go_through_the_ledger(store: holdfast.Store) -> 
 async def test_side_effects_are_a_name_or_a_set_of_names(store: holdfast.Store) -> None:
     """As in `holdfast.tool`; and what is wrong is refused at once."""
     spellings: list[SideEffects] = ["mutate", {"mutate"}]
-    for given in spellings:
+    asked = calls(("pay", {"order": "a"}), ("pay", {"order": "b"})).tool_calls
+    for call, given in zip(asked, spellings, strict=True):
         [paying] = durable_tools([effects(pay, side_effects=given)], store=store)
         assert isinstance(paying, DurableTool)
-        assert paying._ledger.registry.get_tool("pay").side_effects == {"mutate"}
+        await paying.ainvoke({**call}, thread())
+    [session] = [one async for one in store.sessions(label={"adapter": "langgraph.tools"})]
+    rows = (await store.load(session.session)).facts.effects.rows.values()
+    assert [row.side_effects for row in rows] == [("mutate",)] * 2
     with pytest.raises(holdfast.errors.BadInput, match="unknown side effects"):
         durable_tools([effects(pay, side_effects={"destroy"})], store=store)  # type: ignore[arg-type]
 
@@ -357,6 +361,7 @@ async def test_an_answer_that_somebody_gave_meanwhile_is_not_given_again(
     graph = clerk(HoldfastSaver(store), tools, [calls(("pay", {"order": "a"})), AIMessage("ok")])
     state = await graph.ainvoke(GO, thread())
     asked = state["__interrupt__"][0].value
+    # The moment between looking and answering, in which another answer comes.
     look = InterruptAnswer._others
 
     async def look_and_be_overtaken(question: InterruptAnswer) -> tuple[set[str], bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -13,9 +14,12 @@ from langgraph.checkpoint.serde.types import ERROR
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph.thread_ids import ThreadNamespace
+from holdfast.adapters.langgraph.thread_state import PUT
 from holdfast.content.extract import Piece
 from holdfast.drivers.contract import Tip
 from holdfast.ids import SessionId
+from tests.internals import engine_of
 
 from .checkpoints_by_hand import Writer, checkpoint, values_at
 from .graphs import chat, said, thread
@@ -31,11 +35,15 @@ async def test_a_put_is_refused_if_another_saver_wrote_since_this_one_read(store
     assert found is not None
     second.config = found.config
     await second.put(value=2)
+    entries = [entry async for entry in store.tail(ThreadNamespace("t", "").session, follow=False)]
+    bodies: list[Any] = [entry.body for entry in entries if entry.kind == PUT]
+    signed = [body.data["by"] for body in bodies]
+    assert len(signed) == len(set(signed)) == 2
     for _ in range(2):  # Trying again changes nothing.
         with pytest.raises(holdfast.errors.Overtaken, match="thread 't'") as refused:
             await first.put(value=3)
-        assert refused.value.name == store._engine.heartbeat.name
-        assert refused.value.writer == other._journals.writer
+        assert refused.value.name == engine_of(store).heartbeat.name
+        assert refused.value.writer == signed[-1]
     with pytest.raises(holdfast.errors.Overtaken):
         await one.aput_writes(first.config, [("value", 1)], "task")
     assert (await values_at(one, thread()))["value"] == 2
@@ -205,7 +213,7 @@ async def test_a_picture_that_is_being_put_is_not_lost(
     store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who reads meanwhile waits for it."""
-    blobs, driver = store._engine.blobs, store._engine.driver
+    blobs, driver = engine_of(store).blobs, engine_of(store).driver
     keep, find_tip = blobs.keep, driver.find_tip
 
     def find_slowly(session: SessionId) -> Tip | None:

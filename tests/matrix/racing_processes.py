@@ -174,7 +174,7 @@ def _shown(result: Result) -> Report:
 def _say_once(line: Line) -> Callable[[str], None]:
     """Say the first thing only; that is what is busy, if anything is."""
     here: Any = OperationClaims
-    real = here._try
+    real = here._try  # Watched: a call that waits for another one says nothing until it has its result.
     said = False
 
     def say(what: str) -> None:

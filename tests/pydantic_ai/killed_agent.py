@@ -183,7 +183,7 @@ def _note_when_durable(ledger: Ledger, world: World) -> None:
     import asyncio
 
     async def later() -> None:
-        await ledger._session.flush()
+        await ledger._session.flush()  # The adapter opened the session; the application has no other.
         world.charged.set()
 
     task = asyncio.get_running_loop().create_task(later())

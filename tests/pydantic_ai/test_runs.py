@@ -556,11 +556,9 @@ async def test_what_an_mcp_server_says_of_a_tool_counts() -> None:
 
     from holdfast.adapters.pydantic_ai.declarations import Declarations
 
-    declared = Declarations({}, 300.0)
-
     def effects_of(**hints: bool) -> tuple[set[str], str]:
         definition = ToolDefinition(name="t", metadata={"annotations": hints or None})
-        found = declared._make(definition, None, definition.metadata or {})
+        found = Declarations({}, 300.0).find(definition)
         return set(found.side_effects), str(found.scope)
 
     assert effects_of(readOnlyHint=True) == ({"read"}, "call")

@@ -19,6 +19,7 @@ from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.errors import Closed, Fenced, StoreFailed
 from holdfast.ids import SessionId
 from tests.drivers import in_thread
+from tests.internals import engine_of, stop_heartbeat, writer_of
 from tests.session.example_sessions import StoreUrl, collect, step, texts
 
 on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -68,7 +69,8 @@ def fail(*_: Any, **__: Any) -> Any:
 
 def is_let_go(store: Store) -> bool:
     """Whether none of its threads is left."""
-    engine = store._engine
+    engine = engine_of(store)
+    # Only the engine knows its own threads from those of other stores.
     threads = (engine.committer._thread, engine.heartbeat._thread)
     return not any(thread is not None and thread.is_alive() for thread in threads)
 
@@ -97,7 +99,7 @@ async def test_a_store_is_closed_although_who_closes_it_is_cancelled(
     store = await open_store(store_url).__aenter__()
     session = await store.session("s").__aenter__()
     gate = Gate()
-    hold_up(monkeypatch, store._engine.driver, gate)
+    hold_up(monkeypatch, engine_of(store).driver, gate)
     await session.add("hello")
     await gate.cancel(store.aclose)
     assert is_let_go(store)
@@ -112,7 +114,7 @@ async def test_a_store_whose_opening_is_cancelled_is_closed(
     """Its caller does not wait for a server that does not answer. The thread that opens it goes on, and
     closes what nobody else would."""
     store = open_store(store_url)
-    make = store._open_both
+    make = store._open_both  # Held up below: a store is cancelled while its driver is being opened.
     gate, closed = Gate(), threading.Event()
 
     def slowly() -> Any:
@@ -137,7 +139,7 @@ async def test_a_store_whose_opening_is_cancelled_is_closed(
 async def test_nobody_comes_alive_after_the_end(store_url: StoreUrl) -> None:
     """As a session that is being opened while its store closes would."""
     async with open_store(store_url) as store:
-        heartbeat = store._engine.heartbeat
+        heartbeat = engine_of(store).heartbeat
     for begin in (heartbeat.begin, heartbeat.renew):
         with pytest.raises(Closed):
             begin()
@@ -153,7 +155,7 @@ async def test_a_kernel_lock_is_not_left_behind(
     async with open_store(url) as store:
         if broken == "retire":
             await store.session("s").__aenter__()
-        monkeypatch.setattr(store._engine.driver, broken, fail)
+        monkeypatch.setattr(engine_of(store).driver, broken, fail)
         if broken == "beat":
             with pytest.raises(StoreFailed):
                 await store.session("s").__aenter__()
@@ -177,7 +179,7 @@ async def test_a_session_that_is_deleted_while_it_is_opened_begins_anew(
     async with open_store(store_url) as one, open_store(store_url) as two:
         async with one.session("s") as session:
             await step(session, "old")
-        driver = one._engine.driver
+        driver = engine_of(one).driver
         read = driver.read
 
         def delete_between(session: SessionId, after: int, limit: int) -> Sequence[bytes]:
@@ -198,7 +200,7 @@ async def test_what_could_not_be_written_on_leaving_is_there_when_it_is_opened_a
 ) -> None:
     """At once, and not only after the next try."""
     async with open_store(store_url) as store:
-        driver = store._engine.driver
+        driver = engine_of(store).driver
         session = await store.session("s").__aenter__()
         with monkeypatch.context() as broken:
             broken.setattr(driver, "commit", fail)
@@ -213,7 +215,7 @@ async def test_who_is_out_can_open_the_session_again_at_once(store_url: StoreUrl
     """As the error says, also before it has left the old one."""
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         async with one.session("s") as session:
-            one._engine.heartbeat._stop.set()  # It no longer beats.
+            stop_heartbeat(one)
             async with two.session("s", wait_s=60) as taken:
                 await step(taken, "theirs")
             with pytest.raises(Fenced):
@@ -238,7 +240,7 @@ async def test_a_run_that_is_cancelled_has_an_end(
 
         async def live() -> None:
             async with store.session("s") as session:
-                hold_up(monkeypatch, store._engine.driver, gate, kind)
+                hold_up(monkeypatch, engine_of(store).driver, gate, kind)
                 async with session.run(run_id="r" if where == "at its beginning" else None) as run:
                     await session.add("hello")
                     run.complete("fine")
@@ -255,7 +257,7 @@ async def test_an_erasure_that_is_cancelled_leaves_no_title(
     async with open_store(store_url) as store:
         async with store.session("s") as session:
             await step(session, "my secret")
-        driver = store._engine.driver
+        driver = engine_of(store).driver
         erase = driver.erase
         with anyio.CancelScope() as scope:
 
@@ -289,7 +291,7 @@ async def test_a_resource_that_cannot_be_given_back_does_not_hide_the_error(
 
         async def hold() -> None:
             async with session.hold("printer"):
-                monkeypatch.setattr(store._engine.driver, "claim", fail)
+                monkeypatch.setattr(engine_of(store).driver, "claim", fail)
                 raise KeyError("mine")
 
         with pytest.raises(KeyError, match="mine"):
@@ -301,13 +303,14 @@ async def test_what_was_refused_is_not_tried_for_ever(store_url: StoreUrl) -> No
     """Lines that came behind those that were refused wake nobody up."""
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         session = await one.session("s").__aenter__()
-        one._engine.heartbeat._stop.set()
+        stop_heartbeat(one)
         async with two.session("s", wait_s=60):
-            committer, channel = one._engine.committer, session._writer.channel
+            committer, channel = engine_of(one).committer, writer_of(session).channel
             await session.add("refused")
             with pytest.raises(Fenced):
                 await session.flush()
             channel.lines.append(b"behind it")
+            # Such lines come at a moment that chance chooses; that none is tried shows nowhere else.
             committer._dirty[channel] = None
             with committer._lock:
                 assert committer._gather() == []

@@ -18,6 +18,7 @@ from holdfast.content.lazy import BlobForeign, BlobMedia
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import BadInput, BadMessage, Corrupt, LostBlob, NotFound, StoreFailed
 from holdfast.messages import AnyMessage, Media, Message, Text
+from tests.internals import engine_of
 from tests.session.example_sessions import StoreUrl, collect, entries, texts
 from tests.stores import ForwardingHome
 
@@ -230,10 +231,10 @@ async def test_a_missing_blob_is_an_error_of_whoever_looks_at_it(store_url: Stor
 
 async def remove_all(store: holdfast.Store) -> None:
     """What should never happen."""
-    home = store._engine.home
+    home = engine_of(store).home
     for blob in await collect(store.blobs()):
         assert blob.put_at is not None
-        store._engine.blobs.forget(blob.digest)
+        engine_of(store).blobs.forget(blob.digest)
         assert home.remove(blob.digest, put_before=blob.put_at.replace(year=blob.put_at.year + 1))
 
 

@@ -10,6 +10,7 @@ from holdfast.errors import NotFound
 from holdfast.ids import SessionId
 from holdfast.messages import Message, Text, ToolCall
 from holdfast.records import Plan, Usage
+from tests.internals import writer_of
 from tests.session.example_sessions import StoreUrl, collect, driver_of, entries, own_lines, step, texts
 
 SECRETS = (b"user secret", b"model secret", b"tool secret", b"inbox secret")
@@ -28,7 +29,7 @@ async def make_session(store: Store) -> None:
                 await request.reply(reply, usage=Usage(input_tokens=3), cost_usd=0.5)
             await store.submit("s", "an inbox secret")
             call = CallRef(id="c", reply=session.state.seq)
-            session._writer.record(
+            writer_of(session).record(
                 ToolIssued(
                     call=call,
                     tool="pay",
@@ -41,7 +42,7 @@ async def make_session(store: Store) -> None:
                 )
             )
             issued = session.state.seq
-            session._writer.record(
+            writer_of(session).record(
                 ToolCompleted(call=call, issued=issued),
                 content=msgspec.json.encode(ResultContent(text="the tool secret")),
             )

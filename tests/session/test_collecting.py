@@ -27,6 +27,7 @@ from holdfast.messages import AnyMessage, Media, Message
 from holdfast.store.blob_gc import References
 from holdfast.store.blob_gc import collect as collect_now
 from holdfast.system.clock import boot_s, utc_now
+from tests.internals import engine_of, writer_of
 from tests.session.example_sessions import StoreUrl, collect
 
 
@@ -112,7 +113,7 @@ async def test_what_was_put_within_the_grace_stays(store_url: StoreUrl) -> None:
         await store.put_blob(image(1))
         found = await store.collect_blobs(dry_run=False)
         assert (found.orphans, found.recent) == ((), 1)
-        engine = store._engine
+        engine = engine_of(store)
         later = engine.now() + timedelta(days=3)
         engine.now = lambda: later
         assert len((await store.collect_blobs(grace_s=4 * 86400)).orphans) == 0
@@ -125,7 +126,7 @@ async def test_what_is_put_between_the_look_and_the_removal_stays(
     """The home looks at the time once more, when it removes."""
     async with open_store(store_url) as store:
         await store.put_blob(image(1))
-        home, owner = store._engine.home, store._engine.driver.store_id()
+        home, owner = engine_of(store).home, engine_of(store).driver.store_id()
         look = home.list_blobs
         (digest,) = digests(1)
 
@@ -166,7 +167,7 @@ async def test_what_could_not_be_put_is_not_taken_for_put(
 
     async with open_store(store_url) as store, store.session("s") as session:
         with monkeypatch.context() as patch:
-            patch.setattr(store._engine.home, "put", fail)
+            patch.setattr(engine_of(store).home, "put", fail)
             with pytest.raises(StoreFailed, match="the disk is full"):
                 await session.add(showing(1))
         await session.add(showing(1))
@@ -241,9 +242,11 @@ async def test_references_of_unknown_kinds_count(store_url: StoreUrl) -> None:
             state = session.state
             head = state.facts.head
             body = AdapterBody(data={"deep": [{"er": blob.reference}]})
-            sealed = seal(body, head.seq + 1, store._engine.now(), None, 1, head.sum, kind="adapter.later")
+            sealed = seal(body, head.seq + 1, engine_of(store).now(), None, 1, head.sum, kind="adapter.later")
             state.apply(sealed.entry, sealed.sum)
-            store._engine.committer.offer(session._writer.channel, [sealed], msgspec.structs.replace(head))
+            engine_of(store).committer.offer(
+                writer_of(session).channel, [sealed], msgspec.structs.replace(head)
+            )
             await session.flush()
         assert await sweep(store) == set()
         (listed,) = await collect(store.blobs(sessions=True))
@@ -315,7 +318,7 @@ async def _collect_while(driver: Moving, when: str, work: Callable[[Store], Awai
     async with open_store(driver) as store:
         driver.then, driver.when = then, when
         found = await anyio.to_thread.run_sync(
-            lambda: collect_now(store._engine, grace_s=0, dry_run=False, alone=True)
+            lambda: collect_now(engine_of(store), grace_s=0, dry_run=False, alone=True)
         )
         return {blob.digest for blob in found.orphans}
 
@@ -374,8 +377,8 @@ async def test_who_shows_an_old_blob_while_it_is_collected_does_not_lose_it(
         async with open_store(url) as store:
             while not done.is_set():
                 # Long enough for a line to follow its blob; the old ones are older than that.
-                await store._engine.call_home(
-                    lambda: collect_now(store._engine, grace_s=3600, dry_run=False, alone=True)
+                await engine_of(store).call_home(
+                    lambda: collect_now(engine_of(store), grace_s=3600, dry_run=False, alone=True)
                 )
 
     long_ago = utc_now() - timedelta(days=1)
@@ -423,7 +426,7 @@ def test_a_collector_reads_each_journal_once(monkeypatch: pytest.MonkeyPatch) ->
                 return found
 
             monkeypatch.setattr(driver, "read", read)
-            assert References(store._engine).find().sessions == 21
+            assert References(engine_of(store)).find().sessions == 21
             return reads
 
     assert anyio.run(main) < 300

@@ -293,6 +293,7 @@ async def test_a_directory_is_not_waited_for_on_the_event_loop(tmp_path: Path) -
     async with open_unhurried(driver) as store, store.session("s") as session:
         await step(session, "one")
         seq = session.state.seq
+        # Where its lock is: the names of folders are the driver's own.
         lock = driver._folder(session.id).lock
         with FileLock(lock):
             item = _next(session)

@@ -17,6 +17,7 @@ from holdfast.engine.committer import make_append
 from holdfast.engine.journal import Journal
 from holdfast.errors import Corrupt, Fenced
 from holdfast.ids import SessionId
+from tests.internals import engine_of
 from tests.session.example_sessions import StoreUrl, step
 
 
@@ -88,12 +89,12 @@ async def test_a_session_that_does_not_know_yet_that_it_is_out_does_not_keep_oth
     """Another process took its lease and gave it back; here, it is still open."""
     async with open_store(store_url) as store, store.session("s") as session:
         await session.flush()
-        state = Journal(store._engine.driver, SessionId("s")).fold()
+        state = Journal(engine_of(store).driver, SessionId("s")).fold()
         after = state.facts.head.sum
         bodies = (LeaseTaken(holder="another", name="n"), LeaseReleased())
-        sealed = [state.append(body, store._engine.now()) for body in bodies]
+        sealed = [state.append(body, engine_of(store).now()) for body in bodies]
         item = make_append(sealed, after=after, head=state.facts.head)
-        await store._engine.call(store._engine.committer.commit_now, item)
+        await engine_of(store).call(engine_of(store).committer.commit_now, item)
         with pytest.raises(LeaseHeld, match="this process"), anyio.fail_after(60):
             await store.session("s").__aenter__()
         with pytest.raises(Fenced):

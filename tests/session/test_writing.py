@@ -16,6 +16,7 @@ from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import BadInput, Closed, StoreBusy
 from holdfast.ids import SessionId
 from holdfast.records import Every
+from tests.internals import writer_of
 from tests.session.example_sessions import StoreUrl, collect, driver_of, eventually, kinds, step, texts
 
 NEVER = 1000.0
@@ -45,10 +46,12 @@ async def test_what_is_recorded_together_is_recorded_whole_or_not_at_all(
     async with open_store(store_url) as store:
         async with store.session("s") as session:
             with pytest.raises(BadInput, match="cannot be written"):
-                session._writer.record(SummaryChanged(summary="a"), SummaryChanged(summary="half \ud83d"))
+                writer_of(session).record(SummaryChanged(summary="a"), SummaryChanged(summary="half \ud83d"))
             monkeypatch.setattr("holdfast.core.codec.LINE_BYTES_MAX", 1_000)
             with pytest.raises(BadInput, match="over the limit"):
-                session._writer.record(SummaryChanged(summary="a"), StateSet(key="k"), content=b"1" * 1_001)
+                writer_of(session).record(
+                    SummaryChanged(summary="a"), StateSet(key="k"), content=b"1" * 1_001
+                )
             assert session.summary == ""
             await session.add("after it")
         found = await store.load("s")

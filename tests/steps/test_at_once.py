@@ -16,6 +16,7 @@ from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.errors import Closed, RunExists, StoreFailed
 from tests.drivers import in_thread
+from tests.internals import engine_of
 from tests.steps.example_histories import Url, effect, event, history, opened, run, snapshot
 
 _ASKED = "model_request_started"
@@ -23,7 +24,8 @@ _ASKED = "model_request_started"
 
 def driver_of(steps: HoldfastStepStore) -> Driver:
     """Where its lines go."""
-    return steps._store._engine.driver
+    # A step store does not hand out the store that it was made with.
+    return engine_of(steps._store).driver
 
 
 async def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -30,6 +30,7 @@ from holdfast.blobs import BlobContext
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import LostBlob, StoreFailed
 from holdfast.limits import INLINE_BYTES
+from tests.internals import engine_of
 from tests.stores import ForwardingHome
 
 from .example_histories import Url, at, history, run, snapshot
@@ -146,8 +147,8 @@ async def test_a_file_that_is_missing_is_named(store_url: Url) -> None:
     async with holdfast.open_store(store_url) as store:
         steps = HoldfastStepStore(store)
         await steps.save_snapshot(snapshot("r1", showing()))
-        later = store._engine.now() + timedelta(days=1)
-        await anyio.to_thread.run_sync(lambda: store._engine.home.remove(DIGEST, put_before=later))
+        later = engine_of(store).now() + timedelta(days=1)
+        await anyio.to_thread.run_sync(lambda: engine_of(store).home.remove(DIGEST, put_before=later))
         with pytest.raises(LostBlob, match=f"run 'r1': blob {DIGEST}"):
             await steps.latest_snapshot(run_id="r1")
 

@@ -235,6 +235,7 @@ async def test_a_store_that_closes_while_an_event_leaves_does_not_lose_it(
         await one.register_run(run("r1", conversation_id="c1"))
         await two.register_run(run("r2", conversation_id="c1"))
         await one.append_event(event("r1", "model_request_started"))
+        # Sent at this moment; by itself it is sent at some moment after the event.
         assert one._opened is not None
         driver = one._opened.engine.driver
         commit = driver.commit
@@ -244,7 +245,7 @@ async def test_a_store_that_closes_while_an_event_leaves_does_not_lose_it(
             return commit(batch)
 
         monkeypatch.setattr(driver, "commit", commit_slowly)
-        one._opened._send()
+        one._opened._send()  # At the moment when the store closes.
         await anyio.lowlevel.checkpoint()
     async with opened(store_url) as steps:
         assert [one.kind for one in await steps.list_events(run_id="r1")] == ["model_request_started"]

@@ -34,7 +34,7 @@ KEY = f"{DIGEST[:2]}/{DIGEST}"
 def objects_of(home: BlobHome) -> Any:
     """The obstore behind the home."""
     assert isinstance(home, ObjectHome)
-    return home._bucket._store
+    return home._bucket._store  # Damage is done past the home.
 
 
 def names_in(home: BlobHome) -> set[str]:
@@ -212,6 +212,7 @@ def test_a_removal_that_died_is_finished_by_the_next_sweep(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
+        # A process that dies between two requests; servers of the tests answer both.
         patch.setattr(home._bucket, "delete", die)
         with pytest.raises(KeyboardInterrupt):
             home.remove(DIGEST, put_before=LATER)
@@ -249,6 +250,7 @@ def test_a_server_that_passes_over_conditions_is_refused(
     """By the first put of all, which leaves nothing there."""
     home = s3.open(tmp_path.name)
     assert isinstance(home, ObjectHome)
+    # Such a server: those of the tests heed the conditions.
     replace = home._bucket.replace
 
     def replace_carelessly(path: str, data: bytes, version: Version | None) -> Version | None:

@@ -16,6 +16,7 @@ from holdfast.blobs.public_urls import PublicUrls
 from holdfast.drivers.contract import Driver
 from holdfast.errors import BadInput, BadUrl, NotFound, StoreFailed
 from holdfast.testing.conformance.homes import digest_of, put, read
+from tests.internals import engine_of
 from tests.store.servers import Server
 
 
@@ -101,10 +102,10 @@ async def test_a_store_takes_its_home_by_url(tmp_path: Path, s3: Server) -> None
     """Or as an object with options of its own."""
     for blobs in (f"dir:{tmp_path}/blobs", s3.open("store")):
         async with open_store(f"sqlite:{tmp_path}/a.db", blobs=blobs) as store:
-            home = store._engine.home
+            home = engine_of(store).home
             await anyio.to_thread.run_sync(put, home, b"data")
             assert await anyio.to_thread.run_sync(read, home, b"data") is not None
-            assert store._engine.driver.blobs.find(digest_of(b"data")) is None
+            assert engine_of(store).driver.blobs.find(digest_of(b"data")) is None
 
 
 def test_path_style_says_how_the_bucket_is_named(s3: Server) -> None:
@@ -181,7 +182,7 @@ async def test_a_static_base_comes_before_the_key(tmp_path: Path) -> None:
 async def test_a_function_may_say_where_blobs_are(urls: PublicUrls, tmp_path: Path) -> None:
     """Sync or async; it is given the reference and the context, also for the store's own home."""
     async with open_store(f"sqlite:{tmp_path}/a.db", blob_urls=urls) as store:
-        digest = await anyio.to_thread.run_sync(put, store._engine.home, b"data")
+        digest = await anyio.to_thread.run_sync(put, engine_of(store).home, b"data")
         assert await store.find_blob_url(digest) == f"https://example.org/{digest}/a.svg"
         assert await store.find_blob_url(digest_of(b"other")) is None
 
@@ -217,7 +218,7 @@ async def test_a_signed_url_that_would_be_refused_is_not_given(azure: Server) ->
 async def test_homes_without_urls_have_none(tmp_path: Path) -> None:
     """And a session goes on with bytes."""
     async with open_store(f"sqlite:{tmp_path}/a.db") as store:
-        digest = await anyio.to_thread.run_sync(put, store._engine.home, b"data")
+        digest = await anyio.to_thread.run_sync(put, engine_of(store).home, b"data")
         assert await store.find_blob_url(digest) is None
 
 

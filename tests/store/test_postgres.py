@@ -27,6 +27,7 @@ from holdfast.errors import BadInput, BadUrl, NewerFormat, NotFound, StoreFailed
 from holdfast.ids import HolderId, SessionId
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.testing.conformance.author import Author, read_all, say
+from tests.internals import borrow_connection
 from tests.server import PostgresServer
 from tests.stores import connect, drop, rows, schema_of, server_url
 
@@ -453,7 +454,7 @@ def test_of_several_servers_another_one_is_found_when_one_can_only_be_read(serve
     author = Author("a")
     author.begin(driver)
     try:
-        with driver._db._source.borrow() as connection:
+        with borrow_connection(driver) as connection:
             connection.execute("SET default_transaction_read_only TO on")
         author.commit(driver, say("hello"))
         assert read_all(driver, "a") == author.lines
@@ -462,6 +463,12 @@ def test_of_several_servers_another_one_is_found_when_one_can_only_be_read(serve
 
 
 # -- how it uses its connections ----------------------------------------------------------------------
+
+
+def prepared_on(connection: psycopg.Connection[Any]) -> list[str]:
+    """The functions that the statements prepared on a connection call."""
+    query = r"SELECT substring(statement from '(\w+)\(') FROM pg_prepared_statements"
+    return [name for (name,) in connection.execute(query.encode(), prepare=False)]
 
 
 @pytest.fixture
@@ -498,9 +505,8 @@ def test_the_statement_of_a_commit_is_prepared(schema: str) -> None:
     try:
         author.begin(driver)
         author.commit(driver, say("hello"))
-        with driver._db._source.borrow() as connection:
-            names = connection.execute("SELECT name FROM pg_prepared_statements", prepare=False).fetchall()
-        assert names == [(driver._append._name.decode(),)]
+        with borrow_connection(driver) as connection:
+            assert prepared_on(connection) == ["append"]
     finally:
         driver.close()
 
@@ -511,12 +517,11 @@ def test_new_connections_are_prepared_too(schema: str) -> None:
     author = Author("a")
     try:
         author.begin(driver)
-        with driver._db._source.borrow() as first, driver._db._source.borrow():
+        with borrow_connection(driver) as first, borrow_connection(driver):
             author.commit(driver, say("hello"))
-            with driver._db._source.borrow() as third:
-                names = third.execute("SELECT name FROM pg_prepared_statements", prepare=False).fetchall()
+            with borrow_connection(driver) as third:
+                assert prepared_on(third) == ["append"]
                 assert first is not third
-        assert names == [(driver._append._name.decode(),)]
     finally:
         driver.close()
 
@@ -528,14 +533,15 @@ def test_a_prepared_name_may_come_and_go(gone: bool, schema: str) -> None:
     author = Author("a")
     try:
         author.begin(driver)
-        with driver._db._source.borrow() as connection:
+        with borrow_connection(driver) as connection:
             if gone:
                 connection.execute("DEALLOCATE ALL")
-            else:  # Another client has left it there.
+            else:  # Another client has left it there, and this process does not know of it.
                 driver._append._prepared.clear()
                 driver._append.prepare(connection)
         for number in range(3):
             author.commit(driver, say(f"hello {number}"))
+        # Commits land either way; whether they are sent prepared shows only here.
         assert (connection in driver._append._prepared) is not gone
         assert read_all(driver, "a") == author.lines
     finally:

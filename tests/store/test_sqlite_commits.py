@@ -12,6 +12,7 @@ from holdfast.drivers.contract import Conflict, Done
 from holdfast.drivers.sqlite import SqliteDriver, commit, schema
 from holdfast.errors import NewerFormat, StoreFailed
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+from tests.internals import write_connection
 
 
 @pytest.fixture
@@ -22,16 +23,17 @@ def driver(tmp_path: Path) -> Iterator[SqliteDriver]:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_commit_does_not_join_a_transaction_that_was_left_open(driver: SqliteDriver, wait: bool) -> None:
+def test_a_commit_does_not_join_a_transaction_that_was_left_open(
+    driver: SqliteDriver, wait: bool, tmp_path: Path
+) -> None:
     """A call that is interrupted twice may leave one. Commits in it would be rolled back with it."""
     author = Author("a")
     author.begin(driver)
-    assert driver._db._writer is not None
-    driver._db._writer.execute("BEGIN IMMEDIATE")
+    write_connection(driver).execute("BEGIN IMMEDIATE")
     item = author.write(say("kept"))
     assert driver.commit([item], wait=wait) == [Done(0)]
     author.accept(item)
-    other = SqliteDriver(driver._db.path)
+    other = SqliteDriver(tmp_path / "agents.db")
     assert read_all(other, "a") == author.lines
     other.close()
 

@@ -25,6 +25,7 @@ from holdfast.drivers.sqlite.file_guard import FileGuard
 from holdfast.errors import StoreFailed
 from holdfast.ids import HolderId
 from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+from tests.internals import write_connection
 
 MUCH = b"a picture" * 200_000
 DIGEST = hashlib.sha256(MUCH).hexdigest()
@@ -134,6 +135,7 @@ def test_after_its_log_was_deleted_a_store_writes_to_the_new_one(
     _delete_log(path)
     act(driver, author)
     at = [os.stat(f"{path}{end}") for end in ("", "-wal", "-shm")]
+    # Which files its connections are at shows from outside on some systems only.
     assert list(driver._db._files[:3]) == [(one.st_dev, one.st_ino) for one in at]
 
 
@@ -150,6 +152,7 @@ def test_a_write_whose_log_is_deleted_in_the_middle_is_done_again_or_an_error(
 ) -> None:
     """No write is acknowledged into a log that no process reads."""
     driver.beat(ME, b"{}", [])
+    # The moments between the steps of one write: an outsider meets them by chance only.
     prepare, check = SqliteConnections._prepare_to_write, SqliteConnections._check_after
     sprung: list[bool] = []
 
@@ -165,6 +168,7 @@ def test_a_write_whose_log_is_deleted_in_the_middle_is_done_again_or_an_error(
         return writer
 
     def spring_and_check(db: SqliteConnections, *args: Any) -> None:
+        # A reader checks its files, too; only a writer has the lock.
         if moment == "after the commit" and db._writer_lock.locked():
             spring()
         check(db, *args)
@@ -218,7 +222,7 @@ def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.Mo
     author.begin(driver)
     (tmp_path / "deeper").mkdir()
     monkeypatch.chdir(tmp_path / "deeper")
-    with driver._db.reading():  # So the next reader is a new connection.
+    with driver._db.reading():  # Takes the idle connection, so the next reader is a new one.
         assert read_all(driver, "a") == author.lines
     driver.close()
     assert list((tmp_path / "deeper").iterdir()) == []
@@ -231,12 +235,18 @@ def _mode(path: Path) -> str:
     return {1: "delete", 2: "wal"}[path.read_bytes()[18]]
 
 
+def _copy_by_vacuum(path: Path, copy: Path) -> None:
+    own = apsw.Connection(str(path))
+    own.execute("VACUUM INTO ?", (str(copy),))
+    own.close()
+
+
 def test_a_copy_by_vacuum_is_brought_to_wal_mode_when_it_is_opened(
     driver: SqliteDriver, author: Author, path: Path, tmp_path: Path
 ) -> None:
     """In another mode, a power cut may take what was acknowledged."""
     copy = tmp_path / "copy.db"
-    driver._db._writer.execute("VACUUM INTO ?", (str(copy),))  # type: ignore[union-attr]
+    _copy_by_vacuum(path, copy)
     assert _mode(copy) == "delete"
     other = SqliteDriver(copy)
     assert read_all(other, "a") == author.lines
@@ -305,9 +315,9 @@ def test_a_store_is_written_and_read_where_there_is_no_fcntl(path: Path) -> None
 
 def test_syncs_reach_the_disk_on_every_system(driver: SqliteDriver) -> None:
     """macOS does that only if it is asked to; elsewhere the pragmas change nothing."""
+    # A pragma holds for one connection, and only the connection tells it.
     with driver._db.reading() as reader:
-        for db in (driver._db._writer, reader):
-            assert db is not None
+        for db in (write_connection(driver), reader):
             asked = [db.pragma(name) for name in ("synchronous", "fullfsync", "checkpoint_fullfsync")]
             assert asked == [2, 1, 1]
 
@@ -360,7 +370,7 @@ def test_a_file_that_is_renamed_is_an_error_until_it_is_back(tmp_path: Path, wha
 def test_a_file_that_is_replaced_is_an_error(driver: SqliteDriver, author: Author, path: Path) -> None:
     """Also by a copy of itself, which may lack acknowledged commits. Opening it is a person's choice."""
     copy = path.with_name("copy.db")
-    driver._db._writer.execute("VACUUM INTO ?", (str(copy),))  # type: ignore[union-attr]
+    _copy_by_vacuum(path, copy)
     before = hashlib.sha256(copy.read_bytes()).digest()
     os.replace(copy, path)
     item = author.write(say("two"))
@@ -378,6 +388,7 @@ def test_a_commit_during_which_the_file_is_renamed_is_not_acknowledged(
 ) -> None:
     """It may have landed; committed again when the file is back, it is there once."""
     elsewhere = path.with_name("elsewhere.db")
+    # The moment between the beginning and the end of one commit.
     prepare = SqliteConnections._prepare_to_write
 
     def prepare_and_rename(db: SqliteConnections, wait: bool) -> apsw.Connection:

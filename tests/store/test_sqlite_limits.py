@@ -11,12 +11,14 @@ from holdfast.drivers.sqlite.connections import SqliteConnections
 from holdfast.errors import StoreFailed
 from holdfast.ids import SessionId
 from holdfast.testing.conformance.author import Author, read_all, say
+from tests.internals import write_connection
 
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> int:
     """How much connections take from now on."""
     taken = 30_000
+    # A limit is set on each connection; the one of SQLite takes gigabytes to reach.
     open_wide = SqliteConnections._open
 
     def open_narrow(self: SqliteConnections, *, create: bool = False) -> apsw.Connection:
@@ -70,8 +72,8 @@ def test_a_line_that_is_too_large_by_itself_is_an_error(tmp_path: Path, narrow: 
     """Not an endless search."""
     driver = SqliteDriver(tmp_path / "agents.db")
     Author("a").begin(driver, say("x" * (narrow * 2 // 3)))
-    assert driver._db._writer is not None
-    driver._db._writer.limit(apsw.SQLITE_LIMIT_LENGTH, narrow // 2)
+    write_connection(driver).limit(apsw.SQLITE_LIMIT_LENGTH, narrow // 2)
+    # The line was written under a wider limit than it is read under.
     for db in driver._db._idle:
         db.limit(apsw.SQLITE_LIMIT_LENGTH, narrow // 2)
     with pytest.raises(StoreFailed, match="too big"):

@@ -82,6 +82,7 @@ def test_it_is_refused_at_once_while_another_process_writes(
 def test_it_is_refused_at_once_while_another_thread_writes(driver: SqliteDriver, author: Author) -> None:
     """Also in the middle of that thread's transaction."""
     item = author.write(say("hello"))
+    # A transaction stays open: through the contract, a commit begins and ends one in a single call.
     with driver._db.writing(), pytest.raises(StoreBusy, match="another thread"):
         driver.commit([item], wait=False)
     _commit_at_once(driver, author, item)

@@ -1,10 +1,12 @@
 """What the repository promises about its own shape."""
 
 import ast
+import io
 import os
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
@@ -321,6 +323,56 @@ def test_a_class_name_has_one_meaning() -> None:
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, []).append(shown(path))
     expect_none(f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1)
+
+
+# Documented for their users, in spite of their names: of `os`, and of named tuples.
+PUBLIC_ALL_THE_SAME = {"_exit", "_replace"}
+
+
+def private_uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The lines and names of private attributes of objects that the file does not define itself."""
+    own = set(PUBLIC_ALL_THE_SAME)
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                own.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                own.add(name)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name, end_lineno=int(line)) if (
+                re.match("_[^_]", name) and name not in own
+            ):
+                yield line, name
+
+
+def test_tests_say_why_they_reach_into_private_attributes() -> None:
+    """Tests use the public surface or the driver contract; `tests/internals.py` is the way below it.
+
+    Where a test file first uses another private name, a comment stands on the line or above it. Lines that
+    follow each other share one.
+    """
+    problems: list[str] = []
+    for path in repository_files():
+        if path.suffix != ".py" or not path.is_relative_to(ROOT / "tests") or path.name == "internals.py":
+            continue
+        text = path.read_text()
+        comments = {
+            token.start[0]
+            for token in tokenize.generate_tokens(io.StringIO(text).readline)
+            if token.type == tokenize.COMMENT and not re.match("# (type|noqa):", token.string)
+        }
+        explained: set[str] = set()
+        block: set[int] = set()
+        for line, name in sorted(set(private_uses(ast.parse(text)))):
+            if line in comments or line - 1 in comments | block or name in explained:
+                explained.add(name)
+                block.add(line)
+            else:
+                problems.append(f"{shown(path)}:{line}: {name}")
+    expect_none(problems)
 
 
 def test_the_source_leaves_nothing_for_later() -> None:

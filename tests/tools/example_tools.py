@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import Closed
 from holdfast.messages import Json, Message, Text, ToolCall, ToolResult
 from holdfast.system.clock import Instant, boot_s
+from tests.internals import engine_of, stop_heartbeat, writer_of
 
 Url = str | Driver
 
@@ -60,15 +60,15 @@ def die(store: Store, *, proof: bool = True) -> None:
 
     Without `proof`, it may only have been cut off: its kernel lock is still held.
     """
-    engine = store._engine
+    engine = engine_of(store)
     for channel in engine.channels.values():
         channel.lost = Closed("the process died")
     engine.call = _dead  # type: ignore[method-assign,assignment]
-    engine.heartbeat._stop.set()
+    stop_heartbeat(store)
+    # A kernel that ends a process frees its lock without the file being removed. No call does only that.
     lock = engine.heartbeat._kernel_lock
     if proof and lock is not None:
-        os.close(lock._handle)
-        lock._held.discard(lock)
+        lock.let_go()
         engine.heartbeat._kernel_lock = None
 
 
@@ -120,15 +120,15 @@ async def come_true(condition: Callable[[], bool]) -> None:
 
 def later(session: Session, seconds: float) -> None:
     """For the session, some seconds have passed."""
-    instant = session._writer.engine.instant
-    set_clock(session._writer.engine, seconds)
+    instant = writer_of(session).engine.instant
+    set_clock(writer_of(session).engine, seconds)
 
     def shifted() -> Instant:
         now = instant()
         server_s = None if now.server_s is None else now.server_s + seconds
         return replace(now, boot_s=now.boot_s + seconds, server_s=server_s)
 
-    session._writer.engine.instant = shifted  # type: ignore[method-assign]
+    writer_of(session).engine.instant = shifted  # type: ignore[method-assign]
 
 
 def set_clock(engine: Engine, seconds: float) -> None:

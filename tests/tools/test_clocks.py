@@ -13,6 +13,7 @@ from holdfast import Landed, Registry, ToolContext, tool
 from holdfast.core.entries import ToolIssued
 from holdfast.engine.engine import Engine
 from holdfast.system.clock import Instant, boot_s
+from tests.internals import engine_of
 from tests.tools.example_tools import NoWaiting, Url, World, bodies, die, later, move_to, opened, set_clock
 
 DAY_S = 86_400.0
@@ -80,11 +81,11 @@ def dying(world: World, **options: Any) -> Registry:
 async def settle_elsewhere(registry: Registry, url: Url, first: Move, second: Move, passed_s: float) -> int:
     """A process dies in the call, and another one settles; how many calls stay in doubt."""
     async with opened(url) as (store, session):
-        first(store._engine)
+        first(engine_of(store))
         with pytest.raises(holdfast.errors.Closed):
             await registry.dispatch("act", {}, session=session, deps=store)
     async with opened(url) as (store, session):
-        second(store._engine)
+        second(engine_of(store))
         later(session, passed_s)
         return len(await session.settle(registry, deps=store))
 
@@ -198,10 +199,10 @@ async def test_an_intent_says_when_by_clocks_that_no_person_sets(store_url: Url,
 
     registry = Registry([act, look])
     async with opened(store_url) as (store, session):
-        before = store._engine.instant()
+        before = engine_of(store).instant()
         await registry.dispatch("act", {}, session=session)
         await registry.dispatch("look", {}, session=session)
-        after = store._engine.instant()
+        after = engine_of(store).instant()
         done, looked = [one.clock for one in await bodies(store, session, ToolIssued)]
         assert looked is None
         assert isinstance(done, Instant)

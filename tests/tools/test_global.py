@@ -17,6 +17,7 @@ from holdfast.records import Effect
 from holdfast.session.effect_claims import effect_key, find_claim
 from holdfast.tools import Retry
 from holdfast.tools.claims import Mine, OperationClaims
+from tests.internals import writer_of
 from tests.tools.example_tools import NoWaiting, Url, World, die, hear, opened
 
 
@@ -217,14 +218,14 @@ async def test_a_claim_without_an_intent_is_taken_over(store_url: Url, world: Wo
     """Its process died between the two: nothing was begun, and nothing can be any more."""
     registry = welcoming(world)
     async with opened(store_url, "one") as (store, one):
-        record = one._writer.record
+        record = writer_of(one).record
 
         def dying(*bodies: Any, **rest: Any) -> None:
             if type(bodies[0]).__name__ == "ToolIssued":
                 die(store)
             record(*bodies, **rest)
 
-        one._writer.record = dying  # type: ignore[method-assign]
+        writer_of(one).record = dying  # type: ignore[method-assign]
         with pytest.raises(holdfast.errors.Closed):
             await send(registry, one, "c1")
     async with opened(store_url, "two") as (_, two):
@@ -315,7 +316,7 @@ async def test_a_person_can_say_that_it_landed_after_its_session_is_gone(
         assert await store.resolve_operation(operation, "not_landed", by="bob") == "late"
         found = await send(registry, two, "c2")
         assert (found.value, found.replay_of) == ({"sent": "yes"}, "c1")
-        claim, _ = find_claim(two._writer.engine, effect_key(operation))
+        claim, _ = find_claim(writer_of(two).engine, effect_key(operation))
         assert [(one.verdict, one.by, one.note, one.session) for one in claim.said] == [
             ("landed", "ann", "it is in the outbox", "one")
         ]
@@ -331,7 +332,7 @@ async def test_a_person_can_say_that_it_did_not_land_after_its_session_is_gone(
     async with opened(store_url, "two") as (store, two):
         assert await store.resolve_operation(operation, "not_landed", by="ann") == "settled"
         assert (await send(registry, two, "c2")).status == "completed"
-        claim, _ = find_claim(two._writer.engine, effect_key(operation))
+        claim, _ = find_claim(writer_of(two).engine, effect_key(operation))
         assert (claim.session, claim.done, [one.by for one in claim.said]) == ("two", True, ["ann"])
     assert world.done == ["ann", "ann"]
     assert len(set(world.keys)) == 1
@@ -363,14 +364,14 @@ async def test_a_session_that_is_deleted_before_it_began_leaves_nothing_blocked(
     """Its process died between the claim and the intent."""
     registry = welcoming(world)
     async with opened(store_url, "one") as (store, one):
-        record = one._writer.record
+        record = writer_of(one).record
 
         def dying(*bodies: Any, **rest: Any) -> None:
             if type(bodies[0]).__name__ == "ToolIssued":
                 die(store)
             record(*bodies, **rest)
 
-        one._writer.record = dying  # type: ignore[method-assign]
+        writer_of(one).record = dying  # type: ignore[method-assign]
         with pytest.raises(holdfast.errors.Closed):
             await send(registry, one, "c1")
     async with opened(store_url, "two") as (store, two):
@@ -414,10 +415,10 @@ async def test_a_holder_that_is_out_does_not_give_back_what_its_successor_has(
         (row,) = one.state.facts.effects.rows.values()
         async with opened(store_url, "one") as (store, successor):
             await send(registry, successor, "c2", "ann")
-            claim, record = find_claim(successor._writer.engine, row.operation)
-            one._writer.engine.call = successor._writer.engine.call  # type: ignore[method-assign]
+            claim, record = find_claim(writer_of(successor).engine, row.operation)
+            writer_of(one).engine.call = writer_of(successor).engine.call  # type: ignore[method-assign]
             await free(row)
-            assert find_claim(successor._writer.engine, row.operation) == (claim, record)
+            assert find_claim(writer_of(successor).engine, row.operation) == (claim, record)
     assert world.done == ["ann", "ann"]
 
 

@@ -35,6 +35,7 @@ from holdfast.ids import SessionId
 from holdfast.records import SessionState
 from holdfast.tools.canonical import digest
 from holdfast.tools.ledger import Blocked, Issue, Ledger, LedgerDecision, Replay
+from tests.internals import engine_of
 from tests.tools.example_tools import Url, opened
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -299,7 +300,7 @@ async def test_a_long_ledger_survives_a_keyframe_in_the_store(
     async with opened(store_url) as (store, session):
         for number in range(40):
             await registry.dispatch("act", {"number": number}, call_id=f"c{number}", session=session)
-        assert store._engine.driver.find_keyframe(session.id) is not None
+        assert engine_of(store).driver.find_keyframe(session.id) is not None
     async with opened(store_url) as (_, session):
         assert session.state.keyframe_seq > 0
         assert [row.call.id for row in session.in_doubt] == ["c7"]

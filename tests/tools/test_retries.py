@@ -14,6 +14,7 @@ from holdfast.drivers.contract import Append, Outcome
 from holdfast.errors import StoreFailed
 from holdfast.tools import Retry
 from tests.drivers import in_thread
+from tests.internals import engine_of
 from tests.tools.example_tools import (
     NoWaiting,
     Url,
@@ -213,7 +214,7 @@ async def test_an_attempt_in_doubt_stays_so_when_the_next_is_not_begun(
 
     registry = Registry([charge])
     async with opened(store_url) as (store, session):
-        driver = store._engine.driver
+        driver = engine_of(store).driver
         commit = driver.commit
 
         def broken(batch: Sequence[Append]) -> Sequence[Outcome]:

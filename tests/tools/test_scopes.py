@@ -13,6 +13,7 @@ from holdfast.errors import BadInput
 from holdfast.session.cadence import Cadence
 from holdfast.tools import Result, Retry
 from holdfast.tools.declaration import Scope
+from tests.internals import writer_of
 from tests.tools.example_tools import Url, World, bodies, call, kinds, opened, reply, results
 
 
@@ -331,7 +332,7 @@ async def test_a_harmless_call_is_on_record_but_waits_for_no_disk(store_url: Url
             holdfast.open_store(store_url, linger_s=60) as store,
             store.session(f"{cadence}", cadence=cadence) as session,
         ):
-            before = session._writer.channel.durable_seq
+            before = writer_of(session).channel.durable_seq
             await Registry([calc]).dispatch("calc", {}, session=session)
-            assert (session._writer.channel.durable_seq == before + 1) is durable
+            assert (writer_of(session).channel.durable_seq == before + 1) is durable
             assert (await kinds(store, session))[-1] == "tool.ran"

@@ -16,6 +16,7 @@ from holdfast import Landed, NotLanded, Registry, Session, Store, ToolContext, U
 from holdfast.core.entries import ToolIssued, ToolSettled
 from holdfast.errors import BadInput
 from holdfast.tools import Retry
+from tests.internals import engine_of, stop_heartbeat
 from tests.tools.example_tools import (
     NoWaiting,
     Url,
@@ -382,7 +383,7 @@ async def test_a_holder_that_is_out_posts_what_it_still_learns(store_url: Url, w
 
             tasks.start_soon(dispatch)
             await entered.wait()
-            old._engine.heartbeat._stop.set()  # It no longer beats, and its term runs out.
+            stop_heartbeat(old)
             async with opened(store_url, wait_s=60) as (_, taken):
                 assert [row.call.id for row in taken.in_doubt] == ["c1"]
                 release.set()
@@ -407,10 +408,9 @@ async def test_a_holder_that_was_silent_for_a_whole_term_looks_before_it_acts(
 
     registry = Registry([act])
     async with holdfast.open_store(store_url, lease_s=0.05) as old, old.session("s") as session:
-        heartbeat = old._engine.heartbeat
-        heartbeat._stop.set()
+        stop_heartbeat(old)
         async with opened(store_url, wait_s=60):
-            assert heartbeat.left_s <= 0
+            assert engine_of(old).heartbeat.left_s <= 0
             with pytest.raises(holdfast.errors.Fenced):
                 await registry.dispatch("act", {}, session=session)
     assert world.done == []
@@ -424,9 +424,8 @@ async def test_a_term_that_ran_out_but_that_nobody_took_is_renewed(store_url: Ur
         return world.do("it")
 
     async with holdfast.open_store(store_url, lease_s=0.05) as store, store.session("s") as session:
-        heartbeat = store._engine.heartbeat
-        heartbeat._stop.set()
-        await come_true(lambda: heartbeat.left_s <= 0)
+        stop_heartbeat(store)
+        await come_true(lambda: engine_of(store).heartbeat.left_s <= 0)
         found = await Registry([act]).dispatch("act", {}, session=session)
         assert found.status == "completed"
         kinds = [entry.kind async for entry in store.tail("s", follow=False)]

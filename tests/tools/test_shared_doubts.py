@@ -12,6 +12,7 @@ import holdfast
 import holdfast.tools.claims
 from holdfast import Landed, NotLanded, Registry, Store, ToolContext, Unsure, tool
 from holdfast.tools import Result, Retry
+from tests.internals import engine_of
 from tests.tools.example_tools import Url, World, call, die, opened, reply, results
 
 Answer = Landed | NotLanded | Unsure
@@ -283,7 +284,7 @@ async def test_a_session_without_forks_leaves_no_claim_behind(store_url: Url, wo
         async with store.session("s") as session:
             (row,) = session.in_doubt
         assert (await go_on(registry, store, "s")).value == "paid"
-        assert store._engine.driver.find_claim(f"settle:{row.key}") is None
+        assert engine_of(store).driver.find_claim(f"settle:{row.key}") is None
         assert await in_doubt(store, "t") != ""
         await store.delete("t")
         assert [doubt async for doubt in store.in_doubt()] == []

@@ -26,6 +26,7 @@ from holdfast.messages import (
 )
 from holdfast.records import find_problems
 from holdfast.tools import Retry
+from tests.internals import engine_of
 from tests.tools.example_tools import Url, World, call, die, kinds, opened, reply, results
 
 
@@ -52,7 +53,7 @@ async def test_one_commit_carries_all_intents(store_url: Url, world: World) -> N
     async with opened(store_url) as (store, session):
         await reply(session, *(call("act", {"what": f"{number}"}, f"c{number}") for number in range(5)))
         await session.flush()
-        driver, commits = store._engine.driver, []
+        driver, commits = engine_of(store).driver, []
         commit = driver.commit
 
         def counted(batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:

@@ -16,6 +16,7 @@ import holdfast.tools.executor
 from holdfast import Landed, NotDone, NotLanded, Registry, Session, ToolContext, tool
 from holdfast.core.entries import InboxTaken, ToolInDoubt, ToolSettled
 from holdfast.tools import Result, Retry, executor
+from tests.internals import engine_of
 from tests.tools.example_tools import (
     Url,
     World,
@@ -371,7 +372,7 @@ async def test_a_late_exception_says_what_it_says(
     async with opened(store_url) as (_, session):
         await stuck.leave(session)
         (row,) = session.in_doubt
-        await stuck.let_go(lambda: row.key not in executor._running and row.status == status)
+        await stuck.let_go(lambda: not executor.is_running(row) and row.status == status)
         stuck.error = None
         found = await stuck.registry.dispatch("act", {}, call_id="c2", session=session)
         assert found.status == ("completed" if status == "not_landed" else "in_doubt")
@@ -386,7 +387,7 @@ async def test_nobody_can_have_it_run_beside_itself(stuck: Stuck, store_url: Url
         assert session.in_doubt == []
         found = await stuck.registry.dispatch("act", {}, call_id="c2", session=session)
         assert found.status == "in_doubt"
-        await stuck.let_go(lambda: not executor._running)
+        await stuck.let_go(lambda: not engine_of(store).is_busy())
         found = await stuck.registry.dispatch("act", {}, call_id="c2", session=session)
         assert found.status == "completed"
     assert stuck.world.done == ["it", "it"]
@@ -415,7 +416,7 @@ async def test_a_body_that_outlives_its_session_tells_the_next_one(stuck: Stuck,
         async with store.session("s") as session:
             assert len(session.in_doubt) == 1
             assert len(await session.settle(stuck.registry)) == 1
-            await stuck.let_go(lambda: not executor._running)
+            await stuck.let_go(lambda: not engine_of(store).is_busy())
             with anyio.fail_after(60):
                 while session.in_doubt:
                     await hear(session)
@@ -433,11 +434,11 @@ async def test_a_store_that_closes_over_a_running_body_does_not_say_that_it_ende
     """Another process must not believe that nothing can land any more."""
     async with opened(store_url) as (store, session):
         await stuck.leave(session)
-        holder = store._engine.heartbeat.holder
-        assert store._engine.is_busy()
+        engine = engine_of(store)
+        assert engine.is_busy()
     async with holdfast.open_store(store_url) as store:
-        assert not store._engine.heartbeat.judge(holder).ended
-        await stuck.let_go(lambda: not executor._running)
+        assert not engine_of(store).heartbeat.judge(engine.heartbeat.holder).ended
+        await stuck.let_go(lambda: not engine.is_busy())
 
 
 async def test_a_cancelled_sync_body_learns_of_it(store_url: Url, world: World) -> None:

@@ -17,6 +17,7 @@ from holdfast.drivers.contract import Append, Outcome
 from holdfast.errors import BadInput
 from holdfast.records import Rewound, Undone
 from tests.drivers import in_thread
+from tests.internals import engine_of
 from tests.tools.example_tools import Url, World, bodies, come_true, die, hear, kinds, opened
 
 
@@ -437,7 +438,7 @@ async def test_what_still_runs_cannot_be_taken_back(
     """Nor can what is about to: its intent is not even durable."""
     registry = booking(world)
     async with opened(store_url) as (store, session):
-        driver = store._engine.driver
+        driver = engine_of(store).driver
         commit = driver.commit
 
         go_on = threading.Event()

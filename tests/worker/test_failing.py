@@ -19,6 +19,7 @@ from holdfast.store.work_queue import find_due
 from holdfast.tools import Retry
 from holdfast.workers import WorkEvent
 from tests.agent.scripted_agents import World, call, make, texts
+from tests.internals import engine_of
 from tests.session.example_sessions import StoreUrl, abandon, entries, eventually, kinds
 from tests.worker.example_workers import Log, make_worker, until, work, working
 
@@ -202,7 +203,7 @@ async def test_a_session_that_cannot_be_opened_stops_nobody(store_url: StoreUrl)
     async with open_store(store_url) as store:
         await store.submit("a", "hello", agent="clerk")
         await store.submit("b", "hello", agent="clerk")
-        store._engine.driver.post("a", b'{"kind":"from the future"}')  # type: ignore[arg-type]
+        engine_of(store).driver.post("a", b'{"kind":"from the future"}')  # type: ignore[arg-type]
         done = await work(store, make(["hi"], name="clerk"))
         assert ("a", "unusable") in done
         assert ("b", "completed") in done

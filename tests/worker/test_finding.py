@@ -14,6 +14,7 @@ from holdfast.messages import Message
 from holdfast.system.clock import utc_now
 from holdfast.workers import Worker
 from tests.agent.scripted_agents import World, call, make, texts
+from tests.internals import engine_of
 from tests.session.example_sessions import StoreUrl, abandon
 from tests.worker.example_workers import make_worker, until, work, working
 
@@ -144,7 +145,7 @@ async def test_work_of_a_clock_that_was_ahead_is_found_at_once(store_url: StoreU
         return utc_now() + timedelta(days=400)
 
     async def die(store: Store) -> None:
-        store._engine.now = ahead
+        engine_of(store).now = ahead
         async with store.session("late") as session, session.run(agent="clerk"):
             await store.submit("late", "one more thing")
             await session.take_in()
