@@ -65,3 +65,20 @@ async def test_two_agents_at_once_in_an_open_session_are_refused() -> None:
         assert (await other.run("And now?", session=session)).output == "Never."
         assert not session.problems
     assert world.done == ["pay 42"]
+
+
+async def test_a_session_that_a_tool_leaves_and_enters_again_is_still_driven() -> None:
+    """The session object is the same one, and so is the loop that drives it."""
+    other = make(["Never."], name="other")
+
+    @holdfast.tool(side_effects=())
+    async def again(ctx: ToolContext[None]) -> str:
+        await ctx.session.__aexit__(None, None, None)
+        await ctx.session.__aenter__()
+        with pytest.raises(BadInput, match="is driven already"):
+            await other.run("Me, too", session=ctx.session)
+        return "entered again"
+
+    agent = make([call("again"), "Done."], tools=[again])
+    async with fresh_store() as store, store.session("s") as session:
+        assert (await agent.run("Go", session=session)).output == "Done."
