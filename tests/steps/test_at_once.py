@@ -9,12 +9,23 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_core import PydanticSerializationError
 
 import holdfast
-from holdfast.adapters.leaseless_journal import LoopLock
+from holdfast.adapters.leaseless_journal import LeaselessJournal, LoopLock
+from holdfast.adapters.pydantic_ai.step_journal import StepJournal
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
-from holdfast.errors import Closed, RunExists, StoreFailed
+from holdfast.errors import Closed, LeaseHeld, NotFound, RunExists, StoreFailed
+from holdfast.ids import SessionId
+from holdfast.system import aio
 from tests.drivers import in_thread
 from tests.internals import engine_of
 from tests.steps.example_histories import Url, effect, event, history, opened, run, snapshot
@@ -199,14 +210,123 @@ def test_a_lock_is_held_by_one_task_of_all_event_loops() -> None:
     assert not lock.is_held
 
 
-def test_a_lock_of_an_event_loop_that_has_ended_is_taken_over() -> None:
-    """Its task can never release it."""
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_lock_of_an_event_loop_that_has_ended_is_taken_over(closed: bool) -> None:
+    """Its task can never release it; or nobody knows when, if the loop was only stopped."""
     lock, loop = LoopLock(), asyncio.new_event_loop()
-    loop.run_until_complete(lock.__aenter__())
+
+    def serve() -> None:
+        loop.run_forever()
+        if closed:
+            loop.close()
 
     async def take() -> bool:
-        asyncio.get_running_loop().call_later(0.1, loop.close)
-        async with lock:
-            return lock.was_abandoned
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(lock.acquire(), loop))
+        taking = await begin(lock.acquire())
+        assert not taking.done()
+        loop.call_soon_threadsafe(loop.stop)
+        await asyncio.wait_for(taking, 60)
+        return lock.was_abandoned
 
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
     assert asyncio.run(take())
+    thread.join(60)
+    loop.close()
+
+
+# -- what fails, and is tried again --------------------------------------------------------------------
+
+
+async def test_events_wait_quietly_while_another_process_has_the_lease(
+    store_url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not tried again and again: the next entry takes them along."""
+    timers: list[Callable[[], object]] = []
+    monkeypatch.setattr(aio, "call_later", lambda _, function: timers.append(function))
+    async with holdfast.open_store(store_url) as store, holdfast.open_store(store_url) as other:
+        steps = HoldfastStepStore(store)
+        await steps.register_run(run("a", conversation_id="c"))
+        await steps.append_event(event("a", "tool_call_completed", metadata={"n": "1"}))
+        assert timers
+        tries = 0
+        async with other.session("steps-c"):
+            while timers and tries < 10:
+                timers.pop()()
+                tries += 1
+                for _, ended in list(steps._journals._sending):
+                    await ended.wait()
+            with pytest.raises(LeaseHeld):
+                await steps.record_tool_effect(effect("a"))
+            assert not timers
+        assert tries < 10
+        await steps.record_tool_effect(effect("a"))
+        assert await list_kept(store_url) == ["1"]
+
+
+async def test_what_a_cancelled_reader_has_read_by_half_is_read_anew(
+    store_url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the reading came to nothing after the reader was cancelled."""
+    began, go_on = threading.Event(), threading.Event()
+    async with opened(store_url) as steps, opened(store_url) as other:
+        await steps.register_run(run("a", conversation_id="c"))
+        await other.save_snapshot(snapshot("a", history(1)))
+
+        def fail_halfway(journal: StepJournal) -> None:
+            journal.steps.runs.clear()
+            began.set()
+            assert go_on.wait(60)
+            raise NotFound("it was deleted meanwhile")
+
+        with monkeypatch.context() as half:
+            half.setattr(StepJournal, "read_new", fail_halfway)
+            reading = asyncio.create_task(_read(steps))
+            assert await asyncio.to_thread(began.wait, 60)
+            reading.cancel()
+            await asyncio.sleep(0)  # It is told.
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        assert await steps.get_run(run_id="a") == run("a", conversation_id="c")
+
+
+async def test_a_history_that_cannot_be_stored_costs_no_reading(
+    store_url: Url, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is forgotten, and so compared with no later one, also if another process stores one next."""
+    reads: list[SessionId] = []
+    read_new = LeaselessJournal.read_new
+
+    def counted(journal: LeaselessJournal[Any]) -> None:
+        reads.append(journal.session)
+        read_new(journal)
+
+    def fail(pieces: Any) -> Any:
+        raise StoreFailed("disk full")
+
+    bad = [*history(1), ModelRequest(parts=[ToolReturnPart("look", object(), "call_1")])]
+    image = BinaryContent(data=b"y" * 3_000_000, media_type="image/png")
+    large = [*history(1), ModelRequest(parts=[UserPromptPart(content=[image])])]
+    async with opened(store_url) as steps, opened(store_url) as other:
+        await steps.register_run(run("a", conversation_id="c"))
+        await steps.save_snapshot(snapshot("a", history(1)))
+        monkeypatch.setattr(LeaselessJournal, "read_new", counted)
+        with pytest.raises(PydanticSerializationError):
+            await steps.save_snapshot(snapshot("a", bad))
+        await steps.record_tool_effect(effect("a"))
+        with monkeypatch.context() as disk:
+            disk.setattr(steps._store._engine.blobs, "keep", fail)
+            with pytest.raises(StoreFailed):
+                await steps.save_snapshot(snapshot("a", large))
+        await steps.record_tool_effect(effect("a"))
+        assert not reads
+        await other.save_snapshot(snapshot("a", history(2)))
+        await steps.list_events(run_id="a")
+        await steps.save_snapshot(snapshot("a", [*large, *history(1)]))
+    async with opened(store_url) as steps:
+        found = [one.messages for one in await steps.list_snapshots(run_id="a")]
+    said = [history(1), history(2), [*large, *history(1)]]
+    assert [*map(ModelMessagesTypeAdapter.dump_json, found)] == [
+        *map(ModelMessagesTypeAdapter.dump_json, said)
+    ]

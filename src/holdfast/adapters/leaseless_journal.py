@@ -36,7 +36,7 @@ from ..system.aio import run_to_end
 
 K = TypeVar("K", bound=Hashable)
 _LOCK_POLL_S = 1.0
-"""How often a task that waits for a lock checks that the event loop of the task that has it still exists."""
+"""How often a task that waits for a lock checks that the event loop of the task that has it can run."""
 
 
 class NewEntry(Struct, frozen=True, kw_only=True):
@@ -54,8 +54,10 @@ class NewEntry(Struct, frozen=True, kw_only=True):
 class LoopLock:
     """A lock for tasks of several event loops.
 
-    It may be held across an `await`. If the event loop of the task that holds it ends first, the next task
-    takes the lock over, and `was_abandoned` is set.
+    It may be held across an `await`. If the event loop of the task that holds it cannot run, the next task
+    takes the lock over, and `was_abandoned` is set: the loop may have ended, or may itself wait for the next
+    task, in a sync method. A loop that is only blocked goes on later, and its task does not know that it has
+    lost the lock. So what an abandoned lock guards must not be used any more.
     """
 
     def __init__(self) -> None:
@@ -73,7 +75,7 @@ class LoopLock:
         """Take it, after the tasks that came before."""
         while True:
             with self._guard:
-                if self._holder is None or self._holder.has_ended:
+                if self._holder is None or self._holder.is_stopped:
                     self.was_abandoned = self.was_abandoned or self._holder is not None
                     self._holder = HomeLoop()
                     return
@@ -128,6 +130,8 @@ class LeaselessJournal(ABC, Generic[K]):
         """False: a task that waited for the lock gets the journal anew."""
         self.is_spoiled = False
         """The folds hold something that was not written: the journal is read anew before its next use."""
+        self.is_leased = False
+        """A process held the session's lease. It may have released it by the next use: likewise."""
 
     # -- what an adapter brings ----------------------------------------------------------------------
 
@@ -160,9 +164,17 @@ class LeaselessJournal(ABC, Generic[K]):
         return self.channel.durable_seq >= self.state.seq
 
     @property
+    def is_usable(self) -> bool:
+        """Whether a task that has the lock may use it; else it is dropped. To be asked after each `await`."""
+        return self.is_open and not (self.is_spoiled or self.is_leased or self.lock.was_abandoned)
+
+    @property
     def is_idle(self) -> bool:
         """Whether it can be closed without a loss."""
-        return self.is_settled and not self.is_spoiled and not self.lock.is_held
+        channel = self.channel
+        # Not `is_settled`: what was only folded, and never handed over, is not waited for.
+        is_written = channel.head is None or channel.durable_seq >= channel.head.seq
+        return (is_written or channel.lost is not None) and not self.lock.is_held
 
     # -- reading and writing -------------------------------------------------------------------------
 
@@ -289,8 +301,9 @@ class LeaselessJournals(Generic[K, J]):
             try:
                 if not journal.is_new or await self._bring_up_to_date(journal, settled=True):
                     await self._check_lease(journal)
-                    self.check_writer(journal)
-                    return journal
+                    if journal.is_usable:
+                        self.check_writer(journal)
+                        return journal
                 self._drop(journal)
             except BaseException:
                 journal.lock.release()
@@ -301,7 +314,7 @@ class LeaselessJournals(Generic[K, J]):
         while True:
             journal = self._get(key)
             await journal.lock.acquire()
-            if journal.is_open and not journal.is_spoiled and not journal.lock.was_abandoned:
+            if journal.is_usable:
                 return journal
             try:
                 if journal.is_open:
@@ -330,6 +343,8 @@ class LeaselessJournals(Generic[K, J]):
             ):
                 return False  # Another session of this id.
         self._check_open()
+        if not journal.is_usable:
+            return False
         self.on_read(journal)
         return True
 
@@ -337,29 +352,31 @@ class LeaselessJournals(Generic[K, J]):
         was_new = journal.is_new
         try:
             await self.engine.call(journal.read_new)
-        except NotFound:
-            return False
-        except Corrupt:
-            if not was_new:
-                return False  # It may be another session by now.
+        except BaseException as error:
+            # Here, and not by the caller: that may have been cancelled meanwhile.
             self._drop(journal)
-            raise
-        except BaseException:
-            self._drop(journal)
+            if isinstance(error, NotFound) or (isinstance(error, Corrupt) and not was_new):
+                return False  # It was deleted, or may be another session by now.
             raise
         return True
 
     # -- writing -------------------------------------------------------------------------------------
 
-    async def write(self, key: K, decide: Callable[[J], Sequence[NewEntry]]) -> None:
+    async def write(
+        self,
+        key: K,
+        decide: Callable[[J], Sequence[NewEntry]],
+        undo: Callable[[J], object] | None = None,
+    ) -> None:
         """Append the entries that `decide` returns for the journal as it is. Durable on return.
 
-        `decide` is called again if another process has written in between.
+        `decide` is called again if another process has written in between. `undo` takes back what `decide`
+        has changed, if it fails, or a blob cannot be stored; without it, the journal is read anew then.
         """
         while True:
             journal = await self._lock_to_write(key)
             try:
-                offered = await self._append(journal, decide)
+                offered = await self._append(journal, decide, undo or _spoil)
             finally:
                 journal.lock.release()
             if not offered:
@@ -372,20 +389,28 @@ class LeaselessJournals(Generic[K, J]):
             else:
                 return
 
-    async def _append(self, journal: J, decide: Callable[[J], Sequence[NewEntry]]) -> bool:
+    async def _append(
+        self, journal: J, decide: Callable[[J], Sequence[NewEntry]], undo: Callable[[J], object]
+    ) -> bool:
         """Hand over what `decide` returns, once its blobs are durable; False if that is refused at once."""
         try:
             entries = decide(journal)
             pieces = [piece for entry in entries for piece in entry.pieces]
             if pieces:
                 await self.engine.call_home(self.engine.blobs.keep, pieces)
+        except BaseException:
+            undo(journal)
+            raise
+        if not journal.is_usable:
+            return False
+        try:
             if entries:
                 journal.append(entries)
         except Fenced:
             self._drop(journal)
             return False
         except BaseException:
-            journal.is_spoiled = True
+            _spoil(journal)
             raise
         return True
 
@@ -399,7 +424,8 @@ class LeaselessJournals(Generic[K, J]):
     async def _commit(self, journal: J, entries: Sequence[NewEntry], claim: ClaimChange) -> bool:
         landed = False
         try:
-            landed = await self.engine.call(journal.commit, entries, (claim,))
+            if journal.is_usable:
+                landed = await self.engine.call(journal.commit, entries, (claim,))
         finally:
             if not landed:
                 self._drop(journal)  # Its folds hold what may not be in the store.
@@ -414,7 +440,7 @@ class LeaselessJournals(Generic[K, J]):
         lease = journal.state.facts.head.lease
         life = None if lease is None else self.engine.heartbeat.judge(lease.holder)
         if life is not None and life.alive:
-            journal.is_spoiled = True  # By the next use, it may have been released.
+            journal.is_leased = True
             raise LeaseHeld(journal.session, life.name, left_s=life.left_s)
 
     # -- what is open --------------------------------------------------------------------------------
@@ -422,6 +448,7 @@ class LeaselessJournals(Generic[K, J]):
     def _check_open(self) -> None:
         if self._closing:
             raise Closed("the store was closed")
+        self.engine.check_open()
 
     def _get(self, key: K) -> J:
         self._check_open()
@@ -453,3 +480,7 @@ class LeaselessJournals(Generic[K, J]):
             if journal is not latest and journal.is_idle:
                 total -= self._size(journal)
                 self._drop(journal)
+
+
+def _spoil(journal: LeaselessJournal[Any]) -> None:
+    journal.is_spoiled = True

@@ -10,7 +10,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from ..errors import Closed
-from ..system import processes, threads
+from ..system import aio, processes, threads
 from ..tools.executor import asks_to_exit
 
 T = TypeVar("T")
@@ -34,7 +34,9 @@ class Loop:
             raise Closed("the store was opened in the parent of this process: open it here")
         task = _Task(work)
         try:
-            return self._start(task).result()
+            # A task of the caller's own event loop may have a lock that this work needs.
+            with aio.blocking_this_loop():
+                return self._start(task).result()
         except _Exit as wrapped:
             raise wrapped.error from None
         except threads.CancelledError as error:

@@ -49,6 +49,11 @@ class HomeLoop:
         """Whether no task of it can ever run again."""
         return aio.has_ended(self._loop)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no task of it can run now."""
+        return aio.is_stopped(self._loop)
+
 
 class Waiter(aio.Signal):
     """A task that waits until entry `seq` is durable."""

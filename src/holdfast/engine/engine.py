@@ -103,7 +103,7 @@ class Engine:
         answers; the thread goes on. What must not be left half done is called by `run_to_end`, what must not
         get lost by `call_or_undo`.
         """
-        self._check_open()
+        self.check_open()
         limiter = _limiter(self._threads, STORE_THREADS)
         return await to_thread.run_sync(
             self._counted, function, *args, limiter=limiter, abandon_on_cancel=True
@@ -111,13 +111,14 @@ class Engine:
 
     async def call_home(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Run a function that reads or writes blobs in a thread. It may take long."""
-        self._check_open()
+        self.check_open()
         limiter = _limiter(self._blob_threads, BLOB_THREADS)
         # Another home may take very long, and does not end when the driver is closed.
         run = self._counted if self.home is self.driver.blobs else _run
         return await to_thread.run_sync(run, function, *args, limiter=limiter, abandon_on_cancel=True)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise `Closed` if the store was closed, or if this is a forked child of the process."""
         if self._closed:
             raise Closed("the store was closed, or was opened in the parent of this process: open it here")
 

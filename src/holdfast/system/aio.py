@@ -6,7 +6,8 @@ Everything else uses anyio. What is here is not in anyio, or costs several times
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -26,6 +27,9 @@ AsyncioCancelled: TypeAlias = asyncio.CancelledError
 
 _tasks: set[asyncio.Task[None]] = set()
 """What `spawn` started: asyncio itself keeps no strong reference to a task."""
+
+_blocked: list[Any] = []
+"""The event loops whose threads are in `blocking_this_loop`, once for each time."""
 
 
 # -- event loops -------------------------------------------------------------------------------------
@@ -57,6 +61,27 @@ def has_ended(loop: Any) -> bool:
     except RuntimeError:  # trio raises it for a run that has finished.
         return True
     return False
+
+
+def is_stopped(loop: Any) -> bool:
+    """Whether no task of the loop can run now: it has ended, does not run, or is blocked by a sync call."""
+    if has_ended(loop) or loop in _blocked:
+        return True
+    return isinstance(loop, asyncio.AbstractEventLoop) and not loop.is_running()
+
+
+@contextmanager
+def blocking_this_loop() -> Iterator[None]:
+    """Tell other threads that the event loop of this thread, if it has one, is blocked for the block."""
+    blocked: list[Any] = []
+    with suppress(RuntimeError):  # There is none.
+        blocked = [current_loop()]
+    _blocked.extend(blocked)
+    try:
+        yield
+    finally:
+        for loop in blocked:
+            _blocked.remove(loop)
 
 
 def _do_nothing() -> None: ...

@@ -148,7 +148,9 @@ class StepJournals(LeaselessJournals[SessionId, StepJournal]):
         unsettled = journal.list_unsettled()
         if unsettled:
             self._unwritten.setdefault(journal.session, []).extend(unsettled)
-            if not self._closing:
+            # While another process has the lease, each try would read the whole journal: the next entry, or
+            # closing the store, writes them.
+            if not self._closing and not journal.is_leased:
                 self._send_soon()
 
     async def add_event(self, session: SessionId, run_id: str, event: Record) -> None:

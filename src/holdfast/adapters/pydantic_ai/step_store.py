@@ -151,7 +151,10 @@ class HoldfastStepStore:
             )
             return [entry]
 
-        await self._journals.write(await self._find_session(snapshot.run_id), decide)
+        def undo(journal: StepJournal) -> None:
+            journal.histories.forget(snapshot.run_id)
+
+        await self._journals.write(await self._find_session(snapshot.run_id), decide, undo)
 
     async def latest_snapshot(
         self, *, run_id: str, include_interrupted: bool = False
