@@ -17,6 +17,7 @@ import pytest
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.errors import StoreFailed
+from tests.internals import engine_of
 
 from .checkpoints_by_hand import Writer, values_at
 from .graphs import thread
@@ -48,7 +49,7 @@ def test_a_sync_method_does_not_wait_for_a_task_of_the_event_loop_that_it_blocks
 
     async def main() -> None:
         async with holdfast.open_store("memory:") as store:
-            blobs = store._engine.blobs
+            blobs = engine_of(store).blobs
             keep = blobs.keep
 
             def slowly(pieces: Any) -> Any:
@@ -87,13 +88,14 @@ async def test_threads_whose_last_checkpoint_could_not_be_stored_do_not_stay_in_
         def fail(pieces: Any) -> Any:
             raise StoreFailed("disk full")
 
-        monkeypatch.setattr(store._engine.blobs, "keep", fail)
+        monkeypatch.setattr(engine_of(store).blobs, "keep", fail)
         saver = HoldfastSaver(store)
         for number in range(40):
             writer = Writer(saver, f"t{number}")
             await writer.put(value="small")
             with pytest.raises(StoreFailed):
                 await writer.put(value=_LARGE)
+        # Which journals are kept shows in memory only.
         assert len(saver._journals._open) <= 20
         assert await values_at(saver, thread("t0")) == {"value": "small"}
 

@@ -254,6 +254,7 @@ async def test_events_wait_quietly_while_another_process_has_the_lease(
             while timers and tries < 10:
                 timers.pop()()
                 tries += 1
+                # The tasks that send tell of their end here only.
                 for _, ended in list(steps._journals._sending):
                     await ended.wait()
             with pytest.raises(LeaseHeld):
@@ -316,6 +317,7 @@ async def test_a_history_that_cannot_be_stored_costs_no_reading(
             await steps.save_snapshot(snapshot("a", bad))
         await steps.record_tool_effect(effect("a"))
         with monkeypatch.context() as disk:
+            # Only a failing upload shows it.
             disk.setattr(steps._store._engine.blobs, "keep", fail)
             with pytest.raises(StoreFailed):
                 await steps.save_snapshot(snapshot("a", large))
