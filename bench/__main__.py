@@ -26,7 +26,6 @@ from bench.page import page_lines, write_page
 from bench.plan import FULL, QUICK
 from bench.runner import ROOT, Failed, Runner, last_error
 from bench.sections.growth import count_syncs, measure_growth
-from bench.sections.long_sessions import measure_long_sessions
 from bench.sections.scripts import kill_and_count, measure_dispatch, measure_fleet
 from bench.sections.standing_costs import measure_memory, measure_startup
 from bench.sections.throughput import measure_throughput
@@ -43,7 +42,6 @@ SECTIONS: Final[dict[str, Measure]] = {
     "growth": measure_growth,
     "syncs": count_syncs,
     "throughput": measure_throughput,
-    "long sessions": measure_long_sessions,
     "memory": measure_memory,
     "fleet": measure_fleet,
     "crashes": kill_and_count,
@@ -102,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     part = bool(options.sections or options.subjects)
     folder = options.results or (None if part and not options.renew else ROOT / "bench")
+    if options.renew and options.subjects:
+        parser.error("--renew takes whole sections: rows that were not measured in turns do not compare")
     if options.page:
         folder = options.results or ROOT / "bench"
         write_page(_read(folder), folder)
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = measure_all(options, subjects)
     if folder is not None and options.renew:
         before = _read(folder)
-        before.renew(results, {one.name for one in subjects})
+        before.renew(results)
         results = before
     if folder is None:
         print("\n".join(page_lines(results, [])))

@@ -1,12 +1,14 @@
 """What large content costs.
 
-    python bench/blobs.py [--quick] [--steps N] [--megabytes N] [--homes dir sqlite …] [--directory DIR]
+    python bench/blobs.py [--quick] [--steps N] [--megabytes N] [--rounds N] [--homes dir sqlite …]
+                          [--directory DIR]
 
 Steps of a session, of which every tenth shows the same image: what that takes on the disk, and in time.
 
 A blob of 1 GB goes through each home that outlives its process, and comes back: how long that takes, and how
-much memory it needs at its peak beyond what the process had when it had stored and read a small one. Object
-stores are moto's server and Azurite on this machine, PostgreSQL is one in memory. `bench/README.md` says
+much memory it needs at its peak beyond what the process had when it had stored and read a small one. The
+homes take turns: a blob through each, then another one through each. Object stores are moto's server and
+Azurite on this machine, PostgreSQL is one in memory. `bench/README.md` says
 how to read the table.
 """
 
@@ -22,8 +24,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from rich.console import Console
@@ -96,21 +99,42 @@ def open_by(arguments: dict[str, str]) -> BlobHome:
 
 
 def measure_here(arguments: str, megabytes: int) -> None:
-    """In a process of its own: print the figures."""
+    """In a process of its own: a blob, and its figures, for each line that is read."""
     home = open_by(json.loads(arguments))
-    through(home, 1, seed=1)
+    through(home, 1, seed=0)
     before = peak_mb()
-    put_s, read_s = through(home, megabytes, seed=2)
-    print(json.dumps([put_s, read_s, peak_mb() - before]))
+    for line in sys.stdin:
+        put_s, read_s = through(home, megabytes, seed=int(line))
+        print(json.dumps([put_s, read_s, peak_mb() - before]), flush=True)
 
 
-def measure(name: str, arguments: object, megabytes: int) -> Figures:
-    """Start that process."""
-    command = [sys.executable, __file__, "--one", json.dumps(arguments), "--megabytes", str(megabytes)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
-    return Figures(name, *json.loads(done.stdout))
+class Home:
+    """That process, and what it found."""
+
+    def __init__(self, name: str, arguments: object, megabytes: int) -> None:
+        command = [sys.executable, __file__, "--one", json.dumps(arguments), "--megabytes", str(megabytes)]
+        self._name = name
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._found: list[list[float]] = []
+
+    def take_turn(self, number: int) -> None:
+        """Another blob."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(number, file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._name}: the process ended with {self._process.wait()}")
+        self._found.append(json.loads(line))
+
+    def summarise(self) -> Figures:
+        """The medians, and the highest peak."""
+        put_s, read_s, peaks = zip(*self._found, strict=True)
+        return Figures(self._name, median(put_s), median(read_s), max(peaks))
+
+    def close(self) -> None:
+        """Let it end."""
+        self._process.communicate()
 
 
 @contextmanager
@@ -144,16 +168,23 @@ def why_not(name: str) -> str | None:
     return why_no_azurite() if name == "az" else None
 
 
-def measure_homes(console: Console, place: Path, homes: Sequence[str], megabytes: int) -> list[Figures]:
-    """Every home that can be reached from here; why others cannot is printed."""
-    found: list[Figures] = []
-    for name in homes:
-        if why := why_not(name):
-            console.print(f"{name} is not measured: {why}", highlight=False)
-            continue
-        with tempfile.TemporaryDirectory(dir=place) as files, serving(name, Path(files)) as arguments:
-            found.append(measure(name, arguments, megabytes))
-    return found
+def measure_homes(
+    console: Console, place: Path, homes: Sequence[str], megabytes: int, rounds: int
+) -> list[Figures]:
+    """Every home that can be reached from here, in turns; why others cannot is printed."""
+    with ExitStack() as opened:
+        running: list[Home] = []
+        for name in homes:
+            if why := why_not(name):
+                console.print(f"{name} is not measured: {why}", highlight=False)
+                continue
+            files = Path(opened.enter_context(tempfile.TemporaryDirectory(dir=place)))
+            running.append(Home(name, opened.enter_context(serving(name, files)), megabytes))
+            opened.callback(running[-1].close)
+        for number in range(1, rounds + 1):
+            for home in running:
+                home.take_turn(number)
+        return [home.summarise() for home in running]
 
 
 def print_homes(console: Console, found: list[Figures], megabytes: int) -> None:
@@ -176,6 +207,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short: a blob of 64 MiB")
     parser.add_argument("--steps", type=int, help="steps of a session with images (1000)")
     parser.add_argument("--megabytes", type=int, help="the size of the blob (1024)")
+    parser.add_argument("--rounds", type=int, help="blobs through each home, in turns (3; 1 with --quick)")
     parser.add_argument("--homes", nargs="+", choices=HOMES, default=HOMES, help="which to measure (all)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -191,7 +223,8 @@ def main() -> None:
         steps = options.steps or (100 if options.quick else 1000)
         with tempfile.TemporaryDirectory(dir=directory) as place:
             print_steps(console, measure_steps(Path(place), steps), steps)
-        found = measure_homes(console, Path(directory), options.homes, megabytes)
+        rounds = options.rounds or (1 if options.quick else 3)
+        found = measure_homes(console, Path(directory), options.homes, megabytes, rounds)
     print_homes(console, found, megabytes)
 
 

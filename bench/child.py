@@ -1,10 +1,10 @@
-"""One measurement of one subject, in a process of its own. What it prints, JSON line by line, is the result.
+"""One subject, in a process of its own, which does what it is told, line by line, and answers in JSON lines.
 
-    python -m bench.child grow|take|hold SUBJECT --directory DIR [--postgres URL] …
+    python -m bench.child grow|read|take|hold SUBJECT --directory DIR [--postgres URL] …
 
-`grow` takes steps in one session and stops at marks; `take` takes steps in many sessions for a while; `hold`
-opens many sessions and says how much memory that took. The last two wait for a line on their input before
-they begin, and for another before they close: so syncs can be counted, and several of them can begin at once.
+`grow` takes steps in one session, and loads it from the open store; `read` opens the same place anew for each
+load; `take` takes steps in many sessions for a while; `hold` opens many sessions and says how much memory
+that took. A process that waits for its next word does nothing: so several of them can take turns.
 """
 
 from __future__ import annotations
@@ -14,118 +14,110 @@ import asyncio
 import gc
 import os
 import resource
-import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
 
-from bench.figures import Mark, Rate, Ready, Size, Stop
-from bench.subjects.catalogue import get_subject
-from bench.subjects.contract import Batches, Place, Recorder
+from bench.figures import Rate, Ready, Size, Times
+from bench.subjects.catalogue import Subject, get_subject
+from bench.subjects.contract import Batches, Peeks, Place, Recorder
 from bench.texts import pairs
-
-LOADS = 3
-"""The median of so many is the time to load."""
 
 
 def say(what: msgspec.Struct) -> None:
-    """Tell whoever started this."""
+    """Answer the process that started this one."""
     sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
     sys.stdout.buffer.flush()
 
 
-async def wait_for_word() -> None:
-    """Until a line comes."""
-    await anyio.to_thread.run_sync(sys.stdin.readline)
+async def hear() -> list[str]:
+    """Wait for the next line; empty at the end."""
+    line: str = await anyio.to_thread.run_sync(sys.stdin.readline)
+    return line.split()
 
 
-async def grow(recorder: Recorder, place: Place, marks: Sequence[int], limits: tuple[float, float]) -> None:
-    """One session, as far as the limits allow: no mark after the first, no step after the second, and
-    no mark that could not be reached even if steps became no slower."""
-    soft_s, hard_s = limits
-    source, times, spent = pairs(), list[float](), 0.0
-    for mark in marks:
-        if spent > soft_s:
-            say(Stop(len(times), f"{soft_s:g} s were over"))
-            return
-        recent = times[-share_of(times) :]
-        if recent and spent + statistics.median(recent) * (mark - len(times)) > hard_s:
-            say(Stop(len(times), f"{mark:,} steps would take more than {hard_s:g} s"))
-            return
-        while len(times) < mark:
-            first, second = next(source)
-            began = time.perf_counter()
-            await recorder.step(0, first, second)
-            times.append(time.perf_counter() - began)
-            spent += times[-1]
-            if spent > hard_s:
-                say(Stop(len(times), f"{hard_s:g} s were over"))
-                return
-        say(await look(recorder, place, times))
+async def time_ms(work: Awaitable[object]) -> float:
+    """Milliseconds that it takes."""
+    began = time.perf_counter()
+    await work
+    return (time.perf_counter() - began) * 1000
 
 
-def share_of(times: Sequence[float]) -> int:
-    """5 %."""
-    return max(1, len(times) // 20)
-
-
-async def look(recorder: Recorder, place: Place, times: Sequence[float]) -> Mark:
-    """The figures of the session so far."""
-    share = share_of(times)
-    loads: list[float] = []
-    for _ in range(LOADS):
-        gc.collect()
-        began = time.perf_counter()
-        found = await recorder.load(0)
-        loads.append(time.perf_counter() - began)
-        # What a tool that only reads returned last may still be on its way.
-        assert 2 * len(times) - found in (0, 1), f"{found} messages after {len(times)} steps"
-    return Mark(
-        steps=len(times),
-        first_ms=statistics.median(times[:share]) * 1000,
-        last_ms=statistics.median(times[-share:]) * 1000,
-        total_s=sum(times),
-        load_ms=statistics.median(loads) * 1000,
-        disk_bytes=measure_disk(place),
-    )
-
-
-def measure_disk(place: Place) -> int:
-    """Files, or a database. In a process of its own: another SQLite library here would break the locks of the
-    subject's."""
-    command = [sys.executable, "-m", "bench.disk", str(place.directory), place.postgres]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-async def take(recorder: Recorder, sessions: int, seconds: float, *, batch: bool) -> None:
-    """Steps of all sessions at once, one after another in each."""
+async def grow(recorder: Recorder, place: Place) -> None:
+    """`step N`: each step's time. `load`, `peek`: from the open store."""
+    await recorder.open(place, 1)
     source, steps = pairs(), 0
     say(Ready())
-    await wait_for_word()
+    while words := await hear():
+        match words:
+            case ["step", count]:
+                texts = [next(source) for _ in range(int(count))]
+                say(Times([await time_ms(recorder.step(0, *pair)) for pair in texts]))
+                steps += len(texts)
+            case ["load", _]:
+                say(Times([await _load(recorder, steps)]))
+            case ["peek", _]:
+                say(Times([await _peek(recorder)]))
+    await recorder.close()
+
+
+async def read(subject: Subject, place: Place) -> None:
+    """`load N`, `peek N`: the time to open what has so many steps anew, and the time to read it then."""
+    say(Ready())
+    while words := await hear():
+        what, steps = words
+        recorder = subject.recorder()
+        gc.collect()
+        opening = await time_ms(recorder.reopen(place))
+        reading = await (_load(recorder, int(steps)) if what == "load" else _peek(recorder))
+        await recorder.close()
+        say(Times([opening, reading]))
+
+
+async def _load(recorder: Recorder, steps: int) -> float:
+    gc.collect()
     began = time.perf_counter()
+    found = await recorder.load(0)
+    took = (time.perf_counter() - began) * 1000
+    # What a tool that only reads returned last may still be on its way.
+    assert 2 * steps - found in (0, 1), f"{found} messages after {steps} steps"
+    return took
 
-    async def drive(session: int) -> None:
-        nonlocal steps
-        while time.perf_counter() - began < seconds:
-            await recorder.step(session, *next(source))
-            steps += 1
 
-    if batch:
-        assert isinstance(recorder, Batches), "only the floor does"
-        while time.perf_counter() - began < seconds:
-            await recorder.step_all([next(source) for _ in range(sessions)])
-            steps += sessions
-    else:
-        async with asyncio.TaskGroup() as tasks:
-            for session in range(sessions):
-                tasks.create_task(drive(session))
-    say(Rate(steps, time.perf_counter() - began))
-    await wait_for_word()
+async def _peek(recorder: Recorder) -> float:
+    assert isinstance(recorder, Peeks), "only ours do"
+    gc.collect()
+    return await time_ms(recorder.peek(0))
+
+
+async def take(recorder: Recorder, place: Place, sessions: int, *, batch: bool) -> None:
+    """`take SECONDS`: steps of all sessions at once, one after another in each."""
+    await recorder.open(place, sessions)
+    source = pairs()
+    say(Ready())
+    while words := await hear():
+        seconds, steps, began = float(words[1]), 0, time.perf_counter()
+
+        async def drive(session: int) -> int:
+            count = 0
+            while time.perf_counter() - began < seconds:  # noqa: B023
+                await recorder.step(session, *next(source))
+                count += 1
+            return count
+
+        if batch:
+            assert isinstance(recorder, Batches), "only the floor does"
+            while time.perf_counter() - began < seconds:
+                await recorder.step_all([next(source) for _ in range(sessions)])
+                steps += sessions
+        else:
+            steps = sum(await asyncio.gather(*map(drive, range(sessions))))
+        say(Rate(steps, time.perf_counter() - began))
+    await recorder.close()
 
 
 def resident_bytes() -> int:
@@ -143,34 +135,33 @@ async def hold(recorder: Recorder, place: Place, sessions: int) -> None:
         await recorder.step(session, *next(source))
     gc.collect()
     say(Size(sessions, resident_bytes() - before))
+    await recorder.close()
 
 
 async def run(options: argparse.Namespace) -> None:
-    """What was asked for."""
-    recorder = get_subject(options.subject).recorder()
-    place = Place(options.directory, options.postgres)
-    if options.what == "hold":
-        await hold(recorder, place, options.sessions)
-    else:
-        await recorder.open(place, options.sessions)
-        if options.what == "grow":
-            await grow(recorder, place, options.marks, options.limits)
-        else:
-            await take(recorder, options.sessions, options.seconds, batch=options.batch)
-    await recorder.close()
+    """Do what was asked for."""
+    subject = get_subject(options.subject)
+    place = Place(options.directory, options.postgres, options.prefix)
+    match options.what:
+        case "grow":
+            await grow(subject.recorder(), place)
+        case "read":
+            await read(subject, place)
+        case "take":
+            await take(subject.recorder(), place, options.sessions, batch=options.batch)
+        case _:
+            await hold(subject.recorder(), place, options.sessions)
 
 
 def main() -> None:
     """Parse, and run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("what", choices=("grow", "take", "hold"))
+    parser.add_argument("what", choices=("grow", "read", "take", "hold"))
     parser.add_argument("subject")
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--postgres", default="")
-    parser.add_argument("--marks", type=int, nargs="+", default=[100])
-    parser.add_argument("--limits", type=float, nargs=2, default=[60.0, 60.0])
+    parser.add_argument("--prefix", default="s")
     parser.add_argument("--sessions", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--batch", action="store_true")
     # Some subjects open a file for each session and thread.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

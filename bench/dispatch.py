@@ -4,29 +4,36 @@
 
 Bodies that do nothing, in a run on SQLite. Pure and read tools are measured against calling the function bare
 and against pydantic's validation of the same arguments; a mutating tool against the two raw commits it needs;
-a sync body against one bare hop into a thread. Rounds are interleaved, so that noise hits all alike.
+a sync body against one bare hop into a thread. All take turns, round by round, so that noise hits all alike.
 `bench/README.md` says how to read the table.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
 import apsw
+import msgspec
 from pydantic import BaseModel
-from rich.console import Console
-from rich.table import Table
 
-import holdfast
+# In the place of this folder: the names of its scripts are those of other people's modules.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import holdfast  # noqa: E402
+from bench.figures import Call, Results  # noqa: E402
+from bench.page import list_aims  # noqa: E402
+from bench.tables import dispatch_table  # noqa: E402
+from bench.verdicts import judge_dispatch  # noqa: E402
+from bench.view import View  # noqa: E402
 
 Work: TypeAlias = Callable[[int], Awaitable[object]]
 
@@ -79,17 +86,10 @@ class RawCommits:
         self._db.execute("CREATE TABLE lines (line TEXT)")
 
     async def __call__(self, number: int) -> None:
-        for size in (620, 330):
+        for size in (705, 440):
             self._db.execute("BEGIN IMMEDIATE")
             self._db.execute("INSERT INTO lines VALUES (?)", ("x" * size,))
             self._db.execute("COMMIT")
-
-
-class Figures(NamedTuple):
-    """Of one call, in microseconds: the median time that passed, and the time of all processors together."""
-
-    passed: float
-    worked: float
 
 
 async def measure(work: Work, first: int, count: int) -> tuple[list[float], float]:
@@ -103,12 +103,12 @@ async def measure(work: Work, first: int, count: int) -> tuple[list[float], floa
     return passed, (time.process_time() - worked) / count * 1e6
 
 
-async def bench(directory: Path, rounds: int, count: int) -> dict[str, list[Figures]]:
+async def bench(directory: Path, rounds: int, count: int) -> dict[str, list[Call]]:
     """Each kind of call, in turns; the figures of each round."""
     registry = holdfast.Registry()
     for tool in (pure, read, read_in_thread, mutate, mutate_in_thread):
         registry.add(tool)
-    found: dict[str, list[Figures]] = {}
+    found: dict[str, list[Call]] = {}
     async with (
         holdfast.open_store(directory / "agents.db") as store,
         store.session("bench") as session,
@@ -140,56 +140,20 @@ async def bench(directory: Path, rounds: int, count: int) -> dict[str, list[Figu
             "mutate": (dispatch("mutate"), count // 10),
             "mutate, sync body": (dispatch("mutate_in_thread"), count // 10),
         }
+        found.update((name, []) for name in works)
+        names = list(works)
         for turn in range(rounds):
-            for name, (work, times) in works.items():
+            for name in names:
+                work, times = works[name]
                 await session.flush()
                 took, busy = await measure(work, turn * times, times)
-                found.setdefault(name, []).append(Figures(statistics.median(took), busy))
+                found[name].append(Call(statistics.median(took), busy))
+            names = names[1:] + names[:1]  # Another one begins each round.
     return found
 
 
-def summarise(rounds: list[Figures]) -> Figures:
-    """The medians of all rounds."""
-    return Figures(*(statistics.median(column) for column in zip(*rounds, strict=True)))
-
-
-def print_table(console: Console, found: dict[str, Figures]) -> None:
-    """The one table."""
-    table = Table(title="dispatch on SQLite: µs a call (medians)")
-    for heading in ("call", "passed", "processors", "beyond pydantic", "of raw commits"):
-        table.add_column(heading, justify="left" if heading == "call" else "right")
-    for name, figures in found.items():
-        beyond = figures.passed - found["pydantic alone"].passed
-        share = figures.passed / found["two raw commits"].passed
-        table.add_row(
-            name,
-            f"{figures.passed:,.1f}",
-            f"{figures.worked:,.1f}",
-            f"{beyond:,.1f}" if name.startswith(("pure", "read")) else "",
-            f"{share:.2f}" if name.startswith(("mutate", "two")) else "",
-        )
-    console.print(table)
-
-
-def print_verdicts(console: Console, found: dict[str, Figures]) -> None:
-    """What was expected, and whether it came true here."""
-
-    def verdict(good: bool, what: str) -> None:
-        word = "[green]    met[/]" if good else "[red]not met[/]"
-        console.print(f"{word}  {what}", highlight=False)
-
-    for name in ("pure", "read"):
-        more = found[name].passed - found["pydantic alone"].passed
-        verdict(more < 50, f"{name}: {more:.1f} µs more than pydantic alone (under 50)")
-    ratio = found["mutate"].passed / found["two raw commits"].passed
-    verdict(ratio <= 2, f"mutate: {ratio:.2f} times its two raw commits (at most 2)")
-    extra = found["read, sync body"].passed - found["read"].passed
-    hop = found["thread hop"].passed
-    verdict(extra <= 2 * hop, f"a sync body adds {extra:.0f} µs; a bare hop into a thread takes {hop:.0f}")
-
-
 def main() -> None:
-    """Measure, print one table and the verdicts."""
+    """Measure, print one table and the aims."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="short: about 3 s")
     parser.add_argument("--rounds", type=int, help="how often to measure each row (9)")
@@ -202,12 +166,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.directory) as directory:
         measured = anyio.run(bench, Path(directory), options.rounds or rounds, count)
     if options.json:
-        passed = {name: [one.passed for one in turns] for name, turns in measured.items()}
-        options.json.write_text(json.dumps(passed))
-    found = {name: summarise(turns) for name, turns in measured.items()}
-    console = Console()
-    print_table(console, found)
-    print_verdicts(console, found)
+        options.json.write_bytes(msgspec.json.encode(measured))
+    view = View(Results(dispatch=measured))
+    print("\n".join([*dispatch_table(view), *list_aims(judge_dispatch(view))]))
 
 
 if __name__ == "__main__":

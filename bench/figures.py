@@ -4,28 +4,51 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True, tag="mark"):
-    """A session of so many steps: time per step in its first and last 5 %, and what there is of it."""
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of so many steps: time per step in its first and last 5 %, its bytes, and its loading.
+
+    Loads of all subjects of a table were taken in turns: those of one index belong together.
+    """
 
     steps: int
     first_ms: float
     last_ms: float
     total_s: float
-    load_ms: float
     disk_bytes: int
+    load_ms: list[float]
+    """From the store that is open."""
+    new_open_ms: list[float]
+    """To open the store anew, in another process, …"""
+    new_load_ms: list[float]
+    """… and to load from it for the first time."""
+    peek_ms: list[float] = []
+    """To read the state and no message, from the store that is open."""
+    new_peek_ms: list[float] = []
+    """The same in another process, with the opening."""
+
+    @property
+    def new_ms(self) -> list[float]:
+        """To open the store anew and to load from it."""
+        return [sum(both) for both in zip(self.new_open_ms, self.new_load_ms, strict=True)]
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """Everything is open; the word is waited for."""
+    """The process waits for a word."""
 
 
-class Stop(msgspec.Struct, frozen=True, tag="stop"):
+class Times(msgspec.Struct, frozen=True, tag="times"):
+    """How long each part of what was asked for took, in milliseconds."""
+
+    ms: list[float]
+
+
+class Stop(msgspec.Struct, frozen=True):
     """Why a subject went no further."""
 
     steps: int
@@ -46,10 +69,16 @@ class Size(msgspec.Struct, frozen=True, tag="size"):
     bytes: int
 
 
-class Growth(msgspec.Struct, frozen=True):
-    """One session of one subject, from its beginning to the last mark it reached."""
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """One session of one subject, from its beginning to the last mark it reached.
+
+    All subjects of a table took rounds of so many steps in turns: rounds of one index belong together.
+    """
 
     subject: str
+    round_steps: int
+    rounds_ms: list[float] = []
+    """A step of each round: the mean."""
     marks: list[Mark] = []
     stop: Stop | None = None
 
@@ -75,8 +104,8 @@ class Throughput(msgspec.Struct, frozen=True):
     sessions: int
     processes: int
     batch: bool
-    rate: float
-    """Steps a second, all sessions of all processes together."""
+    rates: list[float]
+    """Steps a second, all sessions of all processes together. Rounds of one index belong together."""
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -94,18 +123,11 @@ class Timed(msgspec.Struct, frozen=True):
     cpu_ms: list[float] = []
 
 
-class LongSession(msgspec.Struct, frozen=True):
-    """One session of many steps: the steps by tenths of its life, and what opening it costs."""
+class Call(msgspec.Struct, frozen=True):
+    """A kind of call in one round, in microseconds: what passed (median), and the processors' time (mean)."""
 
-    subject: str
-    steps: int
-    tenths_ms: list[float]
-    """Medians."""
-    old_new: float
-    """A step at its end, against one of a fresh session at the same moment."""
-    open_ms: list[float]
-    json_ms: list[float]
-    typed_ms: list[float]
+    passed_us: float
+    worked_us: float
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -145,43 +167,37 @@ class Results(msgspec.Struct):
     throughput: list[Throughput] = []
     memory: list[Memory] = []
     startup: list[Timed] = []
-    dispatch: dict[str, list[float]] = {}
-    """Medians of each round, in microseconds."""
-    long_sessions: list[LongSession] = []
+    dispatch: dict[str, list[Call]] = {}
+    """Of each round."""
     fleet: list[Fleet] = []
     crashes: Table | None = None
     renewed: dict[str, str] = {}
     """What was measured again after the run, and when."""
 
-    def renew(self, part: Results, subjects: Collection[str]) -> None:
-        """Take what `part` has measured anew: all of a section, or of its rows those of these subjects."""
+    def renew(self, part: Results) -> None:
+        """Take the sections that `part` has measured anew. What was measured in turns stays together."""
         for section in part.sections:
-            attribute = section.name.replace(" ", "_")
-            new = getattr(part, attribute)
-            if isinstance(new, list):
-                new = [row for row in getattr(self, attribute) if _is_of_another(row, subjects)] + new
-            setattr(self, attribute, new)
+            setattr(self, section.name, getattr(part, section.name))
             self.sections = [one for one in self.sections if one.name != section.name] + [section]
             self.renewed[section.name] = part.about["date"]
 
 
-def _is_of_another(row: object, subjects: Collection[str]) -> bool:
-    return getattr(row, "subject", None) not in {None, *subjects}
-
-
 class Spread(NamedTuple):
-    """The median of several figures, the lowest and the highest."""
+    """The median of several figures, and its quartiles: half of the figures are between them."""
 
     median: float
     low: float
     high: float
-    runs: int
+    rounds: int
 
     @classmethod
     def of(cls, figures: Iterable[float]) -> Spread:
-        """At least one."""
-        found = sorted(figures)
-        return cls(statistics.median(found), found[0], found[-1], len(found))
+        """At least one figure."""
+        found = list(figures)
+        if len(found) == 1:
+            return cls(found[0], found[0], found[0], 1)
+        low, median, high = statistics.quantiles(found, n=4, method="inclusive")
+        return cls(median, low, high, len(found))
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float | None:
@@ -191,3 +207,13 @@ def exponent(points: Sequence[tuple[float, float]]) -> float | None:
     if len({x for x, _ in logs}) < 2:
         return None
     return statistics.linear_regression(*zip(*logs, strict=True)).slope
+
+
+def spoken(figure: float) -> str:
+    """Three digits that count; a number of things in full."""
+    if isinstance(figure, int):
+        return f"{figure:,}"
+    if figure == 0 or not math.isfinite(figure):
+        return f"{figure:g}"
+    digits = max(0, 2 - math.floor(math.log10(abs(figure))))
+    return f"{figure:,.{digits}f}"

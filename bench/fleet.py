@@ -131,14 +131,14 @@ def add_row(table: Table, name: str, figures: Sequence[float]) -> None:
 async def main(options: argparse.Namespace, directory: Path) -> None:
     """Measure, and print the table."""
     url = options.store or f"sqlite:{directory}/fleet.db"
-    times = 40 if options.quick else 300
+    times = 40 if options.quick else 200
     table = Table(title="milliseconds until somebody works on it")
     for column in ("what", "times", "p50", "p99", "max"):
         table.add_column(column, justify="left" if column == "what" else "right")
     results: dict[str, list[float]] = {}
     async with holdfast.open_store(url) as store:
         results["pick-up"] = await measure_pick_up(store, url, times)
-        few = 1 if options.quick else 5
+        few = 1 if options.quick else 3
         results["take-over, same machine"] = await measure_take_over(store, url, few, elsewhere=False)
         results[f"take-over, another machine, term of {_LEASE_S:.0f} s"] = await measure_take_over(
             store, url, few, elsewhere=True

@@ -14,6 +14,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from bench.__main__ import main
 
-    sections = ["turns", "growth", "syncs", "long sessions"]
+    sections = ["turns", "growth", "syncs"]
     subjects = ["holdfast dir", "holdfast SQLite", "raw append", "raw SQLite"]
     main([*sections, "--subjects", *subjects, *sys.argv[1:]])

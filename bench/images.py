@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import holdfast
 
 IMAGE = random.Random(7).randbytes(2_000_000)
 EVERY = 10
+STORES = ("dir", "sqlite")
 OVERHEAD_MAX = 0.05
 
 
@@ -37,37 +39,49 @@ class Steps(NamedTuple):
 
 def measure_steps(place: Path, steps: int) -> list[Steps]:
     """The same steps with and without images, on each store that has a disk."""
-    return [anyio.run(_measure, name, place, steps) for name in ("dir", "sqlite")]
+    times = anyio.run(_take_turns, place, steps)
+    return [
+        Steps(
+            name,
+            _size(place, f"{name}-images"),
+            _size(place, f"{name}-plain"),
+            median(times[f"{name}-images", True]),
+            median(times[f"{name}-images", False]),
+            median(times[f"{name}-plain", False]),
+        )
+        for name in STORES
+    ]
 
 
-async def _measure(name: str, place: Path, steps: int) -> Steps:
-    images, others = await _run(f"{name}:{place}/{name}-images", steps, IMAGE)
-    _, plain = await _run(f"{name}:{place}/{name}-plain", steps, None)
-    return Steps(
-        name,
-        _size(place, f"{name}-images"),
-        _size(place, f"{name}-plain"),
-        median(images) * 1000,
-        median(others) * 1000,
-        median(plain) * 1000,
-    )
+async def _take_turns(place: Path, steps: int) -> dict[tuple[str, bool], list[float]]:
+    """Milliseconds of the steps of each session, by whether an image is, or would be, in the step.
 
-
-async def _run(url: str, steps: int, image: bytes | None) -> tuple[list[float], list[float]]:
-    """Times of the steps that have, or would have, an image; and of the others."""
-    times: tuple[list[float], list[float]] = ([], [])
-    async with holdfast.open_store(url) as store, store.session("s") as session:
+    All sessions are open, and take step after step in turns.
+    """
+    times: dict[tuple[str, bool], list[float]] = {}
+    async with AsyncExitStack() as opened:
+        sessions = {}
+        for name in STORES:
+            for kind in (f"{name}-images", f"{name}-plain"):
+                store = await opened.enter_async_context(holdfast.open_store(f"{name}:{place}/{kind}"))
+                sessions[kind] = await opened.enter_async_context(store.session("s"))
         for number in range(steps):
-            blocks: list[holdfast.messages.Block] = [holdfast.messages.Text(f"{number}: " + "x" * 1000)]
             shows = number % EVERY == 0
-            if shows and image is not None:
-                # A copy: whoever reads a camera has other bytes each time, even if they are equal.
-                blocks.append(holdfast.messages.Media(media_type="image/png", data=bytes(bytearray(image))))
-            start = time.perf_counter()
-            await session.add(holdfast.messages.Message(role="user", blocks=tuple(blocks)))
-            await session.checkpoint()
-            times[not shows].append(time.perf_counter() - start)
+            for kind, session in sessions.items():
+                image = IMAGE if shows and kind.endswith("-images") else None
+                times.setdefault((kind, shows), []).append(await _step(session, number, image))
     return times
+
+
+async def _step(session: holdfast.Session, number: int, image: bytes | None) -> float:
+    blocks: list[holdfast.messages.Block] = [holdfast.messages.Text(f"{number}: " + "x" * 1000)]
+    if image is not None:
+        # A copy: a camera gives other bytes each time, even if they are equal.
+        blocks.append(holdfast.messages.Media(media_type="image/png", data=bytes(bytearray(image))))
+    began = time.perf_counter()
+    await session.add(holdfast.messages.Message(role="user", blocks=tuple(blocks)))
+    await session.checkpoint()
+    return (time.perf_counter() - began) * 1000
 
 
 def _size(place: Path, name: str) -> int:

@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.better import list_better
-from bench.figures import Results
+from bench.explanations import WHY_MISSED
+from bench.figures import Results, spoken
 from bench.headlines import list_headlines
 from bench.tables import (
     dispatch_table,
     fleet_table,
     growth_tables,
-    long_tables,
+    long_table,
     markdown,
     memory_table,
     startup_table,
     throughput_table,
 )
-from bench.verdicts import Verdict, judge, spoken
+from bench.verdicts import Verdict, judge, watch
 from bench.view import View
 
 MEASURED = """\
-- A step is two messages of 1,000 characters (slices of Python source), the same for everybody.
-- Each measurement has a process of its own and a place of its own. Rows are measured in turns, all of them
-  once before any of them again. Figures are medians of the runs, with the lowest and the highest behind them;
-  a figure without them was measured once.
-- Everybody syncs fully where it can: that is everybody's default, but for those who never sync and have no
-  setting for it. The column *durability* names them. Syncs are counted by strace in runs of their own; on
+- A step is two messages of 1,000 characters (slices of Python source), the same for every subject.
+- The subjects of a table are measured **in turns**: each has a process and a place of its own, all of them
+  are open at the same time, and one after another takes a round (some steps, a fraction of a second, a load)
+  while the others wait. What else the machine does hits all of them. A ratio is the median of the ratios of
+  single rounds. Figures are medians of the rounds, with the quartiles behind them; a figure without them was
+  measured once.
+- For the floor, subjects take single steps in turns in one process.
+- All sync fully where they can: that is the default, except for those that never sync and have no setting
+  for it. The column *durability* names them. Syncs are counted by strace in runs of their own; on
   PostgreSQL, those of the server's processes for the subject.
 - A growing session is one run that is looked at as it passes its marks. It stops when its time is over, or
-  when the next mark could not be reached in time even if steps became no slower; further rounds have less
-  time.
-- For the floor, subjects take steps in turns in one process, so that whatever else the machine does hits all.
+  when the next mark would take too long if the time of steps went on growing as it did.
 - Bytes are those of the files, or of the database without those of an empty one. SQLite's write-ahead log is
   first copied into the database, as its next checkpoint would do, and is then not counted; nor is the
   server's.
-- *Load* reads and decodes what the next process needs to go on, from the open store.
+- *Load* reads and decodes what the next process needs to go on. It is measured in two ways: in another
+  process, which opens the store anew each time, and from the store that is open. Modules are imported before;
+  *Start-up* says what that takes. DBOS is read by its client: a second process that launches it would run
+  the workflow.
 - *Exponents*, of the total time and of the bytes, are fitted by least squares on logarithms: 1 is in
   proportion to the steps, 2 to their square.
 - PostgreSQL is started by the benchmark on the same machine, with all its syncs, and reached by its socket.
@@ -63,8 +68,11 @@ def page_lines(results: Results, plots: Sequence[str], trouble: str = "") -> Ite
     yield from ("## In short", "", *list_headlines(view), "")
     yield from _problems(results, trouble)
     yield from _plot(plots, "overview", "Time per step and bytes on disk as a session grows")
-    yield from ("## Aims", "", *_aims(judge(view)), "")
-    yield from ("## Where somebody else is better", "", *_better(view), "")
+    aims = judge(view)
+    yield from ("## Aims", "", *list_aims(aims), "", *list_reasons(aims))
+    yield from ("No aims, but watched, so that they do not become worse unnoticed:", "")
+    yield from (*list_aims(watch(view)), "")
+    yield from ("## Where another one is better", "", *_better(view), "")
     yield from ("## How it was measured", "", MEASURED)
     yield from ("## Growth", "")
     yield from _plot(plots, "time", "Time per step as a session grows, by kind of subject")
@@ -76,7 +84,7 @@ def page_lines(results: Results, plots: Sequence[str], trouble: str = "") -> Ite
     yield from _crashes(results)
     for title, lines in (
         ("Dispatch", dispatch_table(view)),
-        ("Long sessions and opening them", long_tables(view)),
+        ("Long sessions", long_table(view)),
         ("Start-up", startup_table(view)),
         ("Memory", memory_table(view)),
         ("Fleet", fleet_table(view)),
@@ -101,18 +109,36 @@ def _problems(results: Results, trouble: str) -> Iterator[str]:
         yield from ("## What failed", "", *(f"- {line}" for line in failed), "")
 
 
-def _aims(verdicts: Sequence[Verdict]) -> Iterator[str]:
+def list_aims(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """What is expected, and whether it came true; if it did not, by how much."""
     words = {True: "met", False: "**not met**", None: "not measured"}
     rows = [
         [
             words[one.met],
             one.aim,
-            "–" if one.figure is None else f"{spoken(one.figure)} {one.unit}",
+            "–" if one.figure is None else f"{spoken(one.figure)} {one.unit}".strip(),
             f"at {'least' if one.at_least else 'most'} {one.limit:g}",
+            _distance(one),
         ]
         for one in verdicts
     ]
-    yield from markdown(["", "aim", "measured", "expected"], rows)
+    yield from markdown(["", "aim", "measured", "expected", "missed by"], rows)
+
+
+def list_reasons(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """Why aims were missed, as far as it was found out."""
+    missed = [one.aim for one in verdicts if one.met is False and one.aim in WHY_MISSED]
+    yield from (f"- {aim}: {WHY_MISSED[aim]}" for aim in missed)
+    yield from [""] if missed else []
+
+
+def _distance(one: Verdict) -> str:
+    """By how much an aim was missed."""
+    if one.figure is None or one.met:
+        return ""
+    away = abs(one.figure - one.limit)
+    share = f" ({away / one.limit:.0%})" if one.limit else ""
+    return f"{spoken(away)}{share}"
 
 
 def _better(view: View) -> Iterator[str]:

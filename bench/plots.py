@@ -85,14 +85,13 @@ def _of(group: str, *stores: str) -> list[Subject]:
 
 
 def _growth(view: View, figure: str, scale: float) -> Callable[[Subject], Line]:
-    most = max(view.all_marks(), default=0)
-
     def line(subject: Subject) -> Line:
+        most = max(view.group_marks(subject.group), default=0)
         found = [(steps, view.at(subject.name, steps, figure)) for steps in view.marks(subject.name)]
         points = [(float(steps), one.median * scale) for steps, one in found if one and one.median > 0]
         if not points or points[-1][0] == most:
             return Line(subject, points)
-        stop = view.reached(subject.name).stop
+        stop = view.stop(subject.name)
         return Line(subject, points, f"stopped at {stop.steps:,}" if stop else "stopped")
 
     return line

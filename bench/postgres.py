@@ -1,4 +1,4 @@
-"""PostgreSQL: a step beside a raw INSERT, many sessions at once, long sessions, the fleet, and two peers.
+"""PostgreSQL: a step beside a raw INSERT, many sessions at once, the fleet, and three peers.
 
     python bench/postgres.py [--quick] [--directory DIR]
 
@@ -15,12 +15,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from bench.__main__ import main
 
-    sections = ["turns", "growth", "throughput", "long sessions", "fleet"]
+    sections = ["turns", "growth", "throughput", "fleet"]
     subjects = [
         "holdfast PostgreSQL",
         "raw PostgreSQL",
         "HoldfastSaver PostgreSQL",
         "AsyncPostgresSaver",
+        "OpenAI SQLAlchemySession PostgreSQL",
         "DBOS PostgreSQL",
     ]
     main([*sections, "--subjects", *subjects, *sys.argv[1:]])

@@ -17,14 +17,14 @@ from typing import IO, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from bench.figures import Mark, Rate, Ready, Size, Stop
+from bench.figures import Rate, Ready, Size, Times
 from bench.plan import Plan
 from bench.server import Server
 from bench.subjects.catalogue import Subject
 from bench.subjects.contract import Place
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-Said: TypeAlias = Mark | Rate | Ready | Size | Stop
+Said: TypeAlias = Rate | Ready | Size | Times
 _DECODER: Final = msgspec.json.Decoder(Said)
 _RAISED: Final = re.compile(r"(?: *\| |(?:│ )*)([\w.]+: .*?|[\w.]*[A-Z]\w*)[ │]*")
 """An error in a traceback: at the margin, which groups draw with bars and rich with boxes."""
@@ -48,17 +48,14 @@ def last_error(errors: bytes) -> str:
 
 
 class Child:
-    """A running `bench.child`."""
+    """A running `bench.child`. An answer that takes longer than `limit_s` ends it."""
 
     def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], limit_s: float) -> None:
         self._process, self._errors = process, errors
         self._limit_s, self._over = limit_s, False
-        self._timer = threading.Timer(limit_s, self._end_late)
-        self._timer.start()
 
     def end(self) -> None:
         """With all it started."""
-        self._timer.cancel()
         self._kill()
         self._process.communicate()
 
@@ -71,33 +68,32 @@ class Child:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def hear(self) -> Said:
+    def hear(self, kind: type[Found]) -> Found:
         """The next line it says."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        timer = threading.Timer(self._limit_s, self._end_late)
+        timer.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            timer.cancel()
         if not line:
             raise Failed(self._reason())
         said: Said = _DECODER.decode(line)
+        assert isinstance(said, kind)
         return said
 
-    def hear_all(self) -> Iterator[Said]:
-        """Every line, until it ends well."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            yield _DECODER.decode(line)
-        self.expect_end()
-
-    def tell(self) -> None:
-        """The word to go on."""
+    def tell(self, *words: object) -> None:
+        """What to do next."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
-            self._process.stdin.write(b"\n")
+            self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
             self._process.stdin.flush()
 
-    def expect_end(self) -> None:
-        """It ends by itself, and well."""
-        if self._process.wait() != 0:
-            raise Failed(self._reason())
+    def ask(self, *words: object) -> list[float]:
+        """Tell it what to do, and hear how long that took."""
+        self.tell(*words)
+        return self.hear(Times).ms
 
     def _reason(self) -> str:
         status = self._process.wait()
@@ -109,7 +105,7 @@ class Child:
 
 @contextmanager
 def run_child(arguments: Sequence[str], limit_s: float, *, under: Sequence[str] = ()) -> Iterator[Child]:
-    """A measurement, ended when the block is left or its time is up."""
+    """A process that measures; ended when the block is left, or when it takes too long to answer."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [*under, sys.executable, "-m", "bench.child", *arguments],
@@ -164,15 +160,11 @@ class Runner(msgspec.Struct, frozen=True):
 
 def arguments(what: str, subject: Subject, place: Place, **options: object) -> list[str]:
     """The command line of a child."""
-    named = [what, subject.name, "--directory", str(place.directory), "--postgres", place.postgres]
+    named = [what, subject.name, "--directory", str(place.directory), "--prefix", place.prefix]
+    named += ["--postgres", place.postgres]
     for name, value in options.items():
-        match value:
-            case False:
-                continue
-            case True:
-                named += [f"--{name}"]
-            case list() | tuple():
-                named += [f"--{name}", *map(str, value)]
-            case _:
-                named += [f"--{name}", str(value)]
+        if value is True:
+            named += [f"--{name}"]
+        elif value is not False:
+            named += [f"--{name}", str(value)]
     return named

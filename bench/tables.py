@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
-from bench.figures import Spread
-from bench.subjects.catalogue import GROUPS, SUBJECTS, Subject
-from bench.verdicts import spoken
+from bench.figures import Spread, spoken
+from bench.subjects.catalogue import GROUPS, MESSAGES, SUBJECTS, Subject
+from bench.texts import CHARACTERS
 from bench.view import View, counterpart
 
 
@@ -25,62 +25,51 @@ def _is_figure(cell: str) -> bool:
 
 
 def shown(found: Spread | None, scale: float = 1.0) -> str:
-    """A median with its spread."""
+    """A median with its quartiles."""
     if found is None:
         return "–"
     middle = spoken(found.median * scale)
-    if found.runs == 1:
+    if found.rounds == 1:
         return middle
     return f"{middle} ({spoken(found.low * scale)}–{spoken(found.high * scale)})"
 
 
-def times(ratio: float | None) -> str:
+def times(ratio: Spread | float | None) -> str:
     """A ratio."""
-    return "–" if ratio is None else f"{spoken(ratio)} ×"
+    if ratio is None:
+        return "–"
+    return f"{spoken(ratio.median if isinstance(ratio, Spread) else ratio)} ×"
 
 
 def growth_tables(view: View) -> Iterator[str]:
-    """Time, then space, for each kind of subject."""
-    marks = view.all_marks()
-    named = [f"{mark:,}" for mark in marks]
+    """Time, space and loading, for each kind of subject."""
     for group, words in GROUPS.items():
         subjects = view.subjects(group)
         if not subjects:
             continue
+        marks = view.group_marks(group)
+        named = [f"{mark:,}" for mark in marks]
         yield from (f"### {group[0].upper()}{group[1:]}", "", words, "")
         yield from ("Milliseconds per step in the last 5 % of a session of so many steps:", "")
-        yield from markdown(
-            [
-                "subject",
-                *named,
-                "first 5 %",
-                "total s",
-                "of holdfast",
-                "exponent",
-                "syncs/step",
-                "durability",
-            ],
-            [_time_row(view, subject, marks) for subject in subjects],
-        )
-        yield from ("", "Megabytes on disk, and milliseconds to load the latest:", "")
-        yield from markdown(
-            ["subject", *named, "of holdfast", "exponent", "load ms", "of holdfast"],
-            [_space_row(view, subject, marks) for subject in subjects],
-        )
-        yield ""
+        ends = ["first 5 %", "total s", "of holdfast", "exponent", "syncs/step", "durability"]
+        rows = [_time_row(view, subject, marks) for subject in subjects]
+        yield from (*markdown(["subject", *named, *ends], rows), "")
+        yield from ("Megabytes on disk, and for each byte of the messages at the end:", "")
+        rows = [_space_row(view, subject, marks) for subject in subjects]
+        yield from (*markdown(["subject", *named, "per byte", "of holdfast", "exponent"], rows), "")
+        yield from _loading_table(view, subjects)
         yield from _stops(view, subjects)
 
 
 def _time_row(view: View, subject: Subject, marks: Sequence[int]) -> list[str]:
     name, last = subject.name, max(view.marks(subject.name), default=0)
-    ours = counterpart(subject)
     power, syncs = view.exponent(name, "total_s"), view.syncs(name)
     return [
         _name(subject),
         *(shown(view.at(name, mark, "last_ms")) for mark in marks),
         shown(view.at(name, last, "first_ms")),
         f"{shown(view.at(name, last, 'total_s'))} at {last:,}",
-        _against(view, subject, ours, "total_s"),
+        _against(view, subject, "step_ms"),
         "–" if power is None else f"{power:.2f}",
         "–" if syncs is None else f"{syncs:.1f}",
         subject.durability,
@@ -89,24 +78,59 @@ def _time_row(view: View, subject: Subject, marks: Sequence[int]) -> list[str]:
 
 def _space_row(view: View, subject: Subject, marks: Sequence[int]) -> list[str]:
     name, last = subject.name, max(view.marks(subject.name), default=0)
-    ours = counterpart(subject)
     power = view.exponent(name, "disk_bytes")
     return [
         _name(subject),
         *(shown(view.at(name, mark, "disk_bytes"), 1e-6) for mark in marks),
-        _against(view, subject, ours, "disk_bytes"),
+        f"{shown(view.at(name, last, 'disk_bytes'), 1 / (2 * CHARACTERS * last))} at {last:,}"
+        if last
+        else "–",
+        _against(view, subject, "disk_bytes"),
         "–" if power is None else f"{power:.2f}",
-        f"{shown(view.at(name, last, 'load_ms'))} at {last:,}",
-        _against(view, subject, ours, "load_ms"),
     ]
+
+
+def _loading_table(view: View, subjects: Sequence[Subject]) -> Iterator[str]:
+    rows = []
+    for subject in subjects:
+        for steps in view.marks(subject.name) if subject.store else ():
+            figures = ("new_open_ms", "new_load_ms", "new_ms", "new_peek_ms", "load_ms", "peek_ms")
+            found = {figure: view.at(subject.name, steps, figure) for figure in figures}
+            ours = counterpart(subject)
+            mine = ours is None or ours.name == subject.name
+            ratios = [
+                None if mine or ours is None else view.ratio(subject.name, ours.name, figure, steps)
+                for figure in ("new_ms", "load_ms")
+            ]
+            rows.append(
+                [
+                    _name(subject),
+                    f"{steps:,}",
+                    *(shown(found[figure]) for figure in ("new_open_ms", "new_load_ms", "new_ms")),
+                    times(ratios[0]),
+                    shown(found["new_peek_ms"]),
+                    shown(found["load_ms"]),
+                    times(ratios[1]),
+                    shown(found["peek_ms"]),
+                ]
+            )
+    if not rows:
+        return
+    yield "Milliseconds to load the latest. *New*: in another process, which opens the store anew and loads"
+    yield "from it for the first time. *Open*: from the store that is open. *State only*: opened, and no"
+    yield from ("message looked at.", "")
+    new = ["new: open", "new: load", "new: both", "of holdfast", "new: state only"]
+    columns = ["subject", "steps", *new, "open: load", "of holdfast", "open: state only"]
+    yield from (*markdown(columns, rows), "")
 
 
 def _name(subject: Subject) -> str:
     return f"**{subject.name}**" if subject.role == "holdfast" else subject.name
 
 
-def _against(view: View, subject: Subject, ours: Subject | None, figure: str) -> str:
+def _against(view: View, subject: Subject, figure: str) -> str:
     """Times ours, at the most steps that both reached."""
+    ours = counterpart(subject)
     if ours is None or ours.name == subject.name:
         return "–"
     ratio = view.ratio(subject.name, ours.name, figure)
@@ -114,7 +138,7 @@ def _against(view: View, subject: Subject, ours: Subject | None, figure: str) ->
 
 
 def _stops(view: View, subjects: Sequence[Subject]) -> Iterator[str]:
-    stopped = [(one.name, view.reached(one.name).stop) for one in subjects]
+    stopped = [(one.name, view.stop(one.name)) for one in subjects]
     found = [f"- {name} stopped at step {stop.steps:,}: {stop.reason}." for name, stop in stopped if stop]
     yield from (*found, *([""] if found else []))
 
@@ -133,8 +157,7 @@ def throughput_table(view: View) -> Iterator[str]:
             continue
         raw = next((one for one in SUBJECTS if one.role == "floor" and one.store == subject.store), None)
         most = max((size for size in sizes if view.rate(subject.name, size)), default=0)
-        mine, floor = view.rate(subject.name, most), view.rate(raw.name, most) if raw and raw.many else None
-        below = floor.median / mine.median if mine and floor and raw != subject else None
+        below = view.rate_ratio(raw.name, subject.name, most) if raw and raw != subject else None
         rows.append(
             [
                 _name(subject) + (", in batches" if subject.role == "floor" else ""),
@@ -146,7 +169,7 @@ def throughput_table(view: View) -> Iterator[str]:
     yield ""
     yield (
         "Raw rows are inserted in one transaction for as many steps as there are sessions: the limit for "
-        "whoever shares commits. LangGraph's checkpointers write whole channels: the longer their sessions "
+        "those that share commits. LangGraph's checkpointers write whole channels: the longer their sessions "
         "become while they are measured, the slower, with few sessions more than with many."
     )
     for one in sorted({(one.subject, one.processes) for one in view.results.throughput if one.processes > 1}):
@@ -163,61 +186,47 @@ def dispatch_table(view: View) -> Iterator[str]:
     if not view.results.dispatch:
         yield from ("Not in this run.", "")
         return
-    base, commits = view.dispatch("pydantic alone"), view.dispatch("two raw commits")
     rows = []
     for name in view.results.dispatch:
-        found = view.dispatch(name)
-        assert found is not None
-        beyond = found.median - base.median if base and name.startswith(("pure", "read")) else None
-        share = found.median / commits.median if commits and name.startswith(("mutate", "two")) else None
-        rows.append([name, shown(found), "–" if beyond is None else spoken(beyond), times(share)])
-    yield "Bodies that do nothing, in a run on SQLite; microseconds a call:"
-    yield ""
-    yield from (*markdown(["call", "µs", "beyond pydantic", "of the raw commits"], rows), "")
-
-
-def long_tables(view: View) -> Iterator[str]:
-    """Opening against decoding, and the steps by tenths."""
-    found = view.results.long_sessions
-    if not found:
-        yield from ("Not in this run.", "")
-        return
-    rows, tenths = [], []
-    for subject, steps in dict.fromkeys((one.subject, one.steps) for one in found):
-        rounds = view.long(subject, steps)
-        opened, plain, typed = (
-            Spread.of(statistics.median(figures) for figures in column)
-            for column in zip(*((one.open_ms, one.json_ms, one.typed_ms) for one in rounds), strict=True)
-        )
+        beyond = [
+            view.dispatch_beyond(name, "pydantic alone", figure)
+            if name.startswith(("pure", "read"))
+            else None
+            for figure in ("passed_us", "worked_us")
+        ]
+        share = view.dispatch_ratio(name, "two raw commits") if name.startswith(("mutate", "two")) else None
         rows.append(
             [
-                subject,
-                f"{steps:,}",
-                shown(opened),
-                shown(typed),
-                times(opened.median / typed.median),
-                shown(plain),
-                times(opened.median / plain.median),
+                name,
+                shown(view.dispatch(name)),
+                shown(view.dispatch(name, "worked_us")),
+                *map(shown, beyond),
+                times(share),
             ]
         )
-        middles = [
-            statistics.median(column) for column in zip(*(one.tenths_ms for one in rounds), strict=True)
-        ]
-        fresh = statistics.median(one.old_new for one in rounds)
-        tenths.append([subject, f"{steps:,}", *(f"{one:.2f}" for one in middles), times(fresh)])
-    yield "Milliseconds to open store and session anew and to decode every message, against reading the same"
-    yield from ("messages from one JSON document, into typed messages (msgspec) and into dicts (json):", "")
-    yield from markdown(
-        ["subject", "steps", "open", "typed", "open / typed", "dicts", "open / dicts"],
-        sorted(rows, key=lambda row: row[0]),
-    )
-    yield from (
-        "",
-        "Milliseconds per step by tenths of the session's life, and a step at its end against one of a fresh",
-    )
-    yield from ("session at the same moment:", "")
-    columns = ["subject", "steps", *(f"{number}." for number in range(1, 11)), "end / fresh"]
-    yield from (*markdown(columns, sorted(tenths, key=lambda row: row[0])), "")
+    yield "Bodies that do nothing, in a run on SQLite; microseconds a call, passed and of the processors:"
+    yield ""
+    columns = ["call", "passed", "processors", "passed beyond pydantic", "processors beyond pydantic"]
+    yield from (*markdown([*columns, "of the raw commits"], rows), "")
+
+
+def long_table(view: View) -> Iterator[str]:
+    """Steps by tenths of the longest sessions."""
+    steps = max(view.group_marks(MESSAGES), default=0)
+    rows = []
+    for subject in view.subjects(MESSAGES):
+        tenths = view.tenths(subject.name, steps)
+        if tenths:
+            floor = next(one for one in SUBJECTS if one.role == "floor" and one.store == subject.store)
+            drift = None if floor == subject else view.drift(subject.name, floor.name, steps)
+            rows.append([_name(subject), *(f"{one:.2f}" for one in tenths), times(drift)])
+    if not rows:
+        yield from ("Not in this run.", "")
+        return
+    yield f"Milliseconds per step by tenths of a session of {steps:,} steps; and the last tenth against the"
+    yield from ("first, each as a multiple of the floor's steps in the same rounds:", "")
+    columns = ["subject", *(f"{number}." for number in range(1, 11)), "last / first"]
+    yield from (*markdown(columns, rows), "")
 
 
 def startup_table(view: View) -> Iterator[str]:
@@ -272,5 +281,5 @@ def fleet_table(view: View) -> Iterator[str]:
         for one in view.results.fleet
         for what, waits in one.waits_ms.items()
     ]
-    yield from ("Milliseconds until somebody works on it:", "")
+    yield from ("Milliseconds until a worker works on it:", "")
     yield from (*markdown(["what", "store", "times", *(name for name, _ in figures)], rows), "")

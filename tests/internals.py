@@ -7,6 +7,7 @@ followed in one place. A test that reaches into another private attribute says w
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,9 +33,20 @@ def writer_of(session: Session) -> SessionWriter:
     return session._writer
 
 
+def take_keyframes_after(entries: int) -> None:
+    """Let sessions of this process take a keyframe after so many entries: for processes of tests."""
+    writer = import_module("holdfast.session.writer")
+    # Setting a name that is not there would go unnoticed.
+    assert hasattr(writer, "KEYFRAME_ENTRIES_MIN")
+    setattr(writer, "KEYFRAME_ENTRIES_MIN", entries)  # noqa: B010
+
+
 def stop_heartbeat(store: Store) -> None:
     """Let the heartbeat fall silent, as in a process that hangs: its term runs out."""
-    store._engine.heartbeat._stop.set()
+    heartbeat = store._engine.heartbeat
+    heartbeat._stop.set()
+    if heartbeat._thread is not None:
+        heartbeat._thread.join()  # One that is under way would make the term begin again.
 
 
 def write_connection(driver: SqliteDriver) -> apsw.Connection:

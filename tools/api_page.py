@@ -20,6 +20,7 @@ MODULES = (
     "holdfast.drivers",
     "holdfast.errors",
     "holdfast.blocking",
+    "holdfast.http",
     "holdfast.adapters.pydantic_ai",
     "holdfast.adapters.langgraph",
     "holdfast.testing",

@@ -33,7 +33,8 @@ MADE_BY_CALLERS = {"Registry", "Agent"}
 ENTERED = {"Session", "Run", "Request"}
 """Async context managers themselves: what returns one is used in a `with` here."""
 RENAMED = {"Undoer": "AnyRegistry", "Settler": "AnyRegistry"}
-WITH_LOOP = "@property\ndef with_loop(self) -> AsyncRegistry: ..."
+WITH_LOOP = {"Registry", "Store"}
+"""These give the async object that they stand for."""
 HEADER = '''"""The types of `holdfast.blocking`. Made by tools/blocking_stubs.py from the async classes."""
 
 '''
@@ -166,8 +167,8 @@ def _class(name: str, used: dict[str, str]) -> ast.ClassDef:
                 seen.add(one.name)
             if overloads or one.name not in seen:
                 body.append(_stub(one, names))
-    if name == "Registry":
-        body += ast.parse(WITH_LOOP).body
+    if name in WITH_LOOP:
+        body += ast.parse(f"@property\ndef with_loop(self) -> Async{name}: ...").body
     made = ast.parse(f"class {name}: ...").body[0]
     assert isinstance(made, ast.ClassDef)
     made.bases, made.body = [names.visit(base) for base in found.bases], body

@@ -90,7 +90,7 @@ def hands_over_a_message(frame: FrameType) -> bool:
     """True if this call handed a message to the committer."""
     if frame.f_code.co_qualname != "Committer.offer":
         return False
-    return any(one.entry.kind == "message.added" for one in frame.f_locals["sealed"])
+    return any(one.entry.kind == "message.added" for one in frame.f_locals["entries"])
 
 
 @holdfast.tool(side_effects={"mutate"})

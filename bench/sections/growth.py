@@ -1,59 +1,180 @@
-"""What a step costs as a session grows, and how often it waits for the disk."""
+"""What a step costs as a session grows, what loading it costs, and how often a step waits for the disk."""
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import fmean, median
 
-from bench.figures import Growth, Mark, Rate, Results, Stop, Syncs
-from bench.runner import Failed, Runner, arguments, run_child
-from bench.subjects.catalogue import AGENTS, GRAPHS, Subject
+import msgspec
+
+from bench.figures import Growth, Mark, Rate, Ready, Results, Stop, Syncs
+from bench.plan import Plan
+from bench.runner import ROOT, Child, Failed, Runner, arguments, run_child
+from bench.subjects.catalogue import AGENTS, GRAPHS, GROUPS, MESSAGES, Subject
+from bench.subjects.contract import Place
 
 OPENING_S = 60
-"""To import, to open and to close, beside the steps; loading and looking at the disk included."""
+"""To import, to open and to load, beside the steps."""
 
 SYNCS = r"\b(?:fsync|fdatasync|msync)\("
 
 
+class Growing:
+    """A subject whose session grows, and what was measured of it."""
+
+    def __init__(self, subject: Subject, place: Place, plan: Plan, opened: ExitStack) -> None:
+        def start(what: str) -> Child:
+            return opened.enter_context(run_child(arguments(what, subject, place), plan.hard_s + OPENING_S))
+
+        self.subject, self._place, self._plan = subject, place, plan
+        self._writer = start("grow")
+        # In a process of its own, which has none of what the writer remembers.
+        self._reader = start("read") if subject.store else None
+        self._peeks = subject.role == "holdfast" and subject.group == MESSAGES
+        self._step_ms: list[float] = []
+        self._loads: dict[str, list[float]] = {}
+        self.found = Growth(subject=subject.name, round_steps=plan.round_steps)
+
+    def wait(self) -> None:
+        """Until it is open."""
+        for child in filter(None, (self._writer, self._reader)):
+            child.hear(Ready)
+
+    def check(self, mark: int) -> Stop | None:
+        """Why it should not go on to the next mark."""
+        spent_s, steps = sum(self._step_ms) / 1000, len(self._step_ms)
+        if spent_s > self._plan.soft_s:
+            return Stop(steps, f"{self._plan.soft_s:g} s were over")
+        if estimate_ms(self._step_ms, mark) / 1000 > self._plan.hard_s:
+            return Stop(steps, f"{mark:,} steps would take more than {self._plan.hard_s:g} s")
+        return None
+
+    def take_round(self) -> Stop | None:
+        """The next steps; why it should not take more."""
+        times = self._writer.ask("step", self._plan.round_steps)
+        self._step_ms += times
+        self.found.rounds_ms.append(fmean(times))
+        if sum(self._step_ms) / 1000 > self._plan.hard_s:
+            return Stop(len(self._step_ms), f"{self._plan.hard_s:g} s were over")
+        return None
+
+    def load(self) -> None:
+        """Once in each way."""
+        if self._reader is None:
+            return
+        steps = len(self._step_ms)
+
+        def note(figure: str, took: float) -> None:
+            self._loads.setdefault(figure, []).append(took)
+
+        opening, loading = self._reader.ask("load", steps)
+        note("new_open_ms", opening)
+        note("new_load_ms", loading)
+        note("load_ms", self._writer.ask("load", steps)[0])
+        if self._peeks:
+            note("new_peek_ms", sum(self._reader.ask("peek", steps)))
+            note("peek_ms", self._writer.ask("peek", steps)[0])
+
+    def end_mark(self) -> None:
+        """Put together what there is of the session at a mark."""
+        times = self._step_ms
+        share = _share(len(times))
+        # The first load is not counted: what is imported on its way is, from then on.
+        loads: dict[str, list[float]] = {"load_ms": [], "new_open_ms": [], "new_load_ms": []} | {
+            figure: found[1:] for figure, found in self._loads.items()
+        }
+        self._loads.clear()
+        self.found.marks.append(
+            Mark(
+                steps=len(times),
+                first_ms=median(times[:share]),
+                last_ms=median(times[-share:]),
+                total_s=sum(times) / 1000,
+                disk_bytes=measure_disk(self._place),
+                **loads,
+            )
+        )
+
+
+def estimate_ms(step_ms: Sequence[float], mark: int) -> float:
+    """How long so many steps take in all, if their time goes on growing by the power it grew by so far."""
+    half, whole = sum(step_ms[: len(step_ms) // 2]), sum(step_ms)
+    if not half:
+        return 0.0
+    # The total grows at least in proportion; what the first steps take more says nothing about the rest.
+    power = max(1.0, math.log2(whole / half))
+    return whole * math.pow(mark / len(step_ms), power)
+
+
+def _share(steps: int) -> int:
+    """5 %."""
+    return max(1, steps // 20)
+
+
+def measure_disk(place: Place) -> int:
+    """Bytes of files, or of a database."""
+    command = [sys.executable, "-m", "bench.disk", str(place.directory), place.postgres]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+
+
 def measure_growth(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
-    """Every subject once, then every subject again: a noisy minute does not hit one row alone."""
-    failed: set[str] = set()
-    for turn in range(runner.plan.rounds):
-        for subject in runner.subjects:
-            if subject.name in failed:
-                continue
-            try:
-                results.growth.append(_grow(runner, subject, first=turn == 0))
-            except Failed as failure:
-                failed.add(subject.name)
-                note(f"{subject.name}: {failure}")
+    """The subjects of a table are open at the same time, and take rounds of steps in turns."""
+    chosen = {MESSAGES: runner.plan.message_marks, AGENTS: runner.plan.agent_marks}
+    for group in GROUPS:
+        subjects = [one for one in runner.subjects if one.group == group]
+        marks = chosen.get(group, runner.plan.marks)
+        with ExitStack() as opened:
+            results.growth += _grow(runner, subjects, marks, note, opened)
 
 
-def _grow(runner: Runner, subject: Subject, *, first: bool) -> Growth:
-    plan = runner.plan
-    soft_s, hard_s = (plan.soft_s, plan.hard_s) if first else (plan.later_s, plan.later_s)
-    marks: list[Mark] = []
-    stop: Stop | None = None
-    with runner.place(subject) as place:
-        given = arguments("grow", subject, place, marks=plan.marks, limits=(soft_s, hard_s))
-        with run_child(given, hard_s + OPENING_S) as child:
+def _grow(
+    runner: Runner,
+    subjects: Sequence[Subject],
+    marks: Sequence[int],
+    note: Callable[[str], None],
+    opened: ExitStack,
+) -> list[Growth]:
+    growing: list[Growing] = []
+
+    def each(work: Callable[[Growing], Stop | None]) -> None:
+        """Let each take its turn, and leave out those that stop."""
+        for one in list(growing):
             try:
-                for said in child.hear_all():
-                    if isinstance(said, Mark):
-                        marks.append(said)
-                    elif isinstance(said, Stop):
-                        stop = said
+                stop = work(one)
             except Failed as failure:
-                # What it reached before counts.
-                if not marks:
-                    raise
-                stop = Stop(marks[-1].steps, str(failure))
-    return Growth(subject.name, marks, stop)
+                stop = Stop(len(one.found.rounds_ms) * runner.plan.round_steps, str(failure))
+                note(f"{one.subject.name}: {failure}")
+            if stop is not None:
+                growing.remove(one)
+                one.found = msgspec.structs.replace(one.found, stop=stop)
+
+    for subject in subjects:
+        try:
+            place = opened.enter_context(runner.place(subject))
+            growing.append(Growing(subject, place, runner.plan, opened))
+        except Failed as failure:
+            note(f"{subject.name}: {failure}")
+    all_of_them = list(growing)
+    each(Growing.wait)
+    done = 0
+    for mark in marks:
+        each(lambda one: one.check(mark))  # noqa: B023
+        for _ in range(done, mark, runner.plan.round_steps):
+            each(Growing.take_round)
+            growing[:] = growing[1:] + growing[:1]  # Another one begins each round.
+        for _ in range(runner.plan.loads + 1):
+            each(Growing.load)
+        each(Growing.end_mark)
+        done = mark
+    return [one.found for one in all_of_them if one.found.rounds_ms]
 
 
 def count_syncs(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
@@ -84,15 +205,15 @@ def _count(runner: Runner, subject: Subject) -> Syncs:
     with runner.place(subject) as place:
         report = place.directory.with_suffix(".trace")
         trace = ["strace", "-f", "-e", "trace=fsync,fdatasync,msync", "-o", str(report)]
-        given = arguments("take", subject, place, seconds=runner.plan.syncs_s)
+        given = arguments("take", subject, place)
         try:
             if subject.store == "PostgreSQL":
                 assert runner.server is not None
                 if runner.server.pid is None:
                     raise Failed("the server is not ours to trace")
                 with _attached([*trace, "-p", str(runner.server.pid)]):
-                    return _take(subject, given, report, under=())
-            return _take(subject, given, report, under=[*trace, "--seccomp-bpf"])
+                    return _take(runner, subject, given, report, under=())
+            return _take(runner, subject, given, report, under=[*trace, "--seccomp-bpf"])
         finally:
             report.unlink(missing_ok=True)
 
@@ -112,16 +233,15 @@ def _attached(command: Sequence[str]) -> Iterator[None]:
         tracer.communicate()
 
 
-def _take(subject: Subject, given: Sequence[str], report: Path, under: Sequence[str]) -> Syncs:
+def _take(
+    runner: Runner, subject: Subject, given: Sequence[str], report: Path, under: Sequence[str]
+) -> Syncs:
     with run_child(given, OPENING_S, under=under) as child:
-        child.hear()
+        child.hear(Ready)
         before = _count_in(report)
-        child.tell()
-        said = child.hear()
+        child.tell("take", runner.plan.syncs_s)
+        said = child.hear(Rate)
         after = _count_in(report)
-        child.tell()
-        child.expect_end()
-    assert isinstance(said, Rate)
     return Syncs(subject.name, said.steps, after - before)
 
 

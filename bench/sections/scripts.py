@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.figures import Fleet, Results, Table
+from bench.figures import Call, Fleet, Results, Table
 from bench.runner import ROOT, Failed, Runner, last_error
 
 LIMIT_S = 600
@@ -21,7 +21,7 @@ LIMIT_S = 600
 def measure_dispatch(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
     """What a dispatch costs beyond the tool itself."""
     found = run_script(runner, "dispatch.py", ["--directory", str(runner.directory)])
-    results.dispatch = msgspec.json.decode(found, type=dict[str, list[float]])
+    results.dispatch = msgspec.json.decode(found, type=dict[str, list[Call]])
 
 
 def measure_fleet(runner: Runner, results: Results, note: Callable[[str], None]) -> None:

@@ -75,7 +75,7 @@ def measure_memory(runner: Runner, results: Results, note: Callable[[str], None]
     """What many open sessions take beyond one, in turns."""
     held = HELD[:4] if runner.plan.quick else HELD
     subjects = [one for one in runner.subjects if one.name in held]
-    for _ in range(runner.plan.long_rounds):
+    for _ in range(runner.plan.held_rounds):
         for subject in list(subjects):
             try:
                 few, many = (_hold(runner, subject, sessions) for sessions in (1, runner.plan.held))
@@ -90,6 +90,4 @@ def _hold(runner: Runner, subject: Subject, sessions: int) -> int:
     """Bytes that the process has more."""
     with runner.place(subject) as place:
         with run_child(arguments("hold", subject, place, sessions=sessions), OPENING_S) as child:
-            said = child.hear()
-    assert isinstance(said, Size)
-    return said.bytes
+            return child.hear(Size).bytes

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from bench.figures import Rate, Results, Throughput
-from bench.runner import Failed, Runner, arguments, run_child
+from bench.figures import Rate, Ready, Results, Throughput
+from bench.runner import Child, Failed, Runner, arguments, run_child
 from bench.subjects.catalogue import Subject
 
-OPENING_S = 60
-"""To import, and to open and close a thousand sessions."""
+LIMIT_S = 120
+"""To import and to open a thousand sessions; or to take one step in each of them."""
 FILES_MAX = 100
 """Sessions at once of a store that syncs a file for each: more of them only wait."""
 
 
 class Case(NamedTuple):
-    """A row."""
+    """A cell of the table."""
 
     subject: Subject
     sessions: int
@@ -26,27 +26,17 @@ class Case(NamedTuple):
 
 
 def measure_throughput(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
-    """All rows in turns."""
-    plan = runner.plan
+    """All subjects with as many sessions are open at the same time, and take turns."""
     cases = choose_cases(runner)
-    failed: set[Case] = set()
-    for turn in range(plan.rounds):
-        for case in cases:
-            if case in failed or (case.subject.role == "peer" and turn >= plan.peer_rounds):
-                continue
-            try:
-                rate = _measure(runner, case)
-            except Failed as failure:
-                failed.add(case)
-                note(f"{case.subject.name}, {case.sessions:,} sessions: {failure}")
-                continue
-            results.throughput.append(
-                Throughput(case.subject.name, case.sessions, case.processes, case.batch, rate)
+    for key in dict.fromkeys((one.processes, one.sessions) for one in cases):
+        with ExitStack() as opened:
+            _take_turns(
+                runner, [one for one in cases if (one.processes, one.sessions) == key], results, note, opened
             )
 
 
 def choose_cases(runner: Runner) -> list[Case]:
-    """Whoever can; the floor in batches of as many steps as there are sessions."""
+    """Those that can; the floor in batches of as many steps as there are sessions."""
     plan, cases = runner.plan, list[Case]()
     for subject in runner.subjects:
         if not subject.many:
@@ -60,24 +50,62 @@ def choose_cases(runner: Runner) -> list[Case]:
     return cases
 
 
-def _measure(runner: Runner, case: Case) -> float:
-    """Steps a second."""
+def _take_turns(
+    runner: Runner, cases: list[Case], results: Results, note: Callable[[str], None], opened: ExitStack
+) -> None:
     plan = runner.plan
-    with runner.place(case.subject) as place, ExitStack() as opened:
-        given = arguments(
-            "take",
-            case.subject,
-            place,
-            sessions=case.sessions // case.processes,
-            seconds=plan.seconds,
-            batch=case.batch,
+    running: dict[Case, list[Child]] = {}
+    rates: dict[Case, list[float]] = {}
+
+    def drop(case: Case, failure: Failed) -> None:
+        running.pop(case, None)
+        note(f"{case.subject.name}, {case.sessions:,} sessions: {failure}")
+
+    for case in cases:
+        try:
+            running[case] = _start(runner, case, opened)
+        except Failed as failure:
+            drop(case, failure)
+    for turn in range(plan.rounds):
+        for case, children in list(running.items()):
+            if case.subject.role == "peer" and turn >= plan.peer_rounds:
+                continue
+            try:
+                rates.setdefault(case, []).append(_measure(children, plan.seconds))
+            except Failed as failure:
+                drop(case, failure)
+    for case, found in rates.items():
+        if found:
+            results.throughput.append(
+                Throughput(case.subject.name, case.sessions, case.processes, case.batch, found)
+            )
+
+
+def _start(runner: Runner, case: Case, opened: ExitStack) -> list[Child]:
+    """Ready to take steps. They are not closed in the end: some take their time for that."""
+    place = opened.enter_context(runner.place(case.subject))
+    children = [
+        opened.enter_context(
+            run_child(
+                arguments(
+                    "take",
+                    case.subject,
+                    place._replace(prefix=f"p{number}-"),
+                    sessions=case.sessions // case.processes,
+                    batch=case.batch,
+                ),
+                LIMIT_S,
+            )
         )
-        limit_s = plan.seconds + OPENING_S
-        children = [opened.enter_context(run_child(given, limit_s)) for _ in range(case.processes)]
-        for child in children:
-            child.hear()
-        for child in children:
-            child.tell()
-        said = [child.hear() for child in children]
-        # Closing is not waited for: some take their time, and nothing of it is measured.
-        return sum(one.steps / one.seconds for one in said if isinstance(one, Rate))
+        for number in range(case.processes)
+    ]
+    for child in children:
+        child.hear(Ready)
+    return children
+
+
+def _measure(children: list[Child], seconds: float) -> float:
+    """Steps a second, all processes at once."""
+    for child in children:
+        child.tell("take", seconds)
+    return sum(one.steps / one.seconds for one in [child.hear(Rate) for child in children])

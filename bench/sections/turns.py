@@ -42,7 +42,7 @@ def measure_turns(runner: Runner, results: Results, note: Callable[[str], None])
                 continue
             try:
                 with runner.place(get_subject(names[0])) as place:
-                    given = (str(runner.plan.turn_steps), *map(str, place), *names)
+                    given = (str(runner.plan.turn_steps), str(place.directory), place.postgres, *names)
                     results.turns.append(run_module(__name__, given, Turns, limit_s=LIMIT_S))
             except Failed as failure:
                 failed.add(names)

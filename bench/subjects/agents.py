@@ -38,10 +38,14 @@ class Bare:
         self._found = ""
         agent: Agent[None, str] = Agent(FunctionModel(self._answer), name="bench")
         agent.tool_plain(metadata=effects(side_effects={self._side_effect}))(self._look)
-        self._run = asyncio.ensure_future(
+        self._run: asyncio.Future[Any] | None = asyncio.ensure_future(
             agent.run("go", usage_limits=UsageLimits(request_limit=None), capabilities=self._capabilities())
         )
         await self._wait_until_asked()
+
+    async def reopen(self, place: Place) -> None:
+        self._run = None
+        await self._open_store(place)
 
     async def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         self._messages = len(messages)
@@ -58,6 +62,7 @@ class Bare:
 
     async def _wait_until_asked(self) -> None:
         """The model is asked for the next reply once the last step is over."""
+        assert self._run is not None
         asked = asyncio.ensure_future(self._asked.wait())
         await asyncio.wait([asked, self._run], return_when=asyncio.FIRST_COMPLETED)
         if self._run.done():
@@ -73,8 +78,9 @@ class Bare:
         return self._messages - 1
 
     async def close(self) -> None:
-        self._said.put_nowait(None)
-        await self._run
+        if self._run is not None:
+            self._said.put_nowait(None)
+            await self._run
         await self._close_store()
 
 

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.base.id import uuid6
 
 from bench.subjects.contract import Place
-from bench.subjects.savers import OPENERS
+from bench.subjects.savers import OPENERS, set_up
 
 
 class Thread:
@@ -54,17 +54,22 @@ class Puts:
     async def open(self, place: Place, sessions: int) -> None:
         self._opened = AsyncExitStack()
         self._saver = await self._opened.enter_async_context(self._open_saver(place))
-        # Somebody else reads: what a saver has read, it compares the next checkpoint with. Graphs read before
+        await set_up(self._saver)
+        # Another saver reads: what a saver has read, it compares the next checkpoint with. Graphs read before
         # each step, and are measured by themselves.
         self._reader = await self._opened.enter_async_context(self._open_saver(place))
         self._threads = [Thread(f"t{number}") for number in range(sessions)]
+
+    async def reopen(self, place: Place) -> None:
+        self._opened = AsyncExitStack()
+        self._reader = await self._opened.enter_async_context(self._open_saver(place))
 
     async def step(self, session: int, first: str, second: str) -> None:
         await self._threads[session].step(self._saver, first, second)
 
     async def load(self, session: int) -> int:
-        thread = self._threads[session].config["configurable"]["thread_id"]
-        found = await self._reader.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
+        thread = {"thread_id": f"t{session}", "checkpoint_ns": ""}
+        found = await self._reader.aget_tuple({"configurable": thread})
         return len(found.checkpoint["channel_values"]["messages"]) if found else 0
 
     async def close(self) -> None:

@@ -14,6 +14,8 @@ class Place(NamedTuple):
     """Empty, and the subject's own."""
     postgres: str
     """An empty database of the subject's own; "" for those that need none."""
+    prefix: str = "s"
+    """Begins the names of sessions. Processes that share a place have different ones."""
 
 
 class Recorder(Protocol):
@@ -21,6 +23,12 @@ class Recorder(Protocol):
 
     async def open(self, place: Place, sessions: int) -> None:
         """Be ready for so many sessions, numbered from 0."""
+
+    async def reopen(self, place: Place) -> None:
+        """Be ready to load session 0, which another process keeps there, as a new process would.
+
+        This recorder takes no step.
+        """
 
     async def step(self, session: int, first: str, second: str) -> None:
         """Keep both messages: on return as durably as the subject can."""
@@ -38,3 +46,11 @@ class Batches(Recorder, Protocol):
 
     async def step_all(self, pairs: Sequence[tuple[str, str]]) -> None:
         """One step of each session."""
+
+
+@runtime_checkable
+class Peeks(Recorder, Protocol):
+    """Can open a session without its messages."""
+
+    async def peek(self, session: int) -> None:
+        """Read the state of the session, and no message."""

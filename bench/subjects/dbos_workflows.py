@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dbos import DBOS, SetWorkflowID
+from dbos import DBOS, DBOSClient, SetWorkflowID
 
 from bench.subjects.contract import Place
 
@@ -15,6 +15,7 @@ class Workflows:
 
     def __init__(self, store: str) -> None:
         self._store = store
+        self._client: DBOSClient | None = None
 
     def _url(self, place: Place) -> str:
         """SQLite is the default."""
@@ -42,15 +43,23 @@ class Workflows:
             with SetWorkflowID(f"w{number}"):
                 self._running.append(await DBOS.start_workflow_async(workflow, number))
 
+    async def reopen(self, place: Place) -> None:
+        # A second `launch` would recover, and so run, the workflow that the first process has.
+        self._client = DBOSClient(system_database_url=self._url(place))
+
     async def step(self, session: int, first: str, second: str) -> None:
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._inboxes[session].put_nowait((first, second, kept))
         await kept
 
     async def load(self, session: int) -> int:
-        return 2 * len(await DBOS.list_workflow_steps_async(f"w{session}"))
+        reader: Any = self._client or DBOS
+        return 2 * len(await reader.list_workflow_steps_async(f"w{session}"))
 
     async def close(self) -> None:
+        if self._client is not None:
+            self._client.destroy()
+            return
         for inbox in self._inboxes:
             inbox.put_nowait(None)
         for handle in self._running:

@@ -12,7 +12,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, add_messages
 
 from bench.subjects.contract import Place
-from bench.subjects.savers import OPENERS
+from bench.subjects.savers import OPENERS, set_up
 
 
 class Whole(TypedDict):
@@ -35,9 +35,13 @@ class Graph:
         self._state: type[Any] = {"add_messages": Whole, "delta": Delta}[channel]
 
     async def open(self, place: Place, sessions: int) -> None:
-        self._opened = AsyncExitStack()
-        saver = await self._opened.enter_async_context(self._open_saver(place))
+        await self.reopen(place)
+        await set_up(self._saver)
         self._said = [""] * sessions
+
+    async def reopen(self, place: Place) -> None:
+        self._opened = AsyncExitStack()
+        self._saver = await self._opened.enter_async_context(self._open_saver(place))
 
         async def answer(state: Any, config: RunnableConfig) -> dict[str, Any]:
             return {"messages": [AIMessage(self._said[config["configurable"]["session"]])]}
@@ -46,7 +50,7 @@ class Graph:
         graph.add_node("answer", answer)
         graph.add_edge(START, "answer")
         graph.add_edge("answer", END)
-        self._graph = graph.compile(checkpointer=saver)
+        self._graph = graph.compile(checkpointer=self._saver)
 
     async def step(self, session: int, first: str, second: str) -> None:
         self._said[session] = second

@@ -21,6 +21,9 @@ class Sqlite:
             SQLiteSession(f"s{number}", place.directory / "agents.db") for number in range(sessions)
         ]
 
+    async def reopen(self, place: Place) -> None:
+        await self.open(place, 1)
+
     async def step(self, session: int, first: str, second: str) -> None:
         await self._sessions[session].add_items(
             [{"role": "user", "content": first}, {"role": "assistant", "content": second}]
@@ -46,12 +49,18 @@ class SqlAlchemy(Sqlite):
         return f"sqlite+aiosqlite:///{place.directory}/agents.db"
 
     async def open(self, place: Place, sessions: int) -> None:
+        self._connect(place, sessions)
+        await self._sessions[0].get_items()
+
+    async def reopen(self, place: Place) -> None:
+        self._connect(place, 1)
+
+    def _connect(self, place: Place, sessions: int) -> None:
         self._engine = create_async_engine(self._url(place))
         self._sessions = [
             SQLAlchemySession(f"s{number}", engine=self._engine, create_tables=True)
             for number in range(sessions)
         ]
-        await self._sessions[0].get_items()
 
     async def close(self) -> None:
         await self._engine.dispose()

@@ -18,6 +18,9 @@ class Append:
         self._path = place.directory / "raw.jsonl"
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
+    async def reopen(self, place: Place) -> None:
+        await self.open(place, 1)
+
     async def step(self, session: int, first: str, second: str) -> None:
         os.write(self._file, f"{first}\0{second}\0".encode())
         os.fdatasync(self._file)
@@ -41,6 +44,9 @@ class Sqlite:
             "CREATE TABLE IF NOT EXISTS messages"
             " (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, body TEXT NOT NULL)"
         )
+
+    async def reopen(self, place: Place) -> None:
+        await self.open(place, 1)
 
     async def step(self, session: int, first: str, second: str) -> None:
         self._insert([(session, first), (session, second)])
@@ -66,8 +72,12 @@ class Postgres:
     async def open(self, place: Place, sessions: int) -> None:
         self._db = psycopg.connect(place.postgres, autocommit=True)
         self._db.execute(
-            "CREATE TABLE messages (id bigserial PRIMARY KEY, session integer NOT NULL, body text NOT NULL)"
+            "CREATE TABLE IF NOT EXISTS messages"
+            " (id bigserial PRIMARY KEY, session integer NOT NULL, body text NOT NULL)"
         )
+
+    async def reopen(self, place: Place) -> None:
+        await self.open(place, 1)
 
     async def step(self, session: int, first: str, second: str) -> None:
         self._insert([session, session], [first, second])

@@ -36,9 +36,7 @@ async def _stock_postgres(place: Place) -> AsyncIterator[BaseCheckpointSaver[Any
 
     options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
     async with AsyncConnectionPool(place.postgres, kwargs=options, max_size=POOL, open=False) as pool:
-        saver: Any = AsyncPostgresSaver(pool)
-        await saver.setup()
-        yield saver
+        yield AsyncPostgresSaver(pool)
 
 
 OPENERS: Final[dict[str, Callable[[Place], AbstractAsyncContextManager[BaseCheckpointSaver[Any]]]]] = {
@@ -47,3 +45,9 @@ OPENERS: Final[dict[str, Callable[[Place], AbstractAsyncContextManager[BaseCheck
     "stock_sqlite": _stock_sqlite,
     "stock_postgresql": _stock_postgres,
 }
+
+
+async def set_up(saver: BaseCheckpointSaver[Any]) -> None:
+    """What LangGraph's documentation asks for when a database is used for the first time."""
+    if not isinstance(saver, HoldfastSaver):
+        await saver.setup()  # type: ignore[attr-defined]

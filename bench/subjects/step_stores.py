@@ -105,11 +105,14 @@ class Steps:
         for run in self._runs:
             await run.register()
 
+    async def reopen(self, place: Place) -> None:
+        self._store = await self._open_store(place)
+
     async def step(self, session: int, first: str, second: str) -> None:
         await self._runs[session].step(first, second)
 
     async def load(self, session: int) -> int:
-        found = await self._store.latest_snapshot(run_id=self._runs[session].id)
+        found = await self._store.latest_snapshot(run_id=f"run-{session}")
         return len(found.messages) - 1 if found else 0
 
     async def close(self) -> None:

@@ -28,6 +28,9 @@ class Files:
             for number in range(sessions)
         ]
 
+    async def reopen(self, place: Place) -> None:
+        self._place = str(place.directory)
+
     async def step(self, session: int, first: str, second: str) -> None:
         agent = self._agents[session]
         for role, text in (("user", first), ("assistant", second)):

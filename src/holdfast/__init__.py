@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import blocking as blocking
     from . import drivers as drivers
     from . import errors as errors
+    from . import http as http
     from . import messages as messages
     from . import records as records
     from . import tools as tools
@@ -48,7 +49,7 @@ else:
     }
     _PUBLIC_MODULES = (
         *("adapters", "agents", "blobs", "blocking", "drivers", "errors"),
-        *("messages", "records", "tools", "workers"),
+        *("http", "messages", "records", "tools", "workers"),
     )
 
     def __getattr__(name):

@@ -7,6 +7,7 @@ HoldfastError
 │   ├── BadMessage                     no: the message cannot be stored faithfully
 │   ├── NotAList (also a TypeError)    no: give a list instead of a text
 │   └── RunExists                      no: choose another run id, or none
+├── Misuse (also a TypeError)          no: write what the error says
 ├── NotFound (also a LookupError)      no: there is no such session, version, run or store
 ├── MissingExtra (also an ImportError) no: install the optional dependency
 ├── LeaseHeld                          yes, later: another holder has the lease; or pass `wait_s`
@@ -39,6 +40,7 @@ __all__ = [
     "LeaseHeld",
     "LostBlob",
     "MissingExtra",
+    "Misuse",
     "ModelError",
     "NewerFormat",
     "NotAList",
@@ -95,6 +97,13 @@ class RunExists(BadInput):
         self.run, self.session = run, session
 
 
+class Misuse(HoldfastError, TypeError):
+    """The object cannot be used in this way: `with` for `async with`, `for` for `async for`, `pickle`.
+
+    Nothing was opened. A retry does not help; the text says what to write.
+    """
+
+
 class NotFound(HoldfastError, LookupError):
     """The session, version, run, key or store does not exist. A retry does not help."""
 
@@ -102,10 +111,12 @@ class NotFound(HoldfastError, LookupError):
 class MissingExtra(HoldfastError, ImportError):
     """An optional dependency is not installed. A retry helps after its installation."""
 
-    def __init__(self, feature: str, extra: str, found: str = "") -> None:
+    def __init__(self, feature: str, extra: str, found: str = "", *, package: str = "") -> None:
         but = f" ({found})" if found else ""
-        super().__init__(f"{feature} needs an extra: pip install 'holdfast[{extra}]'{but}")
-        self.feature, self.extra = feature, extra
+        needs = package or "an extra"
+        install = package or f"'holdfast[{extra}]'"
+        super().__init__(f"{feature} needs {needs}: pip install {install}{but}")
+        self.feature, self.extra, self.package = feature, extra, package
 
 
 class LeaseHeld(HoldfastError):

@@ -26,9 +26,9 @@ it."""
 LEASE_POLL_S = 0.1
 """How often a process that waits for a lease checks again."""
 
-BATCH_LINES_MAX = 900
-"""Lines in one transaction: SQLite gets them in one statement, which has a limit. A larger batch would make
-no sync cheaper, and delay every caller in it."""
+BATCH_ENTRIES_MAX = 900
+"""Entries in one transaction: SQLite gets their chunks in one statement, which has a limit. A larger batch
+would make no sync cheaper, and delay every caller in it."""
 
 BATCH_BYTES_MAX = 8 << 20
 """Bytes in one transaction, for the same reason."""
@@ -36,12 +36,12 @@ BATCH_BYTES_MAX = 8 << 20
 LINE_BYTES_MAX = 256 << 20
 """One entry. SQLite refuses rows of a gigabyte; a reader must be able to hold a line in memory."""
 
-READ_LINES = 1024
-"""Lines fetched by one read, so that a long journal is never in memory twice."""
+CHUNK_BYTES = 1 << 20
+"""A chunk ends when it has become this large, so that a reader of one entry reads little more. The entries of
+one commit may be several chunks."""
 
-OPEN_LINES = 128
-"""Lines decoded at once when a session is opened. Enough to amortise the call, few enough to stay in the
-processor's cache."""
+READ_CHUNKS = 256
+"""Chunks fetched by one read, so that a long journal is never in memory twice."""
 
 READ_AHEAD = 64
 """Messages decoded at once by a loop over a transcript. Enough to amortise the call, few enough to cost a
@@ -50,7 +50,7 @@ loop little that stops after the first one."""
 PAGE_ROWS = 256
 """Sessions or runs fetched by one listing query."""
 
-KEYFRAME_LINES_MIN = 512
+KEYFRAME_ENTRIES_MIN = 512
 """A shorter tail is folded faster than a keyframe is written and read."""
 
 KEYFRAME_GROWTH = 0.25
@@ -60,6 +60,13 @@ together then cost a constant per line, at any length of the session."""
 KEYFRAME_GROWTH_LEFT = 0.0625
 """The same when a session is closed normally: no step waits for it then, and the next process that opens it
 has few lines to fold."""
+
+ADAPTER_KEYFRAME_ENTRIES_MIN = 256
+"""The same for the journals of adapters, whose entries take longer to fold."""
+
+ADAPTER_KEYFRAME_GROWTH = 0.25
+"""The next keyframe of such a journal is due when its tail has grown to this share of the last keyframe, in
+bytes: all of them together then cost a constant per byte."""
 
 BUSY_S = 60.0
 """How long to wait for the write of another process. Ordinary contention is over in milliseconds; a process

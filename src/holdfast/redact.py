@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final
+from urllib.parse import urlsplit
 
 from .suggestions import closest
 
@@ -22,6 +23,10 @@ _NO_PATH: Final = re.compile(r"[@:?#=&;%\"<>|\\]|//")
 """Characters that are unusual in a path, and in most URLs with a password."""
 
 _CREDENTIALS: Final = re.compile(r"pass(word|wd)?\s*=|:.*@|://", re.IGNORECASE | re.DOTALL)
+
+_TOKEN: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[\w:.~+%=-]{20,}")
+"""A part of a path that may be a token, as in the addresses of webhooks: long, with letters of both cases and
+digits. Ids in hex and UUIDs have letters of one case."""
 
 _IN_TEXT: Final = (
     (re.compile(r"([\w.%+-]*:)(?!/)[^\s\"']*@"), r"\1…@"),
@@ -81,6 +86,21 @@ def without_password(url: str) -> str:
     user, at, host = place.rpartition("@")
     kept = [one for one in query.split("&") if not one.lower().startswith(("password=", "sslpassword="))]
     return f"{scheme}://{user.partition(':')[0]}{at}{host}" + (mark + "&".join(kept) if any(kept) else "")
+
+
+def show_address(url: str) -> str:
+    """The address of an HTTP request without what may be a secret: user name and password, the values in the
+    query, the fragment, and parts of the path that look like tokens."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "…"
+    place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
+    path = "/".join("…" if _TOKEN.fullmatch(part) else part for part in parts.path.split("/"))
+    values = [one.partition("=") for one in parts.query.split("&")] if parts.query else []
+    query = "&".join(f"{name}=…" if mark else "…" for name, mark, _ in values)
+    return f"{parts.scheme}://{place}{path}" + (f"?{query}" if query else "")
 
 
 def find_secrets(arguments: Iterable[str]) -> list[str]:

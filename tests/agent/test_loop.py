@@ -529,7 +529,7 @@ async def test_nonsense_is_refused_before_anything_is_written() -> None:
             with pytest.raises(BadInput, match="the message is empty"):
                 await anext(agent.stream(empty, session="s", store=store))
         with pytest.raises(BadInput, match="not an open store"):
-            await agent.run("Hi", session="s", store="sqlite:a.db")  # type: ignore[arg-type]
+            await agent.run("Hi", session="s", store=5)  # type: ignore[arg-type]
         with pytest.raises(BadId, match="must not be empty"):
             await agent.resume("", store=store)
         assert [head async for head in store.sessions()] == []

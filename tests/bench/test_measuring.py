@@ -2,15 +2,16 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from bench.figures import Mark, Ready, Results, Stop
+from bench.figures import Ready, Results, Stop
 from bench.plan import QUICK
 from bench.runner import ROOT, Failed, Runner, arguments, run_child
-from bench.sections.growth import measure_growth
+from bench.sections.growth import Growing, estimate_ms, measure_growth
 from bench.sections.throughput import measure_throughput
 from bench.sections.turns import measure_turns
 from bench.subjects.catalogue import GROUPS, SUBJECTS, get_subject
@@ -18,7 +19,16 @@ from bench.subjects.contract import Place
 from bench.view import counterpart
 
 SMALL = msgspec.structs.replace(
-    QUICK, marks=(2, 4), sessions=(1, 3), seconds=0.05, processes=2, turn_rounds=1, turn_steps=3
+    QUICK,
+    message_marks=(2, 4),
+    round_steps=1,
+    loads=2,
+    sessions=(1, 3),
+    seconds=0.05,
+    rounds=2,
+    processes=2,
+    turn_rounds=1,
+    turn_steps=3,
 )
 
 
@@ -32,13 +42,18 @@ def test_a_growing_session_is_looked_at_as_it_passes_its_marks(runner: Runner) -
     """Holdfast as well as the floor; what cannot be measured is noted, and the others go on."""
     results, problems = Results(), list[str]()
     measure_growth(runner, results, problems.append)
-    found = {one.subject: one.marks for one in results.growth}
+    found = {one.subject: one for one in results.growth}
     assert list(found) == ["raw SQLite", "holdfast SQLite"]
     assert problems == ["raw PostgreSQL: no PostgreSQL"]
-    for marks in found.values():
-        assert [mark.steps for mark in marks] == [2, 4]
-        assert marks[0].total_s < marks[1].total_s
-        assert marks[1].disk_bytes >= 4 * 2000
+    for name, one in found.items():
+        assert one.stop is None
+        assert len(one.rounds_ms) == 4
+        assert [mark.steps for mark in one.marks] == [2, 4]
+        first, last = one.marks
+        assert first.total_s < last.total_s
+        assert last.disk_bytes >= 4 * 2000
+        assert len(last.load_ms) == len(last.new_ms) == 2
+        assert len(last.peek_ms) == len(last.new_peek_ms) == (2 if name == "holdfast SQLite" else 0)
     assert list(runner.directory.iterdir()) == []
 
 
@@ -48,25 +63,62 @@ def test_a_part_can_be_measured_by_itself(script: str, quick_path: Path) -> None
     command = [sys.executable, str(ROOT / "bench" / script), "--quick", "--subjects", "nobody"]
     printed = subprocess.run(command, cwd=quick_path, capture_output=True, text=True, check=True).stdout
     assert "# Results" in printed
-    assert "throughput:" in printed or "long sessions:" in printed
+    assert "syncs:" in printed
 
 
-def test_a_session_stops_at_its_limit_and_says_so(quick_path: Path) -> None:
-    """No mark is begun when the time is over."""
-    given = arguments("grow", get_subject("raw append"), Place(quick_path, ""), marks=(2, 4), limits=(0, 9))
-    with run_child(given, 60) as child:
-        said = list(child.hear_all())
-    assert [type(one) for one in said] == [Mark, Stop]
-    assert said[1] == Stop(2, "0 s were over")
+def test_a_session_stops_at_its_limit_and_says_so(runner: Runner) -> None:
+    """No mark is begun when the time is over; what was reached counts."""
+    plan = msgspec.structs.replace(SMALL, soft_s=0)
+    chosen = msgspec.structs.replace(runner, plan=plan, subjects=(get_subject("raw append"),))
+    results, problems = Results(), list[str]()
+    measure_growth(chosen, results, problems.append)
+    (found,) = results.growth
+    assert [mark.steps for mark in found.marks] == [2]
+    assert found.stop == Stop(2, "0 s were over")
+    assert problems == []
+
+
+@pytest.mark.parametrize(("power", "in_time"), [(1.0, True), (2.0, False)])
+def test_a_session_that_would_not_reach_its_mark_in_time_is_not_sent_there(
+    power: float, in_time: bool
+) -> None:
+    """Its time goes on growing as it did: from 100 steps to 1,000, tenfold or a hundredfold."""
+    totals = [1000 * (steps / 100) ** power for steps in range(101)]
+    step_ms = [after - before for before, after in pairwise(totals)]
+    assert estimate_ms(step_ms, 1000) == pytest.approx(1000 * 10**power)
+    assert (estimate_ms(step_ms, 1000) / 1000 < 20) is in_time
+    # What the first steps take more is no reason to expect less of the others.
+    assert estimate_ms([500.0, *step_ms], 1000) >= 1500 * 1000 / 101
+    assert estimate_ms([], 1000) == 0
+
+
+def test_a_subject_that_fails_leaves_the_others_alone(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is noted, and what it reached before counts."""
+    take_round = Growing.take_round
+
+    def fail(growing: Growing) -> Stop | None:
+        if growing.subject.name == "raw SQLite" and len(growing.found.rounds_ms) == 3:
+            raise Failed("out of order")
+        return take_round(growing)
+
+    monkeypatch.setattr(Growing, "take_round", fail)
+    results, problems = Results(), list[str]()
+    measure_growth(runner, results, problems.append)
+    failed, other = results.growth
+    assert ([mark.steps for mark in failed.marks], failed.stop) == ([2], Stop(3, "out of order"))
+    assert [mark.steps for mark in other.marks] == [2, 4]
+    assert "raw SQLite: out of order" in problems
 
 
 def test_a_measurement_that_hangs_is_ended(quick_path: Path) -> None:
-    """It waits for the word, which does not come."""
+    """It waits for its next word, which does not come."""
     given = arguments("take", get_subject("raw append"), Place(quick_path, ""))
     with run_child(given, 5) as child:
-        assert child.hear() == Ready()
+        assert child.hear(Ready) == Ready()
         with pytest.raises(Failed, match="ended after 5 s"):
-            child.hear()
+            child.hear(Ready)
 
 
 def test_sessions_take_steps_at_once_in_one_process_and_in_several(runner: Runner) -> None:
@@ -79,12 +131,12 @@ def test_sessions_take_steps_at_once_in_one_process_and_in_several(runner: Runne
     assert problems == []
     assert [(one.subject, one.sessions, one.processes, one.batch) for one in results.throughput] == [
         ("raw SQLite", 1, 1, False),
-        ("raw SQLite", 3, 1, True),
         ("holdfast SQLite", 1, 1, False),
+        ("raw SQLite", 3, 1, True),
         ("holdfast SQLite", 3, 1, False),
         ("holdfast SQLite", 2, 2, False),
     ]
-    assert all(one.rate > 0 for one in results.throughput)
+    assert all(len(one.rates) == 2 and min(one.rates) > 0 for one in results.throughput)
 
 
 def test_subjects_take_steps_in_turns(quick_path: Path) -> None:

@@ -166,10 +166,10 @@ def test_everything_that_was_interrupted_is_taken_up(tmp_path: Path) -> None:
         assert agent.resume_all(store) == []
 
 
-def test_a_url_is_not_an_open_store() -> None:
-    """The error says how to get one."""
-    with pytest.raises(BadInput, match=r"blocking\.open_store"):
-        make(["Hello."]).run("Hi", session="s", store="sqlite:a.db")  # type: ignore[arg-type]
+def test_what_is_no_store_is_refused() -> None:
+    """The error says what can be given."""
+    with pytest.raises(BadInput, match=r"pass a URL .*blocking\.open_store"):
+        make(["Hello."]).run("Hi", session="s", store=5)  # type: ignore[arg-type]
 
 
 def _die(prompt: Prompt) -> str:

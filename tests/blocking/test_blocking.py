@@ -19,6 +19,7 @@ import pytest
 
 import holdfast
 from holdfast import Budget, LeaseHeld, blocking
+from holdfast.agents import ScriptedModel
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.drivers.url import find_driver
@@ -434,10 +435,14 @@ def test_type_checkers_see_what_the_async_classes_have() -> None:
     assert stub.read_text() == made.stdout, f"run: python tools/blocking_stubs.py > {stub.name}"
 
 
-def test_an_object_of_an_event_loop_is_refused(tmp_path: Path) -> None:
-    """It would be used in two loops at once."""
-    with pytest.raises(BadInput, match=r"needs an event loop"):
-        blocking.Registry().settle_all(holdfast.open_store(tmp_path / "a.db"))  # type: ignore[arg-type]
+async def test_a_session_of_an_event_loop_is_refused() -> None:
+    """It would be used in two loops at once. A store may be."""
+    agent = blocking.Agent(ScriptedModel(["Hello."]))
+    async with holdfast.open_store("memory:") as store, store.session("s") as session:
+        with pytest.raises(BadInput, match=r"session 's' is open in an event loop: pass its id"):
+            agent.run("Hi", session=session)  # type: ignore[arg-type]
+    with pytest.raises(Closed, match="the store is not open"):
+        blocking.Registry().settle_all(holdfast.open_store("memory:"))
 
 
 def test_a_person_answers_from_code_without_an_event_loop(store_url: StoreUrl) -> None:

@@ -30,6 +30,22 @@ async def charge(order: str, cents: int) -> str:
     return f"charged {cents} for {order}"
 
 
+def _was_paid(ctx: holdfast.ToolContext[None], order: str) -> holdfast.Landed:
+    if not Path("bank-is-up").exists():
+        raise ConnectionError("the bank is down")
+    return holdfast.Landed(f"paid {order}")
+
+
+@holdfast.tool(side_effects={"mutate"}, verify=_was_paid)
+async def pay(ctx: holdfast.ToolContext[None], order: str) -> str:
+    """Pay for an order."""
+    request = {"method": "POST", "url": "https://bank.example/pay"}
+    await ctx.annotate(vendor="v-1", requests=[{**request, "status": 503}, {**request, "key": ctx.key}])
+    if os.environ.get("CLERK_DIES_IN") == "pay":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"paid {order}"
+
+
 @holdfast.tool(side_effects={"mutate"}, scope="global")
 async def announce(what: str) -> str:
     """Tell the whole world, once."""
@@ -75,6 +91,7 @@ SCRIPTS: dict[str, tuple[Line, ...]] = {
         ("Then I charge.", call("charge", order="42", cents=500)),
         "Charged.",
     ),
+    "Pay": (call("pay", order="42"), "Paid."),
     "Announce": (call("announce", what="opening"), "Announced."),
     "Ask": (("May I?", call("refund", order="42", cents=9900)), "Done as you said."),
     "Book": ("Which room?",),
@@ -106,7 +123,7 @@ _helper = holdfast.Agent(
 clerk = holdfast.Agent(
     ScriptedModel(decide, name="pretend-1"),
     name="clerk",
-    tools=[look_up, charge, announce, book, refund, wait_for, _helper.as_tool()],
+    tools=[look_up, charge, pay, announce, book, refund, wait_for, _helper.as_tool()],
     price=_price,
 )
 

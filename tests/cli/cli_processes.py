@@ -15,7 +15,8 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -68,6 +69,25 @@ def call(shop: Path, line: str, given: str | None = None, **more: str) -> Done:
     """A command as one would type it, without the word `holdfast`."""
     stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
     return end(start(shop, *shlex.split(line), stdin=stdin, **more), given)
+
+
+@contextmanager
+def held(shop: Path, session: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process holds the session, and takes in what comes."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("holder.py")), "sqlite:holdfast.db", session],
+        cwd=shop,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 class Terminal:

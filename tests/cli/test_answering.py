@@ -2,34 +2,13 @@
 
 import re
 import shlex
+import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_processes import call, environment
-
-
-@contextmanager
-def held(shop: Path, session: str) -> Iterator["subprocess.Popen[str]"]:
-    """Another process holds the session, and takes in what comes."""
-    process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("holder.py")), "sqlite:holdfast.db", session],
-        cwd=shop,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+from tests.cli.cli_processes import call, held
 
 
 def said_by(process: "subprocess.Popen[str]") -> str:
@@ -57,6 +36,38 @@ def test_what_waits_is_listed_with_the_command_that_answers_it(shop: Path) -> No
         assert call(shop, command.removeprefix("holdfast ")).code == 0
     left = call(shop, "pending")
     assert (left.code, left.out, left.err) == (0, "", "nothing waits for you\n")
+
+
+def test_what_is_in_doubt_is_listed_with_what_its_hook_said_and_what_it_noted(shop: Path) -> None:
+    """A process is killed after a request without an answer, and the next one cannot find out: the person
+    who has to is told all of it, in `pending` and in `show`."""
+    run = call(shop, "run clerk.py 'Pay it' --session paying", CLERK_DIES_IN="pay")
+    assert run.code == -signal.SIGKILL
+    for _ in range(2):
+        waits = call(shop, "resume clerk.py paying")
+        assert waits.code == 5
+        assert "of pay: verify raised ConnectionError: the bank is down" in waits.err
+    (listed,) = call(shop, "pending paying --json").json["pending"]
+    crash = "the process that ran it is gone and left no outcome"
+    assert listed["why"] == f"{crash}; verify raised ConnectionError: the bank is down"
+    assert listed["notes"]["vendor"] == "v-1"
+    key = listed["notes"]["requests"][1]["key"]
+    shown = call(shop, "pending paying", COLUMNS="250").out
+    for line in (
+        listed["why"],
+        'noted: vendor="v-1"',
+        "noted: POST https://bank.example/pay: status 503",
+        f"noted: POST https://bank.example/pay: no answer, key {key}",
+    ):
+        assert f"  {line}\n" in shown
+    report = call(shop, "show paying", COLUMNS="250").out
+    assert f"call c-pay is in doubt: {listed['why']}" in report
+    assert 'noted: vendor="v-1"  noted: POST https://bank.example/pay: status 503' in report
+    entries = call(shop, "tail paying -n 0 --json").out.splitlines()
+    assert sum('"kind":"tool.in_doubt"' in entry for entry in entries) == 1, "the same reason, twice"
+    (shop / "bank-is-up").touch()
+    assert call(shop, "resume clerk.py paying --quiet").out == "Paid.\n"
+    assert call(shop, "pending paying").err == "nothing waits for you\n"
 
 
 def test_the_command_names_the_store_where_it_must(shop: Path) -> None:

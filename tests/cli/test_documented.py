@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.app import EXAMPLES, make_app
+from holdfast.cli.app import ALIASES, EXAMPLES, make_app
 from holdfast.cli.commands.export import FORMS
 from holdfast.cli.exit_codes import MEANINGS
 from tests.cli.cli_processes import Done, Terminal, call, end, environment, start
@@ -26,7 +26,8 @@ INVOCATIONS = [
     if "holdfast " in line
 ]
 WAITS = {"holdfast resume clerk.py --all"}
-COMMANDS = [name for name in make_app() if not name.startswith("-")]
+OTHER_NAMES = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
+COMMANDS = [name for name in make_app() if not name.startswith("-") and name not in OTHER_NAMES]
 
 
 def documented_keys() -> dict[str, set[str]]:
@@ -100,6 +101,43 @@ def test_help_teaches(
     printed = capsys.readouterr().out
     assert "Examples:" in printed
     assert [line for line in printed.splitlines() if len(line) > 60] == []
+
+
+@pytest.mark.parametrize(("alias", "command"), OTHER_NAMES.items())
+def test_another_name_of_a_command_is_that_command(
+    alias: str, command: str, shop: Path, call_here: Callable[[Path, str], Done]
+) -> None:
+    """The same help, the same options, the same output; its place on the page names it."""
+    by_alias, by_name = call_here(shop, f"{alias} --help"), call_here(shop, f"{command} --help")
+    assert by_alias.out.replace(f"holdfast {alias} [", f"holdfast {command} [") == by_name.out
+    assert f"holdfast {alias}" in by_name.out
+    section = re.split(r"\n##+ ", TEXT.split(f"\n### {command}\n", 1)[1], maxsplit=1)[0]
+    assert f"`holdfast {alias}`" in section
+    if command != "clean":
+        options = JSON[command].removeprefix(command)
+        assert call_here(shop, f"{alias}{options} --json") == call_here(shop, f"{command}{options} --json")
+
+
+def test_help_lists_other_names_beside_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command has one line, however many names it has."""
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["--help"]) == 0
+    listed = [line.strip("│ ").split("  ")[0] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    for name in COMMANDS:
+        also = f" ({', '.join(ALIASES[name])})" if name in ALIASES else ""
+        assert listed.count(f"{name}{also}") == 1, name
+    assert not set(listed) & set(OTHER_NAMES)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_other_names(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the options of the command."""
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for alias in OTHER_NAMES:
+        assert re.search(rf"\b{alias}\b", script), alias
 
 
 JSON = {

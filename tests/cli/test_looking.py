@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+import holdfast
 import holdfast.blocking
-from tests.cli.cli_processes import call
+from tests.cli.cli_processes import call, held
 
 
 def moments(shop: Path, session: str) -> list[dict[str, Any]]:
@@ -30,7 +31,7 @@ def test_sessions_stand_where_they_stand(stocked: Path) -> None:
         helper: "completed",
         "erring": "completed",
         "torn": "interrupted",
-        "forked": "active",
+        "forked": "idle",
     }
     updated = [datetime.fromisoformat(one["updated_at"]) for one in listed]
     assert updated == sorted(updated, reverse=True)
@@ -44,6 +45,20 @@ def test_sessions_stand_where_they_stand(stocked: Path) -> None:
     assert ids("--label tenant=acme --status waiting") == {"asking"}
     assert ids("--parent family") == {helper}
     assert len(ids("--limit 2")) == 2
+
+
+def test_the_list_tells_sessions_that_are_held_from_idle_ones(shop: Path) -> None:
+    """By the process that holds it: when that is killed, the session is idle again."""
+
+    def standing() -> tuple[str, str, str]:
+        (one,) = [one for one in call(shop, "ls --json").json["sessions"] if one["session"] == "forked"]
+        (line,) = [line for line in call(shop, "ls").out.splitlines() if line.split()[:1] == ["forked"]]
+        return one["standing"], one["status"], line.split()[1]
+
+    assert standing() == ("idle", "active", "idle")
+    with held(shop, "forked"):
+        assert standing() == ("held", "active", "held")
+    assert standing() == ("idle", "active", "idle")
 
 
 def test_a_table_says_what_needs_attention(stocked: Path) -> None:
@@ -268,7 +283,7 @@ def test_stats_count_what_was_spent_once(stocked: Path) -> None:
     listed = call(stocked, "sessions --json").json["sessions"]
     roots = [one for one in listed if one["parent"] is None and one["origin"] is None]
     assert stats["usd"] == pytest.approx(sum(one["usd"] for one in roots))
-    assert stats["sessions"] == {"completed": 5, "interrupted": 2, "waiting": 1, "active": 1}
+    assert stats["sessions"] == {"completed": 5, "interrupted": 2, "waiting": 1, "idle": 1}
     assert stats["takeovers"] == 1
     assert stats["runs"]["interrupted"] == 3
     assert stats["tools"]["charge"]["outcomes"] == {"in_doubt": 1}
@@ -284,3 +299,34 @@ def test_stats_say_how_often_the_next_call_was_right(stocked: Path) -> None:
         {"gate": "name", "tool": "lok_up", "count": 1, "followed": 1, "next_right": 0},
     ]
     assert "1 of 1" in call(stocked, "stats").out
+
+
+def test_a_call_that_its_own_process_leaves_in_doubt_is_one_row(tmp_path: Path) -> None:
+    """With why, what its hook said, and what it noted; a result that cannot be kept is an error there."""
+
+    @holdfast.tool(side_effects={"mutate"}, verify=lambda: False)
+    async def pay(ctx: holdfast.ToolContext[None]) -> None:
+        await ctx.annotate(vendor="v-1")
+        raise OSError("reset")
+
+    @holdfast.tool(side_effects={"mutate"})
+    async def book() -> object:
+        return object()
+
+    registry = holdfast.blocking.Registry([pay, book])
+    with (
+        holdfast.blocking.open_store(f"sqlite:{tmp_path}/holdfast.db") as store,
+        store.session("s") as session,
+    ):
+        registry.dispatch("pay", {}, session=session)
+        registry.dispatch("book", {}, session=session)
+    paid, booked = [one for one in moments(tmp_path, "s") if one["kind"] == "tool"]
+    assert (paid["status"], booked["status"]) == ("in_doubt", "completed")
+    assert paid["detail"].startswith("it raised OSError: reset; verify returned False, not Landed(result)")
+    assert paid["notes"] == {"vendor": "v-1"}
+    assert booked["detail"].startswith(
+        "book: it ran, and its side effects are done. Its result, of type object,"
+    )
+    shown = call(tmp_path, "show s", COLUMNS="250").out
+    assert "it raised OSError: reset; verify returned False, not Landed(result)" in shown
+    assert 'noted: vendor="v-1"' in shown

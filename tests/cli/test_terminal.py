@@ -79,6 +79,18 @@ def test_nothing_is_removed_before_somebody_agrees(answer: str, code: int, shop:
     assert call(shop, "show done --brief").code == (3 if code == 0 else 0)
 
 
+def test_delete_is_clean_and_asks_as_well(shop: Path) -> None:
+    """The session goes when somebody agrees, and only then; a script says so."""
+    with Terminal(shop, ["delete", "done"]) as terminal:
+        terminal.read_until("Delete done (10 messages)? This cannot be undone. [y/N]")
+        terminal.type("n\n")
+        assert terminal.finish() == 1
+    assert call(shop, "delete done").code == 2
+    assert call(shop, "show done --brief").code == 0
+    assert call(shop, "delete done --yes").code == 0
+    assert call(shop, "show done --brief").code == 3
+
+
 def test_without_a_terminal_nobody_is_asked_and_nothing_is_removed(shop: Path) -> None:
     """Not even if something comes through the pipe."""
     done = call(shop, "clean done", "y\n")

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from holdfast.core.codec import GENESIS, Chain, open_line
 from holdfast.core.entries import Entry, InboxMessage, InboxTaken, MessageAdded, SessionForked, SessionOpened
 from holdfast.core.head import Head
+from holdfast.core.pages import Chain
 from holdfast.core.session_state import SessionState
 from holdfast.drivers.contract import Driver, HeadFilter, Tip
 from holdfast.engine.journal import Journal
@@ -24,7 +24,7 @@ from .workload import BLOB, LEDGER
 
 
 class Found(NamedTuple):
-    """A session, read from its first line on."""
+    """A session, read from its first chunk on. `sums` are those of its chunks, by their last entry."""
 
     tip: Tip
     state: SessionState
@@ -53,17 +53,17 @@ def _tips(driver: Driver) -> Iterator[Tip]:
 
 
 def _read(driver: Driver, tip: Tip) -> Found:
-    """Raises if a line is torn, altered or missing: the whole chain is checked, across forks."""
-    chain = Chain(tip.session, 0, GENESIS)
+    """Raises if a chunk is torn, altered or missing: the whole chain is checked, across forks."""
+    chain = Chain(tip.session)
     state = SessionState(tip.session)
     sums: dict[int, str] = {}
     entries: list[Entry] = []
-    for data in Journal(driver, tip.session).lines():
-        line = chain.check(data)
-        entry = open_line(line, tip.session)
-        state.apply(entry, line.sum)
-        sums[line.seq] = line.sum
-        entries.append(entry)
+    for page in Journal(driver, tip.session).pages(said=True):
+        for chunk in chain.open(page):
+            for entry in chunk.entries:
+                state.apply(entry)
+            state.facts.head.sum = sums[chunk.last] = chunk.sum
+            entries += chunk.entries
     return Found(tip, state, sums, entries)
 
 
@@ -109,13 +109,13 @@ def _find_halves(entries: list[Entry]) -> Iterator[str]:
 
 
 def _find_loose_claims(driver: Driver, ledger: Found) -> Iterator[str]:
-    """Lines and claims that were committed together are there together."""
+    """Entries and claims that were committed together are there together."""
     seqs = [entry.seq for entry in ledger.entries if entry.kind == "state.set"]
     for seq in range(1, ledger.tip.seq + 10):
         if (driver.find_claim(f"{LEDGER}-{seq}") is not None) != (seq in seqs):
-            yield f"the claim or the line {seq} of the ledger is there without the other"
+            yield f"the claim or the entry {seq} of the ledger is there without the other"
     if driver.find_claim(LEDGER) != (str(seqs[-1]) if seqs else None):
-        yield "the ledger's last line and its claim are not of the same commit"
+        yield "the ledger's last entry and its claim are not of the same commit"
 
 
 # -- what was acknowledged ----------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def _find_losses(driver: Driver, found: dict[str, Found], acks: list[Ack]) -> li
 
 def _find_loss(driver: Driver, one: Found | None, ack: Ack) -> str | None:
     match ack["kind"]:
-        case "lines" if one and one.sums.get(ack["seq"]) != ack["sum"]:
+        case "lines" if one and not _has_entry(one, ack["seq"], ack["sum"]):
             return f"the entry is lost; the journal ends with {one.tip.seq}"
         case "posted" if one and not _was_posted(driver, one, ack["number"]):
             return "the item is neither in the inbox nor taken in"
@@ -149,13 +149,18 @@ def _find_loss(driver: Driver, one: Found | None, ack: Ack) -> str | None:
             return "the run's id is free again"
         case "claimed" if driver.find_claim(ack["key"]) is None:
             return "the claim is lost"
-        case "erased" if one and any(entry.content for entry in _said(one.entries, ack["upto"])):
+        case "erased" if one and any(map(_says_something, _said(one.entries, ack["upto"]))):
             return "what was erased is back"
         case "blob":
             blob = driver.blobs.find(ack["digest"])
             if blob is None or b"".join(blob.parts) != BLOB:
                 return "the blob is lost"
     return None
+
+
+def _has_entry(one: Found, seq: int, sum: str | None) -> bool:
+    """Whether the entry is there; with a sum, whether the chunk that it ends is the one that has it."""
+    return seq <= one.tip.seq if sum is None else one.sums.get(seq) == sum
 
 
 def _was_posted(driver: Driver, one: Found, number: int) -> bool:
@@ -168,6 +173,10 @@ def _was_posted(driver: Driver, one: Found, number: int) -> bool:
 def _said(entries: list[Entry], upto: int) -> list[Entry]:
     said = ("message.added", "model.replied")
     return [entry for entry in entries if entry.seq <= upto and entry.kind in said]
+
+
+def _says_something(entry: Entry) -> bool:
+    return entry.content is not None or (isinstance(entry.body, MessageAdded) and entry.body.title != "")
 
 
 # -- the store itself ---------------------------------------------------------------------------------
@@ -205,7 +214,7 @@ def find_leftovers(url: str) -> list[str]:
 _LEFT = (
     "SELECT session FROM sessions WHERE session LIKE '~%'",
     "SELECT origin_uid FROM pins",
-    "SELECT DISTINCT session FROM entries WHERE session NOT IN (SELECT session FROM sessions)",
+    "SELECT DISTINCT session FROM chunks WHERE session NOT IN (SELECT session FROM sessions)",
 )
 
 

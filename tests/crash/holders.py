@@ -225,9 +225,9 @@ async def _find_life(url: str) -> dict[str, Any]:
 
 
 def read_journal(line: Line, url: str) -> list[str]:
-    """The journal's lines."""
+    """The facts of the journal's chunks."""
     driver = open_driver(url)
     try:
-        return [data.decode() for data in driver.read(SESSION, 0, 10_000)]
+        return driver.read(SESSION, 0, 10_000, said=False).facts.decode().split("\n")
     finally:
         driver.close()

@@ -22,16 +22,16 @@ from typing import TypeAlias
 import anyio
 import anyio.to_thread
 
-import holdfast.session.session
 from holdfast import Session, Store, open_store
 from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import Driver, HeadFilter
 from holdfast.engine.journal import Journal
+from tests.internals import take_keyframes_after
 from tests.server import PostgresServer, start_on_disk
 from tests.stores import POSTGRES, open_driver
 
 from .check import find_damage, find_problems
-from .workload import KEYFRAME_LINES
+from .workload import KEYFRAME_ENTRIES
 
 WORKERS = 4
 _MARK = re.compile(rb"\bop (\d+)\.")
@@ -130,7 +130,7 @@ class Durable:
 
 async def work(url: str) -> None:
     """Until the plug is pulled."""
-    setattr(holdfast.session.session, "KEYFRAME_LINES_MIN", KEYFRAME_LINES)  # noqa: B010
+    take_keyframes_after(KEYFRAME_ENTRIES)
     driver = await anyio.to_thread.run_sync(open_driver, url)
     durable = Durable()
     async with open_store(driver) as store, anyio.create_task_group() as tasks:
@@ -151,8 +151,9 @@ def find_last(driver: Driver) -> int:
     tips = driver.list_tips(HeadFilter(), None, _MANY)
     marks: set[int] = set()
     for tip in tips:
-        for line in Journal(driver, tip.session).lines():
-            marks.update(map(int, _MARK.findall(line)))
+        for page in Journal(driver, tip.session).pages(said=True):
+            for part in (page.facts, page.details, page.said or b""):
+                marks.update(map(int, _MARK.findall(part)))
         for row in driver.read_inbox(tip.session, 0, _MANY):
             marks.update(map(int, _MARK.findall(row.item)))
     names = {str(tip.session) for tip in tips}

@@ -252,7 +252,7 @@ def fill_the_log(line: Line, url: str) -> list[int]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
         _commit_much(author, driver, 50)
         found += [path.stat().st_size, log.stat().st_size]
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     driver.close()
     return found
 

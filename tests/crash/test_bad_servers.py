@@ -14,6 +14,8 @@ import anyio.to_thread
 import pytest
 
 from holdfast import open_store
+from holdfast.core.codec import Page
+from holdfast.core.pages import open_page
 from holdfast.drivers.contract import Done
 from holdfast.drivers.postgres import PostgresDriver, connections
 from holdfast.errors import StoreFailed, StoreUnreachable
@@ -84,16 +86,16 @@ def test_a_connection_that_is_cut_in_a_commit_is_no_error(
     warm: Warm, postgres: str, quick_path: Path
 ) -> None:
     """Before the statement, in the middle of it, or before its answer: the driver sends it again.
-    Every line is there, once."""
+    Every entry is there, once."""
     url, acks = f"postgresql:{quick_path}/store", str(quick_path / "acks")
     assert warm.call(speak_over_a_bad_line, url, acks, 5) >= 15
     assert warm.call(look, url, acks) == []
     driver = open_driver(url)
     try:
         for name in ("a", "b"):
-            lines = read_all(driver, name)
-            assert sum(b'"kind":"message.added"' in line for line in lines) == 15
-            assert sum(b'"kind":"checkpoint.taken"' in line for line in lines) == 15
+            kinds = [entry.kind for entry in open_page(read_all(driver, name), name)]
+            assert kinds.count("message.added") == 15
+            assert kinds.count("checkpoint.taken") == 15
     finally:
         driver.close()
 
@@ -114,7 +116,7 @@ def test_a_commit_that_is_still_under_way_on_the_server_lands_once(schema: str, 
     author = Author("a")
     author.begin(driver)
     item = Author("b").opening(say("first")) if begins else author.write(say("under way"))
-    table = "sessions" if not begins else "entries"
+    table = "sessions" if not begins else "chunks"
     try:
         with connect() as locker, ThreadPoolExecutor(1) as threads:
             with locker.transaction():
@@ -124,8 +126,8 @@ def test_a_commit_that_is_still_under_way_on_the_server_lands_once(schema: str, 
                 wire.cut()
                 poll(lambda: _count_waiting(schema) == 2, "the same commit to wait once more")
             assert committing.result(30) == Done(0)
-        lines = [*author.lines, *item.lines] if not begins else list(item.lines)
-        assert read_all(driver, item.session) == lines
+        chunks = [*author.chunks, *item.chunks] if not begins else item.chunks
+        assert read_all(driver, item.session) == Page.of(chunks, said=True)
     finally:
         driver.close()
 
@@ -260,12 +262,12 @@ def test_a_server_whose_disk_is_full_is_one_clear_error_and_then_over(schema: st
             # In the server's own words.
             say_so = "LANGUAGE plpgsql AS $$ BEGIN RAISE disk_full; END $$"
             connection.execute(f"CREATE FUNCTION {schema}.full_disk() RETURNS trigger {say_so}".encode())
-            spoil = f"BEFORE INSERT ON {schema}.entries EXECUTE FUNCTION {schema}.full_disk()"
+            spoil = f"BEFORE INSERT ON {schema}.chunks EXECUTE FUNCTION {schema}.full_disk()"
             connection.execute(f"CREATE TRIGGER full_disk {spoil}".encode())
             with pytest.raises(StoreFailed, match="disk is full"):
                 commit_one(driver, author.write(say("too much")))
-            connection.execute(f"DROP TRIGGER full_disk ON {schema}.entries".encode())
+            connection.execute(f"DROP TRIGGER full_disk ON {schema}.chunks".encode())
         author.commit(driver, say("enough"))
-        assert read_all(driver, "a") == author.lines
+        assert read_all(driver, "a") == Page.of(author.chunks, said=True)
     finally:
         driver.close()

@@ -92,21 +92,23 @@ async def test_a_database_cut_to_half_its_size_is_not_written_to_silently(tmp_pa
     assert all(isinstance(error, Corrupt) for error in failures), failures
 
 
-def _edit_in_directory(root: Path, session: str, edit: Callable[[str], str], seq: int) -> None:
+def _edit_in_directory(root: Path, session: str, edit: Callable[[str], str], number: int) -> None:
     path = root / "sessions" / session / "journal.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    lines[seq - 1] = edit(lines[seq - 1])
+    lines[number - 1] = edit(lines[number - 1])
     path.write_text("".join(lines))
 
 
-def _edit_in_sqlite(path: Path, session: str, edit: Callable[[str], str], seq: int) -> None:
+def _edit_in_sqlite(path: Path, session: str, edit: Callable[[str], str], number: int) -> None:
     db = apsw.Connection(str(path))
+    query = "SELECT seq, facts, said FROM chunks WHERE session = ? ORDER BY seq LIMIT 1 OFFSET ?"
+    seq, facts, said = db.execute(query, (session, number - 1)).fetchall()[0]
+    edited = [edit(str(part)) for part in (facts, said)]
     where = "WHERE session = ? AND seq = ?"
-    edited = edit(str(db.execute(f"SELECT line FROM entries {where}", (session, seq)).get))
-    if edited:
-        db.execute(f"UPDATE entries SET line = ? {where}", (edited, session, seq))
+    if edited[0]:
+        db.execute(f"UPDATE chunks SET facts = ?, said = ? {where}", (*edited, session, seq))
     else:
-        db.execute(f"DELETE FROM entries {where}", (session, seq))
+        db.execute(f"DELETE FROM chunks {where}", (session, seq))
     db.close()
 
 
@@ -122,18 +124,19 @@ EDITS: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("edit", EDITS)
 @on_files
-async def test_an_edited_line_is_found(scheme: str, tmp_path: Path, edit: str) -> None:
+async def test_an_edited_chunk_is_found(scheme: str, tmp_path: Path, edit: str) -> None:
     """By its place; the other sessions are as they were, and nothing is changed."""
     path, url = tmp_path / "store", f"{scheme}:{tmp_path}/store"
     await _fill(url)
     change = _edit_in_directory if scheme == "dir" else _edit_in_sqlite
-    # The second message: the session is opened, held, spoken to, and checkpointed before.
-    change(path, "b", EDITS[edit], 5)
+    # Entry 5 is the second message: the session is opened and held in a chunk of its own, spoken to and
+    # checkpointed in another.
+    change(path, "b", EDITS[edit], 3)
     before = _digest(path)
     async with open_store(url) as store:
         with pytest.raises(Corrupt, match=r"entry|line") as caught:
-            await store.load("b")
-        assert caught.value.line == 5 or caught.value.seq == 5 or "entry 5" in str(caught.value)
+            list((await store.load("b")).transcript)
+        assert caught.value.line == 3 or caught.value.seq == 5 or "entry 5" in str(caught.value)
         for name in ("a", "c"):
             assert len((await store.load(name)).transcript) == 30
         listed = [head.session async for head in store.sessions()]
@@ -141,8 +144,8 @@ async def test_an_edited_line_is_found(scheme: str, tmp_path: Path, edit: str) -
     assert _digest(path) == before
     async with open_store(url) as store:
         with pytest.raises(Corrupt):
-            async with store.session("b"):
-                pass
+            async with store.session("b") as session:
+                list(session.transcript)
         async with store.session("a") as session:
             await session.add("undisturbed")
             await session.checkpoint()

@@ -1,34 +1,35 @@
 """Stored data that can be read and makes no sense: `Corrupt`, which names it, and nothing else is harmed.
 
-One cell, line or file is changed at a time, in a copy of a store that has something of everything. Then every
-way to read is taken. Only errors of ours come back, and none of them takes for ever.
+One cell, chunk or file is changed at a time, in a copy of a store that has something of everything. Then
+every way to read is taken. Only errors of ours come back, and none of them takes for ever.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import pytest
 
 from holdfast import HoldfastError, Registry, Store, open_store, tool
+from holdfast.core.codec import Chunk
+from holdfast.drivers.directory.lines import encode_line, parse, read_chunk
 from holdfast.errors import Corrupt, LostBlob
-from holdfast.limits import KEYFRAME_LINES_MIN
+from holdfast.limits import KEYFRAME_ENTRIES_MIN
 from holdfast.messages import Media, Message, Text
 from holdfast.store.work_queue import find_due
 from tests.internals import engine_of
 from tests.session.example_sessions import collect
-from tests.unit.lines_by_hand import compact
+from tests.unit.chunks_by_hand import compact, text
 
 HERE = Path(__file__)
 
@@ -64,7 +65,7 @@ async def _fill(url: str) -> None:
                 await session.rewind(version=1)
                 await session.add("again")
                 await session.checkpoint()
-                for number in range(KEYFRAME_LINES_MIN):
+                for number in range(KEYFRAME_ENTRIES_MIN):
                     await session.set("number", number)
             async with store.session(name) as session, session.hold("printer"):
                 await session.add("after the keyframe")
@@ -148,6 +149,9 @@ def _change_cell(path: Path, statement: str, *values: object) -> None:
         connection.close()
 
 
+# The chunk of session a with this place, from 0 on.
+_CHUNK = "session = 'a' AND seq = (SELECT seq FROM chunks WHERE session = 'a' ORDER BY seq LIMIT 1 OFFSET ?)"
+
 CELLS: dict[str, tuple[str, tuple[object, ...]]] = {
     "a head that is no JSON": ("UPDATE sessions SET head = ? WHERE session = 'a'", ("junk",)),
     "a head that is no head": ("UPDATE sessions SET head = '{}' WHERE session = 'a'", ()),
@@ -160,14 +164,18 @@ CELLS: dict[str, tuple[str, tuple[object, ...]]] = {
     "a sum that is none": ("UPDATE sessions SET sum = 7 WHERE session = 'a'", ()),
     "posted is text": ("UPDATE sessions SET posted = 'many' WHERE session = 'b'", ()),
     "a session without its row": ("DELETE FROM sessions WHERE session = 'a'", ()),
-    "a row without its session": ("DELETE FROM entries WHERE session = 'a'", ()),
-    "the last line is missing": (
-        "DELETE FROM entries WHERE session = 'a' AND seq = (SELECT seq FROM sessions WHERE session = 'a')",
+    "a row without its session": ("DELETE FROM chunks WHERE session = 'a'", ()),
+    "the last chunk is missing": (
+        "DELETE FROM chunks WHERE session = 'a' AND seq = (SELECT seq FROM sessions WHERE session = 'a')",
         (),
     ),
-    "a line is missing": ("DELETE FROM entries WHERE session = 'a' AND seq = 2", ()),
-    "an inherited line is missing": ("DELETE FROM entries WHERE session = 'a' AND seq = 5", ()),
-    "a line is bytes": ("UPDATE entries SET line = ? WHERE session = 'a' AND seq = 4", (b"\xff\0",)),
+    "a chunk is missing": (f"DELETE FROM chunks WHERE {_CHUNK}", (5,)),
+    "the first chunk is missing": (f"DELETE FROM chunks WHERE {_CHUNK}", (0,)),
+    "an inherited chunk is missing": (f"DELETE FROM chunks WHERE {_CHUNK}", (1,)),
+    "facts that are bytes": (f"UPDATE chunks SET facts = ? WHERE {_CHUNK}", (b"\xff\0", 2)),
+    "details that are none": (f"UPDATE chunks SET details = ? WHERE {_CHUNK}", ("[[]]", 1)),
+    "said by no entry": (f"UPDATE chunks SET said = ? WHERE {_CHUNK}", ('[["salt",1]]', 1)),
+    "a sum of nothing": (f"UPDATE chunks SET sum = ? WHERE {_CHUNK}", (7, 1)),
     "an item that is none": ("UPDATE inbox SET item = '[]'", ()),
     "an item without words": ("UPDATE inbox SET item = json_remove(item, '$.message')", ()),
     "an item without a number": ("UPDATE inbox SET number = 'x'", ()),
@@ -205,41 +213,72 @@ async def test_a_cell_that_makes_no_sense_is_named(filled: Path, tmp_path: Path,
     assert any(isinstance(error, Corrupt | LostBlob) for error in found) or change in harmless, found
 
 
-def _with_other_line(path: Path, name: str, seq: int, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change an entry and compute the chain anew, as anybody can who writes to the file."""
-    connection = sqlite3.connect(path)
-    lines = connection.execute("SELECT line FROM entries WHERE session = ? ORDER BY seq", (name,)).fetchall()
+class Parts(NamedTuple):
+    """The parts of a chunk, as JSON."""
+
+    facts: bytes
+    details: bytes | None
+    said: bytes | None
+
+
+def _forge(chunks: Sequence[Parts], seq: int, change: Callable[[dict[str, Any]], None]) -> Iterator[Chunk]:
+    """Change an entry and compute the chain anew, as any program can that writes to the file.
+
+    `change` gets the members of the entry, with `at`, `details` and `content` beside them.
+    """
     after = ""
-    for number, (line,) in enumerate(lines, start=1):
-        fields = json.loads(line)
-        if number == seq:
+    for stored in chunks:
+        facts = json.loads(stored.facts)
+        parts: dict[str, Any] = {"details": stored.details, "said": stored.said}
+        place = seq - facts["seq"]
+        if 0 <= place < len(facts["entries"]):
+            fields = facts["entries"][place]
             change(fields)
-        after = fields["sum"] = _sum_of(fields, after)
+            if "at" in fields:
+                facts["at"] = fields.pop("at")
+                facts.pop("us", None)
+            for name, member in (("details", "details"), ("said", "content")):
+                elements = json.loads(parts[name]) if parts[name] else [None] * len(facts["entries"])
+                elements[place] = ["salt", fields.pop(member)] if member in fields else None
+                parts[name], facts[name] = None, _digest_of(elements)
+                if any(elements):
+                    parts[name] = compact(elements)
+                else:
+                    del facts[name]
+        data = compact(facts)
+        after = text(hashlib.sha256(after.encode() + data).digest())
+        yield Chunk(facts["seq"] + len(facts["entries"]) - 1, after, data, parts["details"], parts["said"])
+
+
+def _digest_of(elements: list[Any]) -> str:
+    return text(hashlib.sha256(b"".join(hashlib.sha256(compact(one)).digest() for one in elements)).digest())
+
+
+def _with_other_entry(path: Path, name: str, seq: int, change: Callable[[dict[str, Any]], None]) -> None:
+    connection = sqlite3.connect(path)
+    where = "WHERE session = ? ORDER BY seq"
+    rows = connection.execute(f"SELECT facts, details, said FROM chunks {where}", (name,)).fetchall()
+    chunks = [
+        Parts(facts.encode(), details and details.encode(), said and said.encode())
+        for facts, details, said in rows
+    ]
+    for chunk in _forge(chunks, seq, change):
+        parts = [None if part is None else part.decode() for part in (chunk.facts, chunk.details, chunk.said)]
         connection.execute(
-            "UPDATE entries SET line = ?, kind = ? WHERE session = ? AND seq = ?",
-            (compact(fields).decode(), fields["kind"], name, number),
+            "UPDATE chunks SET sum = ?, facts = ?, details = ?, said = ? WHERE session = ? AND seq = ?",
+            (chunk.sum, *parts, name, chunk.seq),
         )
     connection.execute(
-        "UPDATE sessions SET sum = ?1, head = json_set(head, '$.sum', ?1) WHERE session = ?2", (after, name)
+        "UPDATE sessions SET sum = ?1, head = json_set(head, '$.sum', ?1) WHERE session = ?2",
+        (chunk.sum, name),
     )
     connection.execute("DELETE FROM keyframes")
     connection.commit()
     connection.close()
 
 
-def _sum_of(fields: dict[str, Any], after: str) -> str:
-    salt = base64.urlsafe_b64decode(fields["salt"] + "==")
-    said = hashlib.sha256(salt + compact(fields["content"])).digest() if "content" in fields else b""
-    names = ("v", "seq", "at", "run", "step", "kind", "must")
-    envelope = compact([fields.get(name, False if name == "must" else None) for name in names])
-    body_salt = hashlib.sha256(salt + b"body").digest()[:12]
-    body = hashlib.sha256(body_salt + compact(fields["body"])).digest()
-    found = hashlib.sha256(after.encode() + said + envelope + body).digest()
-    return base64.urlsafe_b64encode(found).decode().rstrip("=")
-
-
-def _setting(kind: str, body: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    return lambda fields: fields.update(kind=kind, must=True, body=body)
+def _setting(kind: str, body: dict[str, Any], **more: object) -> Callable[[dict[str, Any]], None]:
+    return lambda fields: fields.update(kind=kind, must=True, body=body, **more)
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -253,27 +292,25 @@ FORGED: dict[str, Callable[[dict[str, Any]], None]] = {
         "session.rewound", {"version": 0, "seq": 0, "transcript": [[1, 10**15]]}
     ),
     "a version that is its own ancestor": _setting("checkpoint.taken", {"version": 1}),
-    "a run without an id": lambda fields: fields.update(kind="run.started", run=None, body={}),
+    "a run without an id": _setting("run.started", {}, run=""),
     "a time without a zone": lambda fields: fields.update(at="2026-01-01T00:00:00"),
     "no time": lambda fields: fields.update(at="yesterday"),
-    "a message that is none": lambda fields: fields.update(
-        kind="message.added", body={"role": "user"}, content={"role": True, "blocks": 7}
+    "a message that is none": _setting(
+        "message.added", {"role": "user"}, content={"role": True, "blocks": 7}
     ),
-    "a value that is none": lambda fields: fields.update(
-        kind="state.set", body={"key": "k"}, content={"$holdfast": ["bytes", 7]}
+    "a value that is none": _setting(
+        "state.set", {"key": "k"}, details={"value": {"$holdfast": ["bytes", 7]}}
     ),
-    "a value without a tag": lambda fields: fields.update(
-        kind="state.set", body={"key": "k"}, content={"$holdfast": 7}
-    ),
+    "a value without a tag": _setting("state.set", {"key": "k"}, details={"value": {"$holdfast": 7}}),
 }
 
 
 @pytest.mark.parametrize("change", FORGED)
-async def test_a_forged_line_is_named(filled: Path, tmp_path: Path, change: str) -> None:
+async def test_a_forged_entry_is_named(filled: Path, tmp_path: Path, change: str) -> None:
     """Its chain is right, its entry refers to nothing. No walk over what is stored goes on for ever."""
     path = tmp_path / "store"
     shutil.copy(filled / "sqlite", path)
-    _with_other_line(path, "b", 40, FORGED[change])
+    _with_other_entry(path, "b", 40, FORGED[change])
     found = await _look_everywhere(f"sqlite:{path}")
     assert any(isinstance(error, Corrupt) and "session 'b'" in str(error) for error in found), found
     assert not any("session 'a'" in str(error) for error in found if isinstance(error, Corrupt))
@@ -286,8 +323,9 @@ async def test_a_fork_that_is_its_own_origin_is_named(filled: Path, tmp_path: Pa
     ours = "(SELECT uid FROM sessions WHERE session = 'f')"
     _change_cell(
         path,
-        f"UPDATE entries SET line = json_set(line, '$.body.origin', 'f', '$.body.origin_uid', {ours}) "
-        "WHERE session = 'f' AND kind = 'session.forked'",
+        f"UPDATE chunks SET facts = json_set(facts, '$.entries[0].body.origin', 'f', "
+        f"'$.entries[0].body.origin_uid', {ours}) "
+        "WHERE session = 'f' AND facts LIKE '%\"kind\":\"session.forked\"%'",
     )
     found = await _look_everywhere(f"sqlite:{path}")
     assert any(isinstance(error, Corrupt) and "session 'f'" in str(error) for error in found), found
@@ -347,15 +385,14 @@ async def test_a_lease_of_a_holder_whose_name_is_a_path_is_refused(filled: Path,
     path = tmp_path / "store"
     shutil.copytree(filled / "dir", path)
     journal = path / "sessions" / "a" / "journal.jsonl"
-    driver_lines = [json.loads(line) for line in journal.read_text().splitlines()]
-    after, stored = "", []
-    for fields in driver_lines:
-        end = fields.pop("end", None)
-        if fields is driver_lines[-1]:
-            fields.update(kind="lease.taken", must=True, body={"holder": "../../x", "name": "n"})
-        after = fields["sum"] = _sum_of(fields, after)
-        stored.append(compact(fields | ({"end": end} if end else {})) + b"\n")
-    journal.write_bytes(b"".join(stored))
+    lines = [parse(line, 0) for line in journal.read_bytes().splitlines(keepends=True)]
+    chunks = [read_chunk(line) for line in lines]
+    change = _setting("lease.taken", {"holder": "../../x", "name": "n"})
+    parts = [Parts(chunk.facts, chunk.details, chunk.said) for chunk in chunks]
+    forged = list(_forge(parts, chunks[-1].seq, change))
+    journal.write_bytes(
+        b"".join(encode_line(one, line.ends) for one, line in zip(forged, lines, strict=True))
+    )
     (journal.parent / "head.json").unlink()
     (journal.parent / "keyframe.json").unlink(missing_ok=True)
     async with open_store(f"dir:{path}") as store:

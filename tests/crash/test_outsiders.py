@@ -261,7 +261,7 @@ def test_readers_see_what_others_wrote_after_the_log_was_deleted(
     """They do not stay with the old log."""
     author = Author("mine")
     author.begin(driver)
-    assert read_all(driver, "mine") == author.lines
+    assert read_all(driver, "mine") == author.page
     look(str(path))
     warm.call(write_from_outside, str(path), "theirs")
     assert len(read_all(driver, "theirs")) == 31
@@ -281,8 +281,8 @@ def test_all_stores_of_a_process_go_on_after_the_log_was_deleted(
         look(str(path))
         first.commit(driver, say(str(number)))
         second.commit(other, say(str(number)))
-        assert read_all(driver, "second") == second.lines
-        assert read_all(other, "first") == first.lines
+        assert read_all(driver, "second") == second.page
+        assert read_all(other, "first") == first.page
     other.close()
     first.commit(driver, say("still there"))
     assert warm.call(count_from_outside, str(path)) == {"first": 5, "second": 4, "check": "ok"}

@@ -22,6 +22,7 @@ from psycopg_pool import ConnectionPool
 
 from holdfast import open_store
 from holdfast.blobs.home import BlobContext
+from holdfast.core.codec import Page
 from holdfast.drivers.contract import Done
 from holdfast.drivers.postgres import PostgresDriver, connections, statements, work_queue
 from holdfast.drivers.postgres.address import parse
@@ -136,7 +137,7 @@ async def test_a_store_whose_server_is_stopped_can_be_left(
         with soon(), server.frozen():
             await session.add("lost")
             await store.aclose()
-    assert [one for one in caplog.records if "session a: the last lines could not be" in one.getMessage()]
+    assert [one for one in caplog.records if "session a: the last entries could not be" in one.getMessage()]
 
 
 async def test_a_callers_deadline_fires_while_a_server_is_silent(
@@ -174,7 +175,7 @@ def test_a_server_whose_backends_are_stopped_is_unreachable(server: PostgresServ
                 commit_one(driver, item)
         outcome = commit_one(driver, item)
         assert outcome == Done(0) or getattr(outcome, "sum", "") == item.head.sum
-        assert read_all(driver, "a") == [*author.lines, *item.lines]
+        assert read_all(driver, "a") == Page.of([*author.chunks, *item.chunks], said=True)
     finally:
         driver.close()
 
@@ -189,7 +190,7 @@ def _works(driver: PostgresDriver, author: Author) -> dict[str, Callable[[], obj
         "commit": lambda: driver.commit([item]),
         "post": lambda: driver.post(author.session, b"{}"),
         "beat": lambda: driver.beat(HolderId("h"), b"{}", []),
-        "read": lambda: driver.read(author.session, 0, 10),
+        "read": lambda: driver.read(author.session, 0, 10, said=True),
         "delete": lambda: driver.delete(author.session, author.sum),
         "put_blob": lambda: driver.blobs.put("0" * 64, [b"x"], BlobContext(), owner="me"),
         "claim": lambda: driver.find_claim("k"),
@@ -250,7 +251,7 @@ def test_a_lock_that_an_outsider_keeps_is_an_error_in_time(work: str, schema: st
     item = author.write(say("hello"))
     try:
         with connect() as locker, locker.transaction():
-            locker.execute(f"LOCK TABLE {schema}.sessions, {schema}.entries".encode())
+            locker.execute(f"LOCK TABLE {schema}.sessions, {schema}.chunks".encode())
             for _ in range(2):
                 with busy_soon(), pytest.raises(StoreBusy, match="idle in transaction"):
                     _works(driver, author)[work]()
@@ -258,7 +259,7 @@ def test_a_lock_that_an_outsider_keeps_is_an_error_in_time(work: str, schema: st
             assert locker.execute(waiting, (f"{schema}.sessions",)).fetchall() == []
         assert driver.read_inbox(author.session, 0, 10) == []
         assert commit_one(driver, item) == Done(0)
-        assert read_all(driver, "a") == [*author.lines, *item.lines]
+        assert read_all(driver, "a") == Page.of([*author.chunks, *item.chunks], said=True)
     finally:
         driver.close()
 
@@ -282,7 +283,7 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
     monkeypatch.setattr(connections.PostgresConnections, "_limit_s", note)
     async with open_store(driver) as store:
         with connect() as locker, locker.transaction():
-            locker.execute(f"LOCK TABLE {schema}.entries".encode())
+            locker.execute(f"LOCK TABLE {schema}.chunks".encode())
             items = [author.write(say("hello")) for author in authors]
             # All in one batch, as it is in a store that is busy; through sessions, chance would split it.
             commit = partial(engine_of(store).committer._commit, items, wait=True)

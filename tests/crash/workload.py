@@ -18,17 +18,18 @@ from typing import Final, TypeAlias
 
 import anyio
 import anyio.to_thread
+from msgspec import Raw
 
-import holdfast.session.session
 from holdfast import Budget, Session, Store, open_store
 from holdfast.blobs.home import BlobContext
 from holdfast.core.entries import StateSet
-from holdfast.drivers.contract import Append, ClaimChange, Done, Driver
+from holdfast.drivers.contract import ClaimChange, Done, Driver
+from holdfast.engine.committer import make_append
 from holdfast.errors import NotFound
 from holdfast.ids import SessionId
 from holdfast.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult
 from holdfast.records import Plan, PlanStep, SessionState, Usage
-from tests.internals import engine_of
+from tests.internals import engine_of, take_keyframes_after
 from tests.stores import open_driver
 
 from .acknowledged import Acks
@@ -39,7 +40,7 @@ KEEPER: Final = "keeper"
 LEDGER: Final = SessionId("ledger")
 BLOB: Final = b"a picture, say" * 100
 BLOB_DIGEST: Final = hashlib.sha256(BLOB).hexdigest()
-KEYFRAME_LINES: Final = 12
+KEYFRAME_ENTRIES: Final = 12
 """So that a short life has keyframes."""
 
 
@@ -54,7 +55,7 @@ class Life:
 
     def run(self, until: int | None = None) -> None:
         """Do what is left to do, to the end or only until the end of this stage, counted from 1."""
-        setattr(holdfast.session.session, "KEYFRAME_LINES_MIN", KEYFRAME_LINES)  # noqa: B010
+        take_keyframes_after(KEYFRAME_ENTRIES)
         anyio.run(self._live, STAGES if until is None else until)
 
     async def _live(self, until: int) -> None:
@@ -200,7 +201,7 @@ async def _read_mail(life: Life, session: Session) -> None:
 
 async def _keep_on(life: Life, session: Session) -> None:
     """Enough lines for a keyframe, in few commits."""
-    for number in range(KEYFRAME_LINES):
+    for number in range(KEYFRAME_ENTRIES):
         await session.set(f"n{number % 3}", number)
         if number % 5 == 4:
             await session.checkpoint()
@@ -299,24 +300,19 @@ def _commit_with_claims(life: Life, turn: int) -> None:
         state = anyio.from_thread.run(life.store.load, name)
     after = state.facts.head.sum
     current = driver.find_claim(LEDGER)
-    sealed = state.append(StateSet(key="turn"), engine.now(), content=str(turn).encode())
-    head = state.facts.head
-    outcome = driver.commit(
-        [
-            Append(
-                session=name,
-                after=after,
-                first_seq=sealed.entry.seq,
-                lines=(sealed.line,),
-                kinds=(sealed.entry.kind,),
-                head=head,
-                claims=(
-                    ClaimChange(key=LEDGER, expect=current, record=str(head.seq)),
-                    ClaimChange(key=f"{LEDGER}-{head.seq}", expect=None, record="issued"),
-                ),
-            )
-        ]
+    new = state.append(StateSet(key="turn", value=Raw(str(turn).encode())), engine.now())
+    seq = new.entry.seq
+    item = make_append(
+        [new],
+        after=after,
+        head=state.facts.head,
+        claims=(
+            ClaimChange(key=LEDGER, expect=current, record=str(seq)),
+            ClaimChange(key=f"{LEDGER}-{seq}", expect=None, record="issued"),
+        ),
     )
+    head = item.head
+    outcome = driver.commit([item])
     assert isinstance(outcome[0], Done), outcome
     life.acks.note("lines", session=name, uid=head.uid, seq=head.seq, sum=head.sum)
     life.acks.note("claimed", key=f"{LEDGER}-{head.seq}")

@@ -10,15 +10,15 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-import holdfast.session.session
 from holdfast import LeaseHeld, Session, Store, open_store
 from holdfast.errors import NotFound
+from tests.internals import take_keyframes_after
 from tests.stores import open_driver
 
 from .acknowledged import Acks, read_acks
 from .check import find_damage, find_problems
 from .fork_server import Line
-from .workload import KEYFRAME_LINES
+from .workload import KEYFRAME_ENTRIES
 
 SHARED = ("shared-0", "shared-1", "shared-2")
 
@@ -71,7 +71,7 @@ class Writer:
             case 5 if session.checkpoints:
                 await self._fork_and_delete(store, session)
             case _:
-                for number in range(KEYFRAME_LINES // 2):
+                for number in range(KEYFRAME_ENTRIES // 2):
                     await session.set(f"n{number}", number)
         await session.flush()
 
@@ -107,7 +107,7 @@ def write(line: Line, url: str, slot: int, acks: str, turns: int = 10**9, stop: 
 
 
 async def _write(url: str, writer: Writer, turns: int, stop: Path | None) -> int:
-    setattr(holdfast.session.session, "KEYFRAME_LINES_MIN", KEYFRAME_LINES)  # noqa: B010
+    take_keyframes_after(KEYFRAME_ENTRIES)
     driver = await anyio.to_thread.run_sync(open_driver, url)
     async with open_store(driver, linger_s=0.005) as store:
         await writer.write(store, turns, stop)

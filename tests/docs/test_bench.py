@@ -19,11 +19,11 @@ long = partial(pytest.param, marks=pytest.mark.long)
         (
             "dispatch.py",
             ["--quick", "--rounds", "1"],
-            ["pydantic alone", "two raw commits", "a sync body adds"],
+            ["pydantic alone", "two raw commits", "a sync body / a bare hop"],
         ),
         (
             "blobs.py",
-            ["--steps", "20", "--megabytes", "2", "--homes", "dir", "sqlite", "s3"],
+            ["--steps", "20", "--megabytes", "2", "--rounds", "2", "--homes", "dir", "sqlite", "s3"],
             ["dir", "sqlite", "s3", "peak", "beyond the bytes stored once"],
         ),
         long("fleet.py", ["--quick"], ["pick-up", "take-over, same machine", "expected below 20"]),

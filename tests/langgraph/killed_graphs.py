@@ -28,6 +28,7 @@ from holdfast.adapters.langgraph import HoldfastSaver, current_effect, durable_t
 from holdfast.engine.committer import Committer
 
 from ..crash.fork_server import Line
+from ..drivers import kinds_of
 from ..stores import open_driver
 from .graphs import Talk, thread
 
@@ -176,7 +177,7 @@ def _watch_commits(world: World) -> None:
     write = Committer._write
 
     def watched(self: Committer, batch: Any, told: Any, *, wait: bool) -> None:
-        completed = any("tool.completed" in item.kinds for _, item in batch)
+        completed = any("tool.completed" in kinds_of(item) for _, item in batch)
         if completed:
             world.die("between a tool and its record")
         write(self, batch, told, wait=wait)
@@ -188,16 +189,22 @@ def _watch_commits(world: World) -> None:
 
 
 @asynccontextmanager
-async def _open(world: World, who: str) -> AsyncIterator[Any]:
+async def _open(world: World, who: str, globs: bool) -> AsyncIterator[Any]:
     async with open_store(open_driver(f"{who}:{world.folder / 'store'}")) as store:
         _watch_commits(world)
-        made = durable_tools(_declare(world, make_tools(world)), store=store)
+        tools = make_tools(world)
+        declared = _declare(world, tools)
+        if globs:
+            by_name = {f"{one.tool.name[:-1]}*": one for one in declared}
+            made = durable_tools(tools, store=store, effects=by_name)
+        else:
+            made = durable_tools(declared, store=store)
         yield build(world, made, HoldfastSaver(store))
 
 
-async def _play(folder: str, who: str, kill: str | None) -> dict[str, Any]:
+async def _play(folder: str, who: str, kill: str | None, globs: bool) -> dict[str, Any]:
     world = World(folder, kill)
-    async with _open(world, who) as graph:
+    async with _open(world, who, globs) as graph:
         found = await graph.aget_state(thread())
         given: Any = None if found.values else {"messages": [HumanMessage("go", id="go")]}
         if found.interrupts:
@@ -212,6 +219,8 @@ async def _play(folder: str, who: str, kill: str | None) -> dict[str, Any]:
         }
 
 
-def play(line: Line | None, folder: str, who: str, kill: str | None = None) -> dict[str, Any]:
-    """Begin, or go on; what was said, and what has happened in the world."""
-    return asyncio.run(_play(folder, who, kill))
+def play(
+    line: Line | None, folder: str, who: str, kill: str | None = None, globs: bool = False
+) -> dict[str, Any]:
+    """Begin, or go on; what was said, and what has happened in the world. `globs`: how tools are declared."""
+    return asyncio.run(_play(folder, who, kill, globs))

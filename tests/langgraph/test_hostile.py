@@ -20,7 +20,8 @@ from pydantic import BaseModel
 import holdfast
 from holdfast.adapters.langgraph import CheckedSerializer, HoldfastSaver, UnknownValue, serde
 from holdfast.adapters.langgraph.thread_ids import ThreadNamespace
-from holdfast.adapters.langgraph.thread_state import PUT, new_entry
+from holdfast.adapters.langgraph.thread_index import PUT
+from holdfast.adapters.langgraph.thread_state import new_entry
 
 from .checkpoints_by_hand import Writer, checkpoint, values_at
 from .graphs import thread

@@ -34,6 +34,19 @@ def test_a_graph_that_is_killed_ends_as_if_nothing_had_happened(
     assert asked == {**dict.fromkeys(REPLIES, 1), **({"model 1": 2} if kill == ASKED_AGAIN else {})}
 
 
+@pytest.mark.parametrize("kill", ["in a tool, after its effect", "in a batch, one done and one under way"])
+def test_tools_that_are_declared_by_globs_act_once_as_well(
+    warm: Warm, quick_path: Path, scheme: str, kill: str
+) -> None:
+    """`durable_tools(tools, effects={"pa*": …})`: the hooks of the globs are asked."""
+    trial = quick_path / "trial"
+    trial.mkdir()
+    with warm.child(play, str(trial), scheme, kill, globs=True) as child:
+        assert child.outcome() is None, "it was not killed"
+    happened = Counter(warm.call(play, str(trial), scheme, globs=True)["world"])
+    assert happened == Counter([*EFFECTS, *REPLIES])
+
+
 def test_killed_again_and_again_it_still_ends(warm: Warm, quick_path: Path, scheme: str) -> None:
     """Each process gets as far as the next kind of kill, in any order."""
     trial = quick_path / "trial"

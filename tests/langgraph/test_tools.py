@@ -364,8 +364,10 @@ async def test_an_answer_that_somebody_gave_meanwhile_is_not_given_again(
     # The moment between looking and answering, in which another answer comes.
     look = InterruptAnswer._others
 
-    async def look_and_be_overtaken(question: InterruptAnswer) -> tuple[set[str], bool]:
-        found = await look(question)
+    async def look_and_be_overtaken(
+        question: InterruptAnswer, opened: holdfast.Store
+    ) -> tuple[set[str], bool]:
+        found = await look(question, opened)
         await store.approve(asked["session"], asked["call"], by="somebody quicker")
         async with store.session(asked["session"]):
             return found

@@ -15,7 +15,7 @@ from langgraph.checkpoint.serde.types import ERROR
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.thread_ids import ThreadNamespace
-from holdfast.adapters.langgraph.thread_state import PUT
+from holdfast.adapters.langgraph.thread_index import PUT
 from holdfast.content.extract import Piece
 from holdfast.drivers.contract import Tip
 from holdfast.ids import SessionId

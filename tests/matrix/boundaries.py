@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.core.entries import KIND_OF, Body
 from holdfast.drivers.contract import Append, ClaimChange, Driver, Outcome
 from holdfast.session.writer import SessionWriter
+from tests.drivers import kinds_of
 
 ANY: Final = "any"
 """Instead of a label: the how manieth of all."""
@@ -73,7 +74,7 @@ def install(driver: Driver) -> None:
 def _watch_driver(driver: Driver) -> None:
     def commit(batch: Sequence[Append], *, wait: bool = True, real: Any = driver.commit) -> Sequence[Outcome]:
         # Which sessions share a commit may change from one time to the next, too.
-        kinds = "+".join(batch[0].kinds) if len(batch) == 1 else "of several sessions"
+        kinds = "+".join(kinds_of(batch[0])) if len(batch) == 1 else "of several sessions"
         done: Sequence[Outcome] = _around(f"commit {kinds}", lambda: real(batch, wait=wait))
         return done
 

@@ -16,11 +16,11 @@ import anyio
 import anyio._backends._asyncio  # Here, not anew in each child.
 import anyio.to_thread
 
-import holdfast.session.session
 from holdfast import Registry, Session, Store, open_store
 from holdfast.messages import Message, ToolCall
 from holdfast.records import Run
 from holdfast.tools import Result
+from tests.internals import take_keyframes_after
 from tests.stores import open_driver
 
 from . import boundaries
@@ -28,7 +28,7 @@ from . import matrix_tools as toolbox
 from .boundaries import Point
 from .effect_log import World
 
-KEYFRAME_LINES = 8
+KEYFRAME_ENTRIES = 8
 """So that whoever comes after a crash begins with a keyframe, as in a long session."""
 
 LINGER_S = 60.0
@@ -135,7 +135,7 @@ def open_life(folder: str, scheme: str, act: Callable[[Life], Awaitable[T]], **o
     tempfile.tempdir = str(place / "tmp")
     Path(tempfile.tempdir).mkdir(exist_ok=True)
     world = toolbox.enter(place / "world")
-    setattr(holdfast.session.session, "KEYFRAME_LINES_MIN", KEYFRAME_LINES)  # noqa: B010
+    take_keyframes_after(KEYFRAME_ENTRIES)
 
     async def main() -> T:
         driver = await anyio.to_thread.run_sync(open_driver, f"{scheme}:{place}/store")

@@ -71,8 +71,10 @@ SCRIPT: list[list[ToolCallPart]] = [
 ]
 
 
-def make_agent(world: World, *, at: str = "", undeclared: bool = False) -> Agent[None, str]:
-    """The agent; `at` is where it dies."""
+def make_agent(
+    world: World, *, at: str = "", undeclared: bool = False, by_name: dict[str, Any] | None = None
+) -> Agent[None, str]:
+    """The agent; `at` is where it dies. Given `by_name`, the declarations go there, under globs."""
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         step = sum(isinstance(message, ModelResponse) for message in messages)
@@ -109,13 +111,18 @@ def make_agent(world: World, *, at: str = "", undeclared: bool = False) -> Agent
     def slowed(order: str) -> Any:
         return was_done("slow", "{order}")(order=order)
 
-    @agent.tool_plain(metadata=effects(side_effects={"read"}))
+    def declare(name: str, given: dict[str, Any]) -> dict[str, Any] | None:
+        if by_name is not None:
+            by_name[f"{name[:-1]}*"] = given
+        return None if by_name is not None or (undeclared and name == "charge") else given
+
+    @agent.tool_plain(metadata=declare("look", effects(side_effects={"read"})))
     def look(order: str) -> dict[str, int]:
         """Look an order up."""
         world.note("look", order)
         return {"cents": 500}
 
-    @agent.tool_plain(metadata=None if undeclared else effects(side_effects={"mutate"}, verify=charged))
+    @agent.tool_plain(metadata=declare("charge", effects(side_effects={"mutate"}, verify=charged)))
     async def charge(order: str, cents: int) -> str:
         """Charge the card."""
         maybe("before the effect")
@@ -125,13 +132,13 @@ def make_agent(world: World, *, at: str = "", undeclared: bool = False) -> Agent
         await annotate(vendor="v1")
         return f"charge {order}:{cents}"
 
-    @agent.tool_plain(metadata=effects(side_effects={"write"}))
+    @agent.tool_plain(metadata=declare("store", effects(side_effects={"write"})))
     def store(key: str, value: str) -> str:
         """Set something."""
         world.note("store", f"{key}={value}")
         return f"store {key}={value}"
 
-    @agent.tool_plain(metadata=effects(side_effects={"mutate"}, verify=slowed))
+    @agent.tool_plain(metadata=declare("slow", effects(side_effects={"mutate"}, verify=slowed)))
     async def slow(order: str) -> str:
         """Takes its time: its neighbours have ended when it does."""
         if at:
@@ -143,7 +150,7 @@ def make_agent(world: World, *, at: str = "", undeclared: bool = False) -> Agent
         maybe("in a batch, after the effect")
         return f"slow {order}"
 
-    @agent.tool_plain(metadata=effects(side_effects={"mutate"}, verify=mailed))
+    @agent.tool_plain(metadata=declare("mail", effects(side_effects={"mutate"}, verify=mailed)))
     async def mail(to: str) -> str:
         """Send mail."""
         world.note("mail", to)
@@ -222,6 +229,7 @@ def work(
     once: bool = False,
     in_doubt: Any = "wait",
     undeclared: bool = False,
+    globs: bool = False,
 ) -> dict[str, Any]:
     """Run the agent, or die on the way."""
     counted = count_commits(number, when)
@@ -229,8 +237,9 @@ def work(
     async def main() -> dict[str, Any]:
         world = World(place)
         _interfere(world, at)
-        agent = make_agent(world, at=at, undeclared=undeclared)
-        durable = Durable(world.url, session=SESSION, once=once, in_doubt=in_doubt)
+        by_name: dict[str, Any] | None = {} if globs else None
+        agent = make_agent(world, at=at, undeclared=undeclared, by_name=by_name)
+        durable = Durable(world.url, session=SESSION, effects=by_name or {}, once=once, in_doubt=in_doubt)
         result = await agent.run(PROMPT, capabilities=[durable])
         usage = result.usage
         return {

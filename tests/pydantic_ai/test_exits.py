@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
 from pydantic_ai import Agent, ModelResponse, RunContext
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ToolReturn
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.settings import ModelSettings
@@ -21,7 +22,7 @@ from holdfast.adapters.pydantic_ai import Durable, RunWaits, effects
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import BadInput
 
-from .scripted_runs import SESSION, Script, call, look, results
+from .scripted_runs import SESSION, Script, call, kill, killed, look, results
 
 READS = effects(side_effects={"read"})
 MUTATES = effects(side_effects={"mutate"})
@@ -264,3 +265,50 @@ async def test_a_model_that_cannot_stream_is_refused_in_the_words_of_the_framewo
             async with agent.run_stream("a", capabilities=[Durable(store, session=SESSION)]):
                 pass
         assert (await agent.run("b", capabilities=[Durable(store, session="other")])).output
+
+
+class Receipt:
+    """Has no JSON form."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Receipt,
+        lambda: {"deep": [Receipt()]},
+        lambda: (letter for letter in "ab"),
+        lambda: ToolReturn(Receipt()),
+    ],
+)
+async def test_a_result_without_a_json_form_is_told_to_the_model_and_the_call_is_done(
+    make: Callable[[], Any],
+) -> None:
+    """As a failed tool, not as a repr. After a kill it is told again, and nothing is repeated."""
+    script, url, done, dies = Script([call("charge")], [call("go", "c1")], "done"), MemoryDriver(), [], True
+
+    async def drive(store: holdfast.Store) -> Any:
+        agent = script.agent()
+
+        @agent.tool_plain(metadata=MUTATES)
+        async def charge() -> Any:
+            done.append("charge")
+            return make()
+
+        @agent.tool_plain(metadata=READS)
+        async def go() -> str:
+            if dies:
+                kill(store)
+            return "gone"
+
+        return await agent.run("a", capabilities=[Durable(store, session=SESSION)])
+
+    await killed(url, drive)
+    dies = False
+    async with holdfast.open_store(url) as store:
+        result = await drive(store)
+        rows = (await look(store)).facts.effects.rows.values()
+    said, gone = results(result.all_messages())
+    assert "charge: it ran, and its side effects are done. Its result cannot be kept: " in said
+    assert "has no JSON form" in said
+    assert (result.output, gone, done) == ("done", "gone", ["charge"])
+    assert [row.status for row in rows if row.tool == "charge"] == ["completed"]

@@ -63,6 +63,17 @@ def test_the_same_run_goes_on_and_every_effect_happens_once(
     assert asked == {"0": 1, "1": 2 if at == "before the reply is recorded" else 1, "2": 1, "3": 1}
 
 
+@pytest.mark.parametrize("at", ["after the effect", "in a batch, after the effect"])
+def test_tools_that_are_declared_by_globs_act_once_as_well(
+    at: str, warm: Warm, quick_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """`Durable(…, effects={"charg*": …})` in the place of metadata: the hooks of the globs are asked."""
+    with warm.child(killed_agent.work, str(quick_path), at=at, globs=True) as child:
+        assert child.outcome() is None, "it was not killed"
+    resume(warm, quick_path, undisturbed, globs=True)
+    assert {**effects_in(quick_path), "store": ["7=paid"]} == EFFECTS
+
+
 def test_a_batch_of_which_one_is_done_runs_only_the_other(
     warm: Warm, quick_path: Path, undisturbed: dict[str, Any]
 ) -> None:

@@ -691,7 +691,7 @@ async def test_the_capability_may_be_the_agents_own() -> None:
 async def test_options_that_make_no_sense_are_refused_at_once() -> None:
     with pytest.raises(holdfast.errors.BadInput, match="in_doubt is 'wait' or 'tell'"):
         Durable("memory:", session=SESSION, in_doubt="guess")  # type: ignore[arg-type]
-    with pytest.raises(holdfast.errors.BadInput, match="write effects"):
+    with pytest.raises(holdfast.errors.BadInput, match=r"or what the functions .* mutate\(verify=…\)"):
         Durable("memory:", session=SESSION, effects={"send": {"side_effects": {"read"}}})
     with pytest.raises(holdfast.errors.BadInput, match="unknown side effects"):
         effects(side_effects={"sings"})  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 import anyio
 
 from holdfast import Session, Store, open_store
+from holdfast.core.codec import Page
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.url import find_driver
 from holdfast.ids import SessionId
@@ -86,10 +87,17 @@ def driver_of(url: StoreUrl) -> Iterator[Driver]:
         driver.close()
 
 
-def own_lines(url: StoreUrl, session: str) -> list[bytes]:
-    """The lines that are kept under this id, and not under that of an origin."""
+def own_page(url: StoreUrl, session: str) -> Page:
+    """The chunks that are kept under this id, and not under that of an origin."""
     with driver_of(url) as driver:
-        return list(driver.read(SessionId(session), 0, 1_000_000))
+        return driver.read(SessionId(session), 0, 1_000_000, said=True)
+
+
+def own_bytes(url: StoreUrl, session: str) -> bytes:
+    """All that is stored of their parts."""
+    page = own_page(url, session)
+    assert page.said is not None
+    return page.facts + page.details + page.said
 
 
 def status_of(session: Session) -> str:

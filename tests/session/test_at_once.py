@@ -15,10 +15,12 @@ import anyio.to_thread
 import pytest
 
 from holdfast import Store, open_store
+from holdfast.core.codec import Page
+from holdfast.core.entries import SummaryChanged
 from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.errors import Closed, Fenced, StoreFailed
 from holdfast.ids import SessionId
-from tests.drivers import in_thread
+from tests.drivers import in_thread, kinds_of
 from tests.internals import engine_of, stop_heartbeat, writer_of
 from tests.session.example_sessions import StoreUrl, collect, step, texts
 
@@ -55,7 +57,7 @@ def hold_up(monkeypatch: pytest.MonkeyPatch, driver: Driver, gate: Gate, kind: s
     commit = driver.commit
 
     def late(batch: Sequence[Append]) -> Sequence[Outcome]:
-        if not kind or any(kind in item.kinds for item in batch):
+        if not kind or any(kind in kinds_of(item) for item in batch):
             gate.wait()
         return commit(batch)
 
@@ -182,8 +184,8 @@ async def test_a_session_that_is_deleted_while_it_is_opened_begins_anew(
         driver = engine_of(one).driver
         read = driver.read
 
-        def delete_between(session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-            found = read(session, after, limit)
+        def delete_between(session: SessionId, after: int, limit: int, *, said: bool) -> Page:
+            found = read(session, after, limit, said=said)
             if (after, limit) == (0, 1):
                 monkeypatch.setattr(driver, "read", read)
                 anyio.from_thread.run(two.delete, "s")
@@ -300,7 +302,7 @@ async def test_a_resource_that_cannot_be_given_back_does_not_hide_the_error(
 
 
 async def test_what_was_refused_is_not_tried_for_ever(store_url: StoreUrl) -> None:
-    """Lines that came behind those that were refused wake nobody up."""
+    """Entries that came behind those that were refused are dropped."""
     async with open_store(store_url, lease_s=0.1) as one, open_store(store_url) as two:
         session = await one.session("s").__aenter__()
         stop_heartbeat(one)
@@ -309,8 +311,9 @@ async def test_what_was_refused_is_not_tried_for_ever(store_url: StoreUrl) -> No
             await session.add("refused")
             with pytest.raises(Fenced):
                 await session.flush()
-            channel.lines.append(b"behind it")
-            # Such lines come at a moment that chance chooses; that none is tried shows nowhere else.
+            behind = session.state.append(SummaryChanged(summary="behind it"), engine_of(one).now())
+            channel.entries.append(behind)
+            # Such entries come at a moment that chance chooses; that none is tried shows nowhere else.
             committer._dirty[channel] = None
             with committer._lock:
                 assert committer._gather() == []

@@ -16,7 +16,7 @@ import pytest
 from holdfast import Store, open_store
 from holdfast.blobs.home import BlobContext, ListedBlob
 from holdfast.content.lazy import BlobMedia
-from holdfast.core.codec import seal
+from holdfast.core.codec import Page
 from holdfast.core.entries import AdapterBody
 from holdfast.drivers.contract import HeadFilter, InboxRow, Tip
 from holdfast.drivers.memory import MemoryDriver
@@ -201,33 +201,34 @@ async def test_another_stores_home_is_left_alone(tmp_path: Path) -> None:
         assert await sweep(store) == digests(1)
 
 
-def _change_lines(path: Path, change: Callable[[str], str]) -> None:
+def _change_chunks(path: Path, part: str, change: Callable[[str], str]) -> None:
+    """Change the chunk in which something was said."""
     with sqlite3.connect(path) as db:
-        for session, seq, line in db.execute("SELECT session, seq, line FROM entries").fetchall():
-            db.execute(
-                "UPDATE entries SET line = ? WHERE session = ? AND seq = ?", (change(line), session, seq)
-            )
+        query = f"SELECT rowid, {part} FROM chunks WHERE said LIKE '%Hello%'"
+        for row, text in db.execute(query).fetchall():
+            db.execute(f"UPDATE chunks SET {part} = ? WHERE rowid = ?", (change(text), row))
     db.close()
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("part", "change", "error"),
     [
-        (lambda line: line.replace("Hello", "Hallo"), Corrupt),
-        (lambda line: line[:-5] if "Hello" in line else line, Corrupt),
-        (lambda line: line.replace('"v":1', '"v":9') if "Hello" in line else line, NewerFormat),
+        ("said", lambda text: text.replace("Hello", "Hallo"), Corrupt),
+        ("said", lambda text: text[:-5], Corrupt),
+        ("facts", lambda text: text[:-5], Corrupt),
+        ("facts", lambda text: text.replace('"v":2', '"v":9'), NewerFormat),
     ],
-    ids=["altered", "torn", "newer"],
+    ids=["altered", "torn", "torn facts", "newer"],
 )
-async def test_a_line_that_cannot_be_read_stops_it(
-    tmp_path: Path, change: Callable[[str], str], error: type[Exception]
+async def test_a_chunk_that_cannot_be_read_stops_it(
+    tmp_path: Path, part: str, change: Callable[[str], str], error: type[Exception]
 ) -> None:
     """Who knows what it refers to."""
     async with open_store(f"sqlite:{tmp_path}/a.db") as store:
         async with store.session("s") as session:
             await session.add("Hello")
         await store.put_blob(image(1))
-    await anyio.to_thread.run_sync(_change_lines, tmp_path / "a.db", change)
+    await anyio.to_thread.run_sync(_change_chunks, tmp_path / "a.db", part, change)
     async with open_store(f"sqlite:{tmp_path}/a.db") as store:
         with pytest.raises(error):
             await sweep(store)
@@ -240,12 +241,10 @@ async def test_references_of_unknown_kinds_count(store_url: StoreUrl) -> None:
         blob = await store.put_blob(image(1))
         async with store.session("s") as session:
             state = session.state
-            head = state.facts.head
             body = AdapterBody(data={"deep": [{"er": blob.reference}]})
-            sealed = seal(body, head.seq + 1, engine_of(store).now(), None, 1, head.sum, kind="adapter.later")
-            state.apply(sealed.entry, sealed.sum)
+            new = state.append(body, engine_of(store).now(), kind="adapter.later")
             engine_of(store).committer.offer(
-                writer_of(session).channel, [sealed], msgspec.structs.replace(head)
+                writer_of(session).channel, [new], msgspec.structs.replace(state.facts.head)
             )
             await session.flush()
         assert await sweep(store) == set()
@@ -272,8 +271,8 @@ class Moving(MemoryDriver):
         self.then: Callable[[], None] | None = None
         self.when = ""
 
-    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-        found = super().read(session, after, min(limit, 4) if self.when else limit)
+    def read(self, session: SessionId, after: int, limit: int, *, said: bool) -> Page:
+        found = super().read(session, after, min(limit, 2) if self.when else limit, said=said)
         if self.when == f"read {session}" and after > 0:
             self._go()
         return found
@@ -301,6 +300,7 @@ async def _stocked(driver: Moving) -> None:
         async with store.session("z") as session:
             for number in range(1, 6):
                 await session.add(showing(number))
+                await session.flush()
                 await session.checkpoint()
         await store.fork("z", into="m")
 
@@ -413,16 +413,17 @@ def test_a_collector_reads_each_journal_once(monkeypatch: pytest.MonkeyPatch) ->
             async with store.session("s") as session:
                 for number in range(50):
                     await session.add(f"{number}")
+                    await session.flush()
                 await session.checkpoint()
             for number in range(20):
                 await store.fork("s", into=f"f{number}")
             reads = 0
             real = driver.read
 
-            def read(session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+            def read(session: SessionId, after: int, limit: int, *, said: bool) -> Page:
                 nonlocal reads
-                found = real(session, after, limit)
-                reads += len(found)
+                found = real(session, after, limit, said=said)
+                reads += found.count
                 return found
 
             monkeypatch.setattr(driver, "read", read)

@@ -17,12 +17,14 @@ import anyio
 import pytest
 
 from holdfast import Session, Store, open_store
+from holdfast.core.codec import Chunk
 from holdfast.drivers.contract import Append, Driver, Outcome
 from holdfast.drivers.directory import DirectoryDriver
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.engine import committer
 from holdfast.errors import StoreBusy
 from holdfast.system.file_locks import FileLock
+from tests.internals import writer_of
 from tests.session.example_sessions import step, texts
 
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
@@ -305,8 +307,8 @@ async def test_a_directory_is_not_waited_for_on_the_event_loop(tmp_path: Path) -
 
 
 def _next(session: Session) -> Append:
-    """Lines that would follow."""
-    head = session.state.facts.head
-    return Append(
-        session=session.id, after=head.sum, first_seq=head.seq + 1, lines=(b"{}",), kinds=("x",), head=head
-    )
+    """A commit that would follow."""
+    channel = writer_of(session).channel
+    assert channel.head is not None
+    chunk = Chunk(seq=channel.head.seq + 1, sum="next", facts=b"{}")
+    return Append(session=session.id, after=channel.sum, chunks=(chunk,), head=channel.head)

@@ -1,6 +1,7 @@
 """What changed between two versions."""
 
-from holdfast import open_store
+from holdfast import Registry, open_store, tool
+from holdfast.messages import Message, ToolCall
 from holdfast.records import ABSENT, Change, Plan, PlanStep, Usage
 from tests.session.example_sessions import StoreUrl, step, texts
 
@@ -79,3 +80,21 @@ async def test_equal_words_said_twice_are_told_apart(store_url: StoreUrl) -> Non
             await step(session, "again")
             await step(session, "again")
         assert texts((await store.diff("s", 1, 2)).messages_added) == ["again"]
+
+
+async def test_results_that_both_versions_have_are_no_difference(store_url: StoreUrl) -> None:
+    """A result is the same if it was recorded by the same entry, whether or not it was looked at."""
+
+    @tool(side_effects={"read"})
+    async def look() -> str:
+        return "seen"
+
+    registry = Registry([look])
+    async with open_store(store_url) as store:
+        async with store.session("s") as session:
+            await session.add(Message(role="assistant", blocks=(ToolCall(id="c", name="look", args={}),)))
+            await registry.dispatch_step(session)
+            await step(session, "one")
+            await step(session, "two")
+        diff = await store.diff("s", 1, 2)
+    assert (texts(diff.messages_removed), texts(diff.messages_added)) == ([], ["two"])

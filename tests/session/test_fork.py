@@ -9,7 +9,7 @@ from holdfast.drivers.contract import hidden_name
 from holdfast.errors import BadInput, NotFound
 from holdfast.ids import SessionId
 from holdfast.records import Plan, Usage
-from tests.session.example_sessions import StoreUrl, collect, driver_of, entries, own_lines, step, texts
+from tests.session.example_sessions import StoreUrl, collect, driver_of, entries, own_page, step, texts
 
 
 async def make_origin(store: Store, *words: str) -> None:
@@ -40,16 +40,18 @@ async def test_history_is_shared_and_not_copied(store_url: StoreUrl) -> None:
     """A fork of any length costs one line; it reads the rest where it is."""
     async with open_store(store_url) as store:
         await make_origin(store, *"abcdefgh")
-        before = own_lines(store_url, "origin")
+        before = own_page(store_url, "origin")
         await store.fork("origin", version=6, into="fork")
-        (only,) = own_lines(store_url, "fork")
-        assert b'"kind":"session.forked"' in only
-        assert own_lines(store_url, "origin") == before
+        only = own_page(store_url, "fork")
+        assert (only.count, only.facts.count(b'"kind"')) == (1, 1)
+        assert b'"kind":"session.forked"' in only.facts
+        assert own_page(store_url, "origin") == before
         async with store.session("fork") as session:
             await step(session, "own")
             assert texts(session.transcript) == [*"abcdef", "own"]
-        assert not any(b'"a"' in line for line in own_lines(store_url, "fork"))
-        assert len(own_lines(store_url, "fork")) == 5
+        own = own_page(store_url, "fork")
+        assert b'"a"' not in (own.said or b"")
+        assert own.facts.count(b'"kind"') == 5
 
 
 async def test_origin_and_fork_never_see_what_the_other_does_later(store_url: StoreUrl) -> None:
@@ -128,7 +130,7 @@ async def test_a_fork_can_be_forked(store_url: StoreUrl) -> None:
             async with store.session(name) as session:
                 await step(session, word)
         assert await said_in(store, name) == list("abcde")
-        assert len(own_lines(store_url, name)) == 5
+        assert own_page(store_url, name).facts.count(b'"kind"') == 5
         early = await store.fork(name, version=1)
         assert await said_in(store, early) == ["a"]
         async with store.session(early) as session:
@@ -156,14 +158,14 @@ async def test_a_fork_outlives_its_origin(store_url: StoreUrl) -> None:
         second = await store.fork("fork")
         assert await said_in(store, second) == ["a", "b", "d"]
         with driver_of(store_url) as driver:
-            kept = driver.read(hidden_name(uid), 0, 1000)
-        assert kept
-        assert not any(b'"c"' in line for line in kept)
+            kept = driver.read(hidden_name(uid), 0, 1000, said=True)
+        assert kept.count
+        assert b'"c"' not in (kept.said or b"")
         await store.delete("fork")
         assert await said_in(store, second) == ["a", "b", "d"]
         await store.delete(second)
         with driver_of(store_url) as driver:
-            assert driver.read(hidden_name(uid), 0, 1000) == []
+            assert driver.read(hidden_name(uid), 0, 1000, said=True).count == 0
         assert await said_in(store, "origin") == ["something else"]
 
 

@@ -23,14 +23,14 @@ from tests.session.example_sessions import StoreUrl, step
 
 def _delete_last_line(path: Path) -> None:
     connection = sqlite3.connect(path)
-    connection.execute("DELETE FROM entries WHERE seq = (SELECT max(seq) FROM entries)")
+    connection.execute("DELETE FROM chunks WHERE seq = (SELECT max(seq) FROM chunks)")
     connection.commit()
     connection.close()
 
 
 def _delete_all_lines(path: Path) -> None:
     connection = sqlite3.connect(path)
-    connection.execute("DELETE FROM entries")
+    connection.execute("DELETE FROM chunks")
     connection.commit()
     connection.close()
 

@@ -1,6 +1,12 @@
 """A session at a glance."""
 
-from holdfast import open_store
+import msgspec
+import pytest
+
+from holdfast import Store, open_store
+from holdfast.core.entries import CallRef, ResultContent, ToolCompleted
+from holdfast.messages import Message, ToolCall, ToolResult
+from tests.internals import writer_of
 from tests.session.example_sessions import StoreUrl, calling, results, step, texts
 
 
@@ -66,3 +72,56 @@ async def test_a_config_stays_until_a_run_brings_another(store_url: StoreUrl) ->
             async with session.run(config=config):
                 pass
             assert (await store.overview("s")).config == expected
+
+
+async def expect_the_end(store: Store, session: str) -> None:
+    """The overview shows the last messages of the transcript, though it reads only the end of the journal."""
+    state = await store.load(session)
+    assert state.keyframe_seq > 80
+    shown = [(message.role, message.text, message.id) for message in (await store.overview(session)).history]
+    assert shown == [(message.role, message.text, message.id) for message in state.transcript[-20:]]
+
+
+@pytest.fixture
+def early_keyframes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keyframes in short sessions, too."""
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_ENTRIES_MIN", 8)
+
+
+@pytest.mark.usefixtures("early_keyframes")
+async def test_an_overview_shows_a_late_result_of_an_early_call(store_url: StoreUrl) -> None:
+    async with open_store(store_url) as store:
+        async with store.session("s") as session:
+            call = ToolCall(id="c", name="pay", args={})
+            await session.add(Message(role="assistant", blocks=(call,)))
+            reply = session.state.seq
+            for number in range(120):
+                await session.add(f"m{number}")
+            body = ToolCompleted(call=CallRef(id="c", reply=reply), issued=None)
+            writer_of(session).record(body, content=msgspec.json.encode(ResultContent(text="paid")))
+            await session.checkpoint()
+        await expect_the_end(store, "s")
+        last = (await store.overview("s")).history[-1]
+        assert isinstance(last, Message)
+        (result,) = last.blocks
+        assert isinstance(result, ToolResult)
+        assert result.content == "paid"
+
+
+@pytest.mark.usefixtures("early_keyframes")
+async def test_an_overview_shows_a_message_that_waited_for_the_end_of_a_long_step(
+    store_url: StoreUrl,
+) -> None:
+    async with open_store(store_url) as store:
+        async with store.session("s") as session, session.run(agent="a") as run:
+            await step(session, "begin")
+            async with run.request() as request:
+                await request.reply(calling("x"))
+            await store.submit("s", "from the inbox")
+            await session.take_in()
+            for number in range(100):
+                await session.add(f"m{number}")
+            await session.add(results("x"))
+            await session.checkpoint()
+        await expect_the_end(store, "s")
+        assert (await store.overview("s")).history[-1].text == "from the inbox"

@@ -117,7 +117,7 @@ async def test_a_version_that_was_left_behind_can_be_gone_back_to_after_opening_
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although a keyframe spared the new process from reading it."""
-    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 1)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_ENTRIES_MIN", 1)
     monkeypatch.setattr("holdfast.session.writer.KEYFRAME_GROWTH", 0)
     async with open_store(store_url) as store:
         await branches(store)
@@ -170,3 +170,22 @@ async def test_calls_that_are_rewound_no_longer_wait_for_results(store_url: Stor
         assert session.continuable
         await session.add(calling("call_0"))
         assert len(session.problems) == 1
+
+
+async def test_a_message_that_waits_for_the_end_of_a_step_may_be_erased_before_a_rewind(
+    store_url: StoreUrl,
+) -> None:
+    """It is kept as an erased one, and the journal can be read on."""
+    async with open_store(store_url) as store:
+        async with store.session("s") as session:
+            await step(session, "a")
+            await session.add(calling("x"))
+            await store.submit("s", "while you work")
+            await session.take_in()
+        await store.clean("s", checkpoints=False)
+        async with store.session("s") as session:
+            await session.rewind(version=1)
+            await step(session, "b")
+            assert texts(session.transcript) == ["[erased]", "[erased]", "b"]
+        assert texts((await store.load("s")).transcript) == ["[erased]", "[erased]", "b"]
+        assert [entry.kind async for entry in store.tail("s", follow=False)].count("session.rewound") == 1

@@ -76,7 +76,7 @@ async def test_a_long_journal_comes_page_by_page(
 ) -> None:
     """All of it, across pages and reads."""
     monkeypatch.setattr("holdfast.store.store.PAGE_ROWS", 3)
-    monkeypatch.setattr("holdfast.engine.journal.READ_LINES", 2)
+    monkeypatch.setattr("holdfast.engine.journal.READ_CHUNKS", 2)
     async with open_store(store_url) as store:
         async with store.session("s") as session:
             for number in range(10):

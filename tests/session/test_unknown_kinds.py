@@ -6,45 +6,44 @@ import pytest
 from holdfast import Store, open_store
 from holdfast.drivers.contract import Append, Done
 from holdfast.errors import ReadOnly
-from tests.session.example_sessions import StoreUrl, collect, driver_of, entries, own_lines, step, texts
-from tests.unit import lines_by_hand
+from tests.session.example_sessions import StoreUrl, collect, driver_of, entries, own_page, step, texts
+from tests.unit import chunks_by_hand
 
 
 async def write_future(url: StoreUrl, store: Store, kind: str, *, must: bool) -> bytes:
-    """What a newer holdfast would have done: one more line, of a kind that is not known here."""
+    """What a newer holdfast would have done: one more entry, of a kind that is not known here."""
     async with store.session("s") as session:
         await step(session, "a")
     head = (await store.load("s")).facts.head
-    line, sum = lines_by_hand.line(head.seq + 1, kind, {"rule": [1, "ü"]}, after=head.sum, must=must)
+    future = chunks_by_hand.entry(kind, {"rule": [1, "ü"]}, must=must)
+    chunk = chunks_by_hand.chunk(head.seq + 1, future, after=head.sum)
     item = Append(
         session=head.session,
         after=head.sum,
-        first_seq=head.seq + 1,
-        lines=(line,),
-        kinds=(kind,),
-        head=msgspec.structs.replace(head, seq=head.seq + 1, sum=sum),
+        chunks=(chunk,),
+        head=msgspec.structs.replace(head, seq=head.seq + 1, sum=chunk.sum),
     )
     with driver_of(url) as driver:
         assert isinstance(driver.commit([item])[0], Done)
-    return line
+    return chunk.facts
 
 
 async def test_a_kind_that_only_informs_is_kept_and_passed_over(store_url: StoreUrl) -> None:
     """An older version goes on after it, and leaves the line as it is."""
     async with open_store(store_url) as store:
-        line = await write_future(store_url, store, "future.idea", must=False)
+        facts = await write_future(store_url, store, "future.idea", must=False)
         async with store.session("s") as session:
             assert await step(session, "b") == 2
         assert texts((await store.load("s")).transcript) == ["a", "b"]
-        assert line in own_lines(store_url, "s")
+        assert facts in own_page(store_url, "s").facts.split(b"\n")
         assert "future.idea" in [entry.kind for entry in await entries(store, "s")]
 
 
 async def test_a_kind_that_must_be_understood_makes_the_session_read_only(store_url: StoreUrl) -> None:
     """It changes decisions: who does not know it may look, and not touch."""
     async with open_store(store_url) as store:
-        line = await write_future(store_url, store, "future.rule", must=True)
-        before = own_lines(store_url, "s")
+        facts = await write_future(store_url, store, "future.rule", must=True)
+        before = own_page(store_url, "s")
         with pytest.raises(ReadOnly, match=r"'future\.rule'.*Upgrade") as caught:
             async with store.session("s"):
                 pytest.fail("opened")
@@ -52,8 +51,8 @@ async def test_a_kind_that_must_be_understood_makes_the_session_read_only(store_
         for call in (store.drop("s", 1), store.clean("s"), store.delete("s"), store.fork("s")):
             with pytest.raises(ReadOnly):
                 await call
-        assert own_lines(store_url, "s") == before
-        assert before[-1] == line
+        assert own_page(store_url, "s") == before
+        assert before.facts.endswith(facts)
 
 
 async def test_a_read_only_session_can_still_be_read(store_url: StoreUrl) -> None:

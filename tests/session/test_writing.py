@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from holdfast import Session, Store, open_store
-from holdfast.core.entries import StateSet, SummaryChanged
+from holdfast.core.entries import SummaryChanged, ToolReported
 from holdfast.core.session_state import read_keyframe
 from holdfast.drivers.contract import Append, Outcome
 from holdfast.drivers.memory import MemoryDriver
@@ -50,7 +50,7 @@ async def test_what_is_recorded_together_is_recorded_whole_or_not_at_all(
             monkeypatch.setattr("holdfast.core.codec.LINE_BYTES_MAX", 1_000)
             with pytest.raises(BadInput, match="over the limit"):
                 writer_of(session).record(
-                    SummaryChanged(summary="a"), StateSet(key="k"), content=b"1" * 1_001
+                    SummaryChanged(summary="a"), ToolReported(issued=1), content=b"1" * 1_001
                 )
             assert session.summary == ""
             await session.add("after it")
@@ -252,7 +252,7 @@ async def test_a_session_that_is_left_in_good_order_leaves_little_to_fold(
     store_url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A keyframe goes with the line that gives the lease back, if enough has been said since the last one."""
-    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 8)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_ENTRIES_MIN", 8)
     async with open_store(store_url) as store:
         for said, is_worth_it in ((64, False), (8, True), (1, False)):
             async with store.session("s") as session:

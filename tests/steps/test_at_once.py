@@ -35,8 +35,15 @@ _ASKED = "model_request_started"
 
 def driver_of(steps: HoldfastStepStore) -> Driver:
     """Where its lines go."""
-    # A step store does not hand out the store that it was made with.
-    return engine_of(steps._store).driver
+    return engine_of(store_of(steps)).driver
+
+
+def store_of(steps: HoldfastStepStore) -> holdfast.Store:
+    """The store that it was made with."""
+    # A step store does not hand it out.
+    found = steps._store.found
+    assert found is not None
+    return found
 
 
 async def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -168,7 +175,7 @@ async def test_a_run_is_not_registered_twice_while_a_line_is_on_its_way(
         commit = driver.commit
 
         def late(batch: Sequence[Append]) -> Sequence[Outcome]:
-            if any(b"slowly" in line for item in batch for line in item.lines):
+            if any(b"slowly" in chunk.facts for item in batch for chunk in item.chunks):
                 go_on.wait(30)
             return commit(batch)
 
@@ -257,7 +264,7 @@ async def test_events_wait_quietly_while_another_process_has_the_lease(
                 timers.pop()()
                 tries += 1
                 # The tasks that send tell of their end here only.
-                for _, ended in list(steps._journals._sending):
+                for _, ended in list((await steps._open())._sending):
                     await ended.wait()
             with pytest.raises(LeaseHeld):
                 await steps.record_tool_effect(effect("a"))
@@ -320,7 +327,7 @@ async def test_a_history_that_cannot_be_stored_costs_no_reading(
         await steps.record_tool_effect(effect("a"))
         with monkeypatch.context() as disk:
             # Only a failing upload shows it.
-            disk.setattr(steps._store._engine.blobs, "keep", fail)
+            disk.setattr(engine_of(store_of(steps)).blobs, "keep", fail)
             with pytest.raises(StoreFailed):
                 await steps.save_snapshot(snapshot("a", large))
         await steps.record_tool_effect(effect("a"))

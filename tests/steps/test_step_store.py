@@ -562,7 +562,7 @@ async def test_bytes_that_were_altered_are_found(tmp_path: Any) -> None:
         await steps.register_run(run("r1", conversation_id="c1"))
         await steps.save_snapshot(snapshot("r1", history(2)))
     db = apsw.Connection(f"{tmp_path}/store.db")
-    db.execute("UPDATE entries SET line = replace(line, 'result 1', 'result 7')")
+    db.execute("UPDATE chunks SET said = replace(said, 'result 1', 'result 7')")
     db.close()
     async with opened(f"sqlite:{tmp_path}/store.db") as steps:
         with pytest.raises(Corrupt):

@@ -8,23 +8,23 @@ import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.blobs.home import BlobContext
-from holdfast.core.codec import erase
-from holdfast.core.entries import RunStarted, Span
-from holdfast.core.transcript import Transcript
-from holdfast.drivers.contract import ClaimChange, Conflict, Done, HeadFilter, hidden_name
+from holdfast.core.codec import Page
+from holdfast.core.entries import Body, CheckpointTaken, InboxCancel, InboxTaken, RunCompleted, RunStarted
+from holdfast.drivers.contract import Append, ClaimChange, Conflict, Done, HeadFilter, hidden_name
 from holdfast.drivers.directory import DirectoryDriver, layout
 from holdfast.drivers.directory import journal as journals
 from holdfast.errors import BadUrl, Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
 from holdfast.ids import HolderId, SessionId
 from holdfast.system import file_locks as locks
 from holdfast.system import files
-from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+from holdfast.testing.conformance.author import Author, Said, commit_one, erased, note, read_all, say, whole
 
 A = SessionId("a")
 
@@ -41,12 +41,22 @@ def driver(root: Path) -> DirectoryDriver:
 
 @pytest.fixture
 def author(driver: DirectoryDriver) -> Author:
-    """Three commits: entry 1, entries 2 and 3, entries 4 and 5."""
+    """Three commits: line 1 with entry 1, lines 2 and 3 with entries 2 to 5, lines 4 and 5 with 6 to 9."""
     author = Author("a")
     author.begin(driver)
-    author.commit(driver, say("two"), say("three"))
-    author.commit(driver, say("four"), say("five"))
+    author.commit(driver, *chunk_of(say("two")), say("four"), note("five"))
+    author.commit(driver, *chunk_of(say("six")), say("eight"), note("nine"))
     return author
+
+
+def chunk_of(*entries: Body | Said) -> list[Body | Said]:
+    """These entries, and one that ends the chunk."""
+    return [*entries, CheckpointTaken(version=1)]
+
+
+def author_and(author: Author, item: Append) -> object:
+    """The page of all that was accepted, and of this."""
+    return whole([*author.chunks, *item.chunks])
 
 
 @pytest.fixture
@@ -67,11 +77,25 @@ def forget_head(journal: Path) -> None:
 
 
 def test_a_journal_can_be_read_by_anything_that_reads_json_lines(journal: Path, author: Author) -> None:
-    """One object a line; `end` counts the lines of the commit that a line ends."""
+    """One object a line; `end` counts the entries of the commit that a line ends."""
     rows = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
-    assert [row["seq"] for row in rows] == [1, 2, 3, 4, 5]
-    assert [row.get("end") for row in rows] == [1, None, 2, None, 2]
+    assert [row["facts"]["seq"] for row in rows] == [1, 2, 4, 6, 8]
+    assert [len(row["facts"]["entries"]) for row in rows] == [1, 2, 2, 2, 2]
+    assert [row.get("end") for row in rows] == [1, None, 4, None, 4]
     assert [row["sum"] for row in rows] == list(author.sums.values())
+    assert [list(row) for row in rows[:3]] == [
+        ["facts", "sum", "end"],
+        ["facts", "sum", "said"],
+        ["facts", "sum", "details", "said", "end"],
+    ]
+
+
+def test_each_part_stands_in_its_line_byte_for_byte(journal: Path, author: Author) -> None:
+    """What is hashed is never written in another way."""
+    for line, chunk in zip(stored_lines(journal), author.chunks, strict=True):
+        assert b'{"facts":%b,"sum":"%b"' % (chunk.facts, chunk.sum.encode()) in line
+        assert chunk.details is None or b',"details":%b' % chunk.details in line
+        assert chunk.said is None or b',"said":%b' % chunk.said in line
 
 
 def test_a_fresh_head_is_told(driver: DirectoryDriver, author: Author) -> None:
@@ -83,10 +107,64 @@ def test_a_fresh_head_is_told(driver: DirectoryDriver, author: Author) -> None:
 
 def test_files_can_be_handed_from_process_to_process(root: Path, author: Author, journal: Path) -> None:
     """A driver that did not write them finds its way from the end, and from the middle."""
-    lines = [say("x" * 1000) for _ in range(300)]
-    author.commit(DirectoryDriver(root), *lines)
-    for after in (0, 1, 4, 100, 250, 304, 305):
-        assert list(DirectoryDriver(root).read(A, after, 3)) == author.lines[after : after + 3]
+    author.commit(DirectoryDriver(root), *(one for _ in range(300) for one in chunk_of(say("x" * 1000))))
+    for after in (0, 1, 2, 3, 4, 100, 101, 350, 606, 607, 608, 609, 610):
+        expected = [chunk for chunk in author.chunks if chunk.seq > after][:3]
+        for said in (True, False):
+            found = DirectoryDriver(root).read(A, after, 3, said=said)
+            assert found == Page.of(expected, said=said) or (not expected and not found.count)
+
+
+def test_a_page_ends_with_a_line_wherever_the_blocks_end_in_which_it_is_read(
+    driver: DirectoryDriver, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of every size, pages of every length."""
+    for size in range(2, 300):
+        monkeypatch.setattr(journals, "_BUFFER_BYTES", size)
+        for limit in range(1, 7):
+            assert driver.read(A, 0, limit, said=True) == whole(author.chunks[:limit])
+
+
+def test_reading_on_costs_what_is_read(
+    root: Path, author: Author, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a process that has never seen the file: it finds the place by halving."""
+    for _ in range(20):
+        author.commit(DirectoryDriver(root), *(one for _ in range(20) for one in chunk_of(say("x" * 5000))))
+    size = journal.stat().st_size
+    driver = DirectoryDriver(root)
+    taken = 0
+
+    def count(fd: int, size: int, offset: int) -> bytes:
+        nonlocal taken
+        data = os.pread(fd, size, offset)
+        taken += len(data)
+        return data
+
+    monkeypatch.setattr(files, "read_at", count)
+    for after in range(0, author.seq, 100):
+        assert driver.read(A, after, 2, said=True).count == 2
+    # A look at the end of the file, then a block for each place.
+    assert taken < size / 2
+
+
+def test_runs_are_known_from_commits_as_they_are_from_the_file(root: Path) -> None:
+    """From the commits of this process, from those of others, and by a process that made none."""
+    driver, other = DirectoryDriver(root), DirectoryDriver(root)
+    author = Author("a")
+    author.begin(driver, RunStarted(), run="0")
+    assert [run.run for run in driver.list_runs(A, None, 10)] == ["0"]
+    words = chunk_of(say('"kind":"run.started"'))
+    writers = [driver, other, driver, driver, other, other, driver]
+    for number, (writer, next_writer) in enumerate(pairwise(writers), start=1):
+        author.commit(writer, *words, RunStarted(), *words, run=f"{number}")
+        author.commit(next_writer, *words, RunCompleted(), *words, run=f"{number}")
+        found = [list(one.list_runs(A, None, 10)) for one in (driver, other, DirectoryDriver(root))]
+        assert found[0] == found[1] == found[2]
+    assert [(run.run, run.ended is not None) for run in found[0]] == [
+        ("0", False),
+        *((f"{number}", True) for number in range(1, len(writers))),
+    ]
 
 
 # -- torn tails -------------------------------------------------------------------------------------
@@ -96,25 +174,25 @@ def test_a_commit_that_was_cut_short_anywhere_never_happened(
     root: Path, author: Author, journal: Path
 ) -> None:
     """The session goes on from the commit before, and what was cut off is kept."""
-    whole = journal.read_bytes()
+    stored = journal.read_bytes()
     start = len(b"".join(stored_lines(journal)[:3]))
     before = author.twin()
-    before.seq, before.sum = 3, author.sums[3]
-    for length in range(start, len(whole)):
-        journal.write_bytes(whole[:length])
+    before.seq, before.sum = 5, author.sums[5]
+    for length in range(start, len(stored)):
+        journal.write_bytes(stored[:length])
         forget_head(journal)
         driver = DirectoryDriver(root)
-        assert read_all(driver, "a") == author.lines[:3]
+        assert read_all(driver, "a") == whole(author.chunks[:3])
         tip = driver.find_tip(A)
         assert tip is not None
-        assert (tip.seq, tip.sum, tip.head) == (3, author.sums[3], None)
-        assert journal.read_bytes() == whole[:length]
+        assert (tip.seq, tip.sum, tip.head) == (5, author.sums[5], None)
+        assert journal.read_bytes() == stored[:length]
 
         item = before.write(say("instead"))
         assert commit_one(driver, item) == Done(0)
-        assert read_all(driver, "a") == [*author.lines[:3], *item.lines]
+        assert read_all(driver, "a") == whole([*author.chunks[:3], *item.chunks])
         kept = sorted(journal.parent.glob("torn-*"))
-        assert [path.read_bytes() for path in kept] == ([whole[start:length]] if length > start else [])
+        assert [path.read_bytes() for path in kept] == ([stored[start:length]] if length > start else [])
         for path in kept:
             path.unlink()
 
@@ -132,23 +210,37 @@ def doubled(line: bytes) -> bytes:
 
 
 def unmarked(line: bytes) -> bytes:
-    return line.replace(b',"end":2}', b"}")
+    return line.replace(b',"end":4}', b"}")
 
 
 def miscounted(line: bytes) -> bytes:
-    return line.replace(b',"end":2}', b',"end":3}')
+    return line.replace(b',"end":4}', b',"end":5}')
 
 
 def undercounted(line: bytes) -> bytes:
-    return line.replace(b',"end":2}', b',"end":1}')
+    return line.replace(b',"end":4}', b',"end":3}')
 
 
 def cut_in_half(line: bytes) -> bytes:
     return line[: len(line) // 2] + b"\n"
 
 
+def without_newline(line: bytes) -> bytes:
+    return line[:-1] + b" "
+
+
+def with_a_misspelt_mark(line: bytes) -> bytes:
+    return line.replace(b',"end":', b',"eNd":')
+
+
 def renumbered(line: bytes) -> bytes:
-    return line.replace(b'"seq":', b'"seq":9')
+    return line.replace(b'"seq":', b'"seq":9', 1)
+
+
+def without_an_entry(line: bytes) -> bytes:
+    row = json.loads(line)
+    del row["facts"]["entries"][0]
+    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -157,9 +249,11 @@ def renumbered(line: bytes) -> bytes:
         (3, zeroed),
         (3, cut_in_half),
         (3, renumbered),
+        (3, without_an_entry),
         (4, zeroed),
         (4, cut_in_half),
         (4, renumbered),
+        (4, without_an_entry),
         (4, unmarked),
         (4, miscounted),
         (4, undercounted),
@@ -174,10 +268,10 @@ def test_damage_in_the_last_commit_cuts_it_whole(
     journal.write_bytes(b"".join(lines))
     forget_head(journal)
     driver = DirectoryDriver(root)
-    assert read_all(driver, "a") == author.lines[:3]
+    assert read_all(driver, "a") == whole(author.chunks[:3])
     assert journal.read_bytes() == b"".join(lines)
-    late = author.write(say("six"))
-    assert commit_one(driver, late) == Conflict(author.sums[3])
+    late = author.write(say("ten"))
+    assert commit_one(driver, late) == Conflict(author.sums[5])
     assert journal.read_bytes() == b"".join(lines)
 
 
@@ -185,13 +279,13 @@ def test_a_driver_that_knows_the_file_finds_a_torn_tail_too(
     driver: DirectoryDriver, author: Author, journal: Path
 ) -> None:
     """Another process died in the middle of a commit."""
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     with journal.open("ab") as file:
-        file.write(b'{"v":1,"seq":6,"at":"20')
-    assert read_all(driver, "a") == author.lines
+        file.write(b'{"facts":{"v":2,"seq":10,"at":"20')
+    assert read_all(driver, "a") == author.page
     item = author.commit(driver, say("six"))
-    assert read_all(driver, "a") == author.lines
-    assert author.lines[-1:] == list(item.lines)
+    assert read_all(driver, "a") == author.page
+    assert author.chunks[-1:] == list(item.chunks)
     assert len(list(journal.parent.glob("torn-*"))) == 1
 
 
@@ -199,13 +293,13 @@ def test_two_torn_tails_at_the_same_place_are_both_kept(
     driver: DirectoryDriver, author: Author, journal: Path
 ) -> None:
     """Nothing that was ever in the file is lost."""
-    whole = journal.read_bytes()
+    stored = journal.read_bytes()
     for number in (1, 2):
-        journal.write_bytes(whole + b"torn %d" % number)
+        journal.write_bytes(stored + b"torn %d" % number)
         forget_head(journal)
         assert commit_one(driver, author.write(say("six"))) == Done(0)
     kept = sorted(journal.parent.glob("torn-*"))
-    assert [path.name for path in kept] == [f"torn-{len(whole)}-1", f"torn-{len(whole)}-2"]
+    assert [path.name for path in kept] == [f"torn-{len(stored)}-1", f"torn-{len(stored)}-2"]
     assert [path.read_bytes() for path in kept] == [b"torn 1", b"torn 2"]
 
 
@@ -224,28 +318,28 @@ def test_a_session_whose_first_commit_was_cut_short_does_not_exist(root: Path) -
         driver.post(A, b"{}")
     author = Author("a")
     author.begin(driver)
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     fork = author.fork("b", seq=1)
     fork.begin(driver)
 
 
 def test_a_long_torn_tail_is_cut(root: Path, author: Author, journal: Path) -> None:
     """Also one that is much longer than what is read at first."""
-    large = author.write(*(say("x" * 10_000) for _ in range(100)))
+    large = author.write(*(one for _ in range(100) for one in chunk_of(say("x" * 10_000))))
     assert commit_one(DirectoryDriver(root), large) == Done(0)
     os.truncate(journal, journal.stat().st_size - 1)
     forget_head(journal)
     driver = DirectoryDriver(root)
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     author.commit(driver, say("six"))
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
 
 
 # -- other damage -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-@pytest.mark.parametrize("damage", [zeroed, cut_in_half, renumbered])
+@pytest.mark.parametrize("damage", [zeroed, cut_in_half, renumbered, without_newline])
 def test_earlier_damage_is_an_error_that_names_the_line(
     root: Path, author: Author, journal: Path, index: int, damage: Callable[[bytes], bytes]
 ) -> None:
@@ -264,44 +358,64 @@ def test_earlier_damage_is_an_error_that_names_the_line(
     assert list(journal.parent.glob("torn-*")) == []
 
 
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_commit_that_lost_its_mark_is_an_error_and_not_cut_with_the_last_one(
+    root: Path, author: Author, journal: Path, index: int
+) -> None:
+    """Every line can be read, and the last one says that its commit began later."""
+    lines = stored_lines(journal)
+    lines[index] = with_a_misspelt_mark(lines[index])
+    journal.write_bytes(b"".join(lines))
+    forget_head(journal)
+    for attempt in (
+        lambda: read_all(DirectoryDriver(root), "a"),
+        lambda: commit_one(DirectoryDriver(root), author.write(say("ten"))),
+    ):
+        with pytest.raises(Corrupt) as caught:
+            attempt()
+        assert caught.value.line == index + 1
+    assert journal.read_bytes() == b"".join(lines)
+
+
 def test_damage_far_from_the_end_is_found_by_who_reads_it(root: Path, author: Author, journal: Path) -> None:
     """The end can still be told, and written to; the line number is exact."""
     for _ in range(50):
-        author.commit(DirectoryDriver(root), say("x" * 5000), say("y" * 5000))
+        author.commit(DirectoryDriver(root), *chunk_of(say("x" * 5000)), say("y" * 5000))
     lines = stored_lines(journal)
     lines[40] = zeroed(lines[40])
     journal.write_bytes(b"".join(lines))
     driver = DirectoryDriver(root)
     author.commit(driver, say("last"))
-    assert list(driver.read(A, author.seq - 2, 10)) == author.lines[-2:]
-    assert list(driver.read(A, 0, 40)) == author.lines[:40]
+    assert driver.read(A, author.seq - 2, 10, said=True) == whole(author.chunks[-2:])
+    assert driver.read(A, 0, 40, said=True) == whole(author.chunks[:40])
     for reader in (driver, DirectoryDriver(root)):
         with pytest.raises(Corrupt) as caught:
             read_all(reader, "a")
         assert caught.value.line == 41
         with pytest.raises(Corrupt) as caught:
-            list(reader.read(A, 39, 2))
+            reader.read(A, author.chunks[38].seq, 2, said=False)
         assert caught.value.line == 41
 
 
-@pytest.mark.parametrize("damage", [zeroed, cut_in_half, renumbered, left_out, doubled])
-def test_damage_is_named_by_its_line_by_who_decodes_all_lines_at_once(
-    root: Path, author: Author, journal: Path, damage: Callable[[bytes], bytes]
+@pytest.mark.parametrize("said", [True, False])
+@pytest.mark.parametrize(
+    "damage", [zeroed, cut_in_half, renumbered, without_an_entry, without_newline, left_out, doubled]
+)
+def test_damage_within_a_page_is_named_by_its_line(
+    root: Path, author: Author, journal: Path, damage: Callable[[bytes], bytes], said: bool
 ) -> None:
-    """As by those who look at them one by one: the transcript of a session is read so when it is opened."""
+    """All lines of a page are decoded at once; the error says which it is all the same."""
     for _ in range(50):
-        author.commit(DirectoryDriver(root), say("x" * 5000), say("y" * 5000))
+        author.commit(DirectoryDriver(root), *chunk_of(say("x" * 5000)), say("y" * 5000), note("z"))
     lines = stored_lines(journal)
     lines[40] = damage(lines[40])
     journal.write_bytes(b"".join(lines))
     driver = DirectoryDriver(root)
-    with pytest.raises(Corrupt) as alone:
-        list(driver.read(A, 0, 60))
-    with pytest.raises(Corrupt) as together:
-        Transcript().load([Span(1, 60)], [driver.read(A, 0, 60)], "the test")
-    assert together.value.where == str(journal)
-    assert together.value.line == (42 if damage is doubled else 41)
-    assert str(together.value) == str(alone.value)
+    for after, limit in ((0, 60), (0, 1000), (author.chunks[35].seq, 20)):
+        with pytest.raises(Corrupt) as caught:
+            driver.read(A, after, limit, said=said)
+        assert caught.value.where == str(journal)
+        assert caught.value.line == (42 if damage in (doubled, without_an_entry) else 41)
 
 
 def test_a_damaged_session_does_not_keep_others_from_being_listed(
@@ -328,7 +442,9 @@ def test_a_damaged_fork_still_keeps_the_lines_of_its_origin(
     damaged.write_bytes(damaged.read_bytes().replace(b'"seq":4', b'"seq":x'))
     found = DirectoryDriver(root)
     assert found.delete(A, author.sum) == Done(0)
-    assert read_all(found, hidden_name(author.uid)) == author.lines[:3]
+    # The pinned chunk was the first of two of a commit: it is now the last one.
+    assert read_all(found, hidden_name(author.uid)) == whole(author.chunks[:2])
+    assert read_all(DirectoryDriver(root), hidden_name(author.uid)) == whole(author.chunks[:2])
 
 
 # -- what was acknowledged --------------------------------------------------------------------------
@@ -343,13 +459,13 @@ def test_a_missing_last_commit_is_noticed_and_never_written_over(
     journal.write_bytes(b"".join(lines[:keep]))
     for one in (driver, DirectoryDriver(root)):
         for attempt in (
-            lambda one=one: one.read(A, 0, 10),
+            lambda one=one: one.read(A, 0, 10, said=False),
             lambda one=one: one.find_tip(A),
             lambda one=one: commit_one(one, author.write(say("six"))),
             lambda one=one: one.delete(A, author.sum),
             lambda one=one: one.post(A, b"{}"),
         ):
-            with pytest.raises(Corrupt, match="5 were acknowledged") as caught:
+            with pytest.raises(Corrupt, match="9 were acknowledged") as caught:
                 attempt()
             assert caught.value.where == str(journal)
         (tip,) = one.list_tips(HeadFilter(), None, 10)
@@ -375,7 +491,7 @@ def test_exchanged_journals_are_noticed(root: Path, driver: DirectoryDriver, aut
                     with pytest.raises(Corrupt):
                         DirectoryDriver(root).find_tip(session)
         (a / "seen").unlink()
-    assert read_all(DirectoryDriver(root), "a") == author.lines
+    assert read_all(DirectoryDriver(root), "a") == author.page
     a.rename(root / "aside")
     b.rename(a)
     (root / "aside").rename(b)
@@ -397,7 +513,7 @@ def test_a_missing_lock_is_named(driver: DirectoryDriver, author: Author, journa
         with pytest.raises(Corrupt, match=r"make an empty\s+file") as caught:
             attempt()
         assert caught.value.where == str(lock)
-    assert list(driver.read(A, 0, 10)) == author.lines
+    assert read_all(driver, "a") == author.page
     lock.touch()
     author.commit(driver, say("six"))
 
@@ -420,7 +536,7 @@ def test_nothing_is_acknowledged_into_a_place_that_was_moved_away(
     aside.rename(path)
     assert commit_one(driver, item) == Done(0)
     author.accept(item)
-    assert read_all(DirectoryDriver(root), "a") == author.lines
+    assert read_all(DirectoryDriver(root), "a") == author.page
 
 
 @pytest.mark.parametrize("part", [".", "sessions/a", "sessions/a/journal.jsonl"])
@@ -449,7 +565,7 @@ def test_a_commit_is_not_acknowledged_if_its_file_is_moved_while_it_is_written(
         shutil.rmtree(path)
     aside.rename(path)
     assert commit_one(driver, item) == Done(0)
-    assert read_all(DirectoryDriver(root), "a") == [*author.lines, *item.lines]
+    assert read_all(DirectoryDriver(root), "a") == author_and(author, item)
 
 
 def test_another_store_in_the_place_of_the_open_one_is_refused(
@@ -486,7 +602,7 @@ def test_a_torn_head_is_not_believed(root: Path, author: Author, length: int) ->
     driver = DirectoryDriver(root)
     tip = driver.find_tip(A)
     assert tip is not None
-    assert (tip.seq, tip.head) == (5, None)
+    assert (tip.seq, tip.head) == (9, None)
     assert [tip.session for tip in driver.list_tips(HeadFilter(status="failed"), None, 10)] == ["a"]
     author.commit(driver, say("six"))
     tip = driver.find_tip(A)
@@ -502,7 +618,7 @@ def test_a_head_of_another_commit_is_not_believed(root: Path, author: Author) ->
     path.write_bytes(old)
     tip = DirectoryDriver(root).find_tip(A)
     assert tip is not None
-    assert (tip.seq, tip.head) == (6, None)
+    assert (tip.seq, tip.head) == (10, None)
 
 
 def test_a_head_that_is_half_old_and_half_new_is_not_believed(root: Path, author: Author) -> None:
@@ -555,9 +671,9 @@ def test_a_commit_that_fails_leaves_the_file_as_it_was(
     assert isinstance(caught.value.__cause__, OSError)
     assert str(journal) in str(caught.value)
     assert journal.read_bytes() == before
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     assert commit_one(driver, item) == Done(0)
-    assert read_all(driver, "a") == [*author.lines, *item.lines]
+    assert read_all(driver, "a") == author_and(author, item)
 
 
 def test_a_disk_that_fills_up_in_the_middle_of_a_commit_leaves_nothing_of_it(
@@ -575,7 +691,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_commit_leaves_nothing_of_it(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert commit_one(driver, item) == Done(0)
-    assert read_all(driver, "a") == [*author.lines, *item.lines]
+    assert read_all(driver, "a") == author_and(author, item)
 
 
 def test_a_commit_that_can_neither_be_synced_nor_taken_back_is_settled_by_committing_it_again(
@@ -586,7 +702,7 @@ def test_a_commit_that_can_neither_be_synced_nor_taken_back_is_settled_by_commit
     with failing("fdatasync", errno.EIO), failing("ftruncate", errno.EIO), pytest.raises(StoreFailed):
         driver.commit([item])
     assert commit_one(driver, item) in (Done(0), Conflict(item.head.sum))
-    assert read_all(driver, "a") == [*author.lines, *item.lines]
+    assert read_all(driver, "a") == author_and(author, item)
 
 
 @pytest.mark.parametrize("function", ["write", "fdatasync", "fsync", "rename"])
@@ -602,7 +718,7 @@ def test_a_session_that_could_not_begin_can_begin_later(root: Path, function: st
         except StoreFailed:
             assert driver.find_tip(A) is None
             author.begin(driver)
-        assert read_all(DirectoryDriver(root), "a") == author.lines
+        assert read_all(DirectoryDriver(root), "a") == author.page
         assert driver.delete(A, author.sum) == Done(0)
 
 
@@ -635,7 +751,7 @@ def test_a_cache_that_cannot_be_written_does_not_fail_the_commit(
     (root / "sessions" / "a" / "head.json").mkdir()
     with failing("rename", errno.EIO):
         author.commit(driver, say("six"), keyframe=b"{}")
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     assert driver.find_keyframe(A) is None
 
 
@@ -653,7 +769,7 @@ def test_a_lock_that_is_never_let_go_of_is_reported(
         item = author.write(say("six"))
         with pytest.raises(StoreBusy, match=str(lock)):
             driver.commit([item])
-        assert read_all(driver, "a") == author.lines
+        assert read_all(driver, "a") == author.page
     assert commit_one(driver, item) == Done(0)
 
 
@@ -662,7 +778,7 @@ def test_a_line_that_is_not_synced_yet_is_not_read(
 ) -> None:
     """A reader waits for the commit that is under way: its lines may yet be taken back."""
     other = DirectoryDriver(root)
-    assert read_all(other, "a") == author.lines
+    assert read_all(other, "a") == author.page
     monkeypatch.setattr(locks, "BUSY_S", 0.01)
 
     def look(fd: int) -> None:
@@ -675,7 +791,7 @@ def test_a_line_that_is_not_synced_yet_is_not_read(
         patch.setattr(os, "fdatasync", look)
         with pytest.raises(StoreFailed):
             driver.commit([author.write(say("six"))])
-    assert read_all(other, "a") == author.lines
+    assert read_all(other, "a") == author.page
 
 
 def test_who_waited_for_a_session_that_was_deleted_does_not_write_into_the_trash(
@@ -696,7 +812,7 @@ def test_who_waited_for_a_session_that_was_deleted_does_not_write_into_the_trash
 
     monkeypatch.setattr(os, "open", delete_meanwhile)
     anew.begin(driver)
-    assert read_all(other, "a") == anew.lines
+    assert read_all(other, "a") == anew.page
 
 
 # -- the root ---------------------------------------------------------------------------------------
@@ -706,7 +822,7 @@ def test_a_store_is_made_with_the_directories_above_it(tmp_path: Path) -> None:
     """As deep as asked for."""
     root = tmp_path / "x" / "y" / "store"
     driver = DirectoryDriver(root)
-    assert json.loads((root / "holdfast.json").read_text()) == {"format": 1, "id": driver.store_id()}
+    assert json.loads((root / "holdfast.json").read_text()) == {"format": 2, "id": driver.store_id()}
 
 
 def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
@@ -743,9 +859,22 @@ def test_a_store_that_must_exist_is_not_made(tmp_path: Path) -> None:
 
 def test_a_store_of_a_newer_format_is_not_touched(driver: DirectoryDriver, root: Path) -> None:
     """Whatever else its file says."""
-    (root / "holdfast.json").write_text('{"format":2,"brand":"new"}')
-    with pytest.raises(NewerFormat, match="format 2"):
+    (root / "holdfast.json").write_text('{"format":3,"brand":"new"}')
+    with pytest.raises(NewerFormat, match="format 3"):
         DirectoryDriver(root)
+
+
+def test_a_store_of_the_format_before_is_not_touched(root: Path, author: Author, journal: Path) -> None:
+    """Its lines are entries. The error says what it is, and what to do."""
+    path = root / "holdfast.json"
+    path.write_bytes(path.read_bytes().replace(b'"format":2', b'"format":1'))
+    before = {file: file.read_bytes() for file in root.rglob("*") if file.is_file()}
+    for create in (True, False):
+        with pytest.raises(
+            BadUrl, match=r"format 1, .* reads 2\. Nothing was changed\. Name another directory"
+        ):
+            DirectoryDriver(root, create=create)
+    assert {file: file.read_bytes() for file in root.rglob("*") if file.is_file()} == before
 
 
 def test_a_damaged_store_file_is_reported(driver: DirectoryDriver, root: Path) -> None:
@@ -788,7 +917,7 @@ def test_leftovers_of_dead_processes_are_cleared_away(
         DirectoryDriver(root)
     assert [path.name for path in (root / "tmp").iterdir()] == ["alive"]
     assert list((root / "trash").iterdir()) == []
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
 
 
 def test_nothing_is_left_of_what_was_deleted_or_erased(driver: DirectoryDriver, root: Path) -> None:
@@ -801,7 +930,8 @@ def test_nothing_is_left_of_what_was_deleted_or_erased(driver: DirectoryDriver, 
             file.write(b"precious secret")
         each.commit(driver, say("on"))
     driver.post(forked.session, b'"precious secret"')
-    driver.erase(A, author.sum, {2: erase(author.lines[1], "a")}, Author("a").head)
+    secret = author.chunks[1]
+    driver.erase(A, author.sum, {secret.seq: erased(secret)}, Author("a").head)
     fork = forked.fork("c", seq=1)
     fork.begin(driver)
     driver.delete(forked.session, forked.sum)
@@ -809,11 +939,33 @@ def test_nothing_is_left_of_what_was_deleted_or_erased(driver: DirectoryDriver, 
     assert left == []
 
 
+@pytest.mark.parametrize("cut_short", [False, True])
+def test_an_item_that_was_taken_in_does_not_keep_what_was_erased(
+    driver: DirectoryDriver, root: Path, cut_short: bool
+) -> None:
+    """Nor after a crash between the commit that took it in and the removal of its file."""
+    author = Author("a")
+    author.begin(driver)
+    for number in (1, 2):
+        assert driver.post(A, b'"precious secret"') == number
+    taken = [InboxTaken(number=number, item=InboxCancel()) for number in (1, 2)]
+    item = author.write(*taken, taken=2)
+    if cut_short:
+        with failing("unlink", errno.EIO), failing("rename", errno.EIO):
+            assert commit_one(driver, item) == Done(2)
+    else:
+        assert commit_one(driver, item) == Done(2)
+    author.accept(item)
+    assert driver.erase(A, author.sum, {}, author.head) == Done(2)
+    assert [path for path in root.rglob("*") if path.is_file() and b"precious" in path.read_bytes()] == []
+    assert DirectoryDriver(root).post(A, b'"next"') == 3
+
+
 def test_a_name_cannot_lead_out_of_the_store(driver: DirectoryDriver) -> None:
     """Ids were checked before; this is the last line of defence."""
     for name in ("../x", "..", "a/b", "", "a\0b", "\ud800", 300 * "x"):
         with pytest.raises(Corrupt, match="no name"):
-            driver.read(SessionId(name), 0, 1)
+            driver.read(SessionId(name), 0, 1, said=False)
         with pytest.raises(Corrupt, match="no name"):
             driver.find_beat(HolderId(name))
     with pytest.raises(Corrupt, match="no name"):

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from holdfast.blobs.home import BlobContext
-from holdfast.core.codec import erase
-from holdfast.core.entries import InboxCancel, InboxTaken
+from holdfast.core.entries import CheckpointTaken, InboxCancel, InboxTaken
 from holdfast.drivers.contract import Append, ClaimChange, Driver, HeadFilter, hidden_name
 from holdfast.drivers.directory import DirectoryDriver
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.ids import HolderId
-from holdfast.testing.conformance.author import Author, commit_one, read_all, say
+from holdfast.testing.conformance.author import Author, commit_one, erased, note, read_all, say
 
 
 class Died(BaseException):
@@ -75,7 +74,7 @@ class Workload:
     def _write(self) -> None:
         a, b = self.a, self.b
         self._commit(a, a.opening(say("hello")))
-        self._commit(a, a.write(say("x" * 5000), say("y")))
+        self._commit(a, a.write(say("x" * 5000), CheckpointTaken(version=1), say("y"), note("z")))
         self._commit(b, b.opening(claims=[ClaimChange(key="k", expect=None, record="b")]))
         self._do(lambda driver: driver.claim(ClaimChange(key="k", expect="b", record=None)))
         changes = [ClaimChange(key=key, expect=None, record="a") for key in "kl"]
@@ -88,15 +87,16 @@ class Workload:
         self._do(lambda driver: driver.post(a.session, b'"item"'))
         self._commit(a, a.write(InboxTaken(number=1, item=InboxCancel()), taken=1))
         self._commit(a, a.write(say("k"), keyframe=b'{"k":1}'))
-        fork = self.fork = a.fork("f", seq=3)
+        fork = self.fork = a.fork("f", seq=4)
         self._commit(fork, fork.opening(say("on")))
-        erased, after = {seq: erase(a.lines[seq - 1], "a") for seq in (4, 5)}, a.sum
-        self._do(lambda driver: driver.erase(a.session, after, erased, a.head))
+        # The first of these is pinned.
+        left, after = {chunk.seq: erased(chunk) for chunk in a.chunks[1:4]}, a.sum
+        self._do(lambda driver: driver.erase(a.session, after, left, a.head))
         self._do(lambda driver: driver.delete(a.session, after))
         self._do(lambda driver: driver.blobs.put(DIGEST, [b"part", b"part"], BlobContext(), owner="me"))
         self._do(lambda driver: driver.beat(HolderId("h"), b'"beat"', []))
         self._commit(fork, fork.write(say("still")))
-        other = fork.fork("g", seq=5)
+        other = fork.fork("g", seq=fork.chunks[0].seq)
         self._commit(other, other.opening())
         end, other_end = fork.sum, other.sum
         self._do(lambda driver: driver.delete(fork.session, end))

@@ -30,6 +30,8 @@ from tests.store.servers import Server
         ("gcs://bucket", "did you mean 'gs://bucket'"),
         ("azure://box", "did you mean 'az://box'"),
         ("file:blobs", "did you mean 'dir:blobs'"),
+        ("dir:blobs?x=1", "dir: takes no parameters"),
+        ("s3://bucket?x=1", "options do not go into the URL"),
         (
             "ftp://host",
             "known are dir:PATH, s3://bucket/prefix, gs://bucket/prefix and az://container/prefix",

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from holdfast.blobs.home import BlobContext
-from holdfast.core.codec import erase
+from holdfast.core.codec import Page
 from holdfast.core.entries import Body, InboxCancel, InboxTaken, RunCompleted, RunPaused, RunStarted
 from holdfast.core.head import Lease
 from holdfast.drivers.contract import (
@@ -27,6 +27,7 @@ from holdfast.drivers.contract import (
     Done,
     Driver,
     DueFilter,
+    Erasure,
     HeadFilter,
     RunCursor,
     hidden_name,
@@ -37,7 +38,17 @@ from holdfast.drivers.postgres import PostgresDriver
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.errors import NotFound
 from holdfast.ids import HolderId, SessionId
-from holdfast.testing.conformance.author import Author, Said, at_second, read_all, say
+from holdfast.testing.conformance.author import (
+    CHUNK_END,
+    Author,
+    Said,
+    at_second,
+    erased,
+    note,
+    read_all,
+    replaced,
+    say,
+)
 from tests.stores import drop, schema_of, server_url
 
 T = TypeVar("T")
@@ -50,8 +61,24 @@ names = st.sampled_from(NAMES)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 records = st.none() | st.sampled_from(["r1", "r2"])
 changes = st.builds(ClaimChange, key=st.sampled_from(KEYS), expect=records, record=records)
-entries = texts.map(say) | st.integers(1, 3).map(lambda size: say("x" * 10_000 * size))
-runs = st.sampled_from([None, None, RunStarted(), RunCompleted(), RunPaused()])
+entries = (
+    texts.map(say)
+    | texts.map(note)
+    | st.just(CHUNK_END)
+    | st.integers(1, 3).map(lambda size: say("x" * 10_000 * size))
+)
+runs = st.sampled_from(
+    [
+        [],
+        [],
+        [RunStarted()],
+        [RunCompleted()],
+        [RunPaused()],
+        [RunStarted(), RunCompleted()],
+        [RunStarted(), CHUNK_END, RunPaused()],
+        [RunPaused(), CHUNK_END, RunCompleted(), CHUNK_END],
+    ]
+)
 heads = st.fixed_dictionaries(
     {},
     optional={
@@ -116,19 +143,18 @@ class Agreement(RuleBasedStateMachine):
                 self._authors[author.session] = author
 
     def _item(
-        self, name: str, some: Sequence[Said], run: Body | None = None, **options: Any
+        self, name: str, some: Sequence[Body | Said], run: Sequence[Body] = (), **options: Any
     ) -> tuple[Author, Append]:
-        lines: list[Body | Said] = list(some)
-        if run is not None:
-            lines.append(run)
+        written = [*some, *run]
+        if run:
             # Every run has a name of its own; what ends one may be in another session.
-            self._runs += isinstance(run, RunStarted)
+            self._runs += isinstance(run[0], RunStarted)
             options |= {"run": f"r{self._runs}", "at": at_second(self._runs // 2)}
         author = self._authors.get(name)
         if author is None:
             author = Author(name)
-            return author, author.opening(*lines, **options)
-        return author, author.write(*(lines or [say("nothing")]), **options)
+            return author, author.opening(*written, **options)
+        return author, author.write(*(written or [say("nothing")]), **options)
 
     @rule(
         name=names,
@@ -141,8 +167,8 @@ class Agreement(RuleBasedStateMachine):
     def commit(
         self,
         name: str,
-        some: list[Said],
-        run: Body | None,
+        some: list[Body | Said],
+        run: list[Body],
         head: dict[str, Any],
         keyframe: bytes | None,
         claims: list[ClaimChange],
@@ -153,7 +179,7 @@ class Agreement(RuleBasedStateMachine):
         batch=st.dictionaries(names, st.lists(entries, max_size=2), min_size=2),
         claims=st.lists(changes, max_size=1),
     )
-    def commit_a_batch(self, batch: dict[str, list[Said]], claims: list[ClaimChange]) -> None:
+    def commit_a_batch(self, batch: dict[str, list[Body | Said]], claims: list[ClaimChange]) -> None:
         self._commit([self._item(name, some, claims=claims) for name, some in batch.items()])
 
     @rule(name=names, after=st.sampled_from([None, "no such sum"]), claims=st.lists(changes, max_size=1))
@@ -198,19 +224,30 @@ class Agreement(RuleBasedStateMachine):
         if isinstance(outcome, Done):
             self._gone.append(self._authors.pop(name))
 
-    @rule(name=names, share=st.floats(0, 1), stale=st.booleans())
-    def erase(self, name: str, share: float, stale: bool) -> None:
+    @rule(
+        name=names,
+        shares=st.lists(st.floats(0, 1), max_size=3),
+        parts=st.sampled_from(["details", "said", "both"]),
+        stale=st.booleans(),
+    )
+    def erase(self, name: str, shares: list[float], parts: str, stale: bool) -> None:
         author = self._authors.get(name)
         if author is None:
             return
-        index = round(share * (len(author.lines) - 1))
-        seq = sorted(author.sums)[index]
-        line = erase(author.lines[index], "the model")
+        left: dict[int, Erasure] = {}
+        for share in shares:
+            chunk = author.chunks[round(share * (len(author.chunks) - 1))]
+            whole = erased(chunk)
+            left[chunk.seq] = Erasure(
+                chunk.details if parts == "said" else whole.details,
+                chunk.said if parts == "details" else whole.said,
+            )
         after = "no such sum" if stale else author.sum
         head = msgspec.structs.replace(author.head, title="")
-        outcome = self._both(lambda driver: driver.erase(author.session, after, {seq: line}, head))
+        outcome = self._both(lambda driver: driver.erase(author.session, after, left, head))
         if isinstance(outcome, Done):
-            author.lines[index], author.head = line, head
+            author.chunks = [replaced(chunk, left.get(chunk.seq)) for chunk in author.chunks]
+            author.head = head
 
     @rule(change=changes)
     def claim(self, change: ClaimChange) -> None:
@@ -249,9 +286,9 @@ class Agreement(RuleBasedStateMachine):
 
         self._both(remove)
 
-    @rule(name=names, after=st.integers(0, 30), limit=st.integers(0, 5))
-    def read(self, name: str, after: int, limit: int) -> None:
-        self._both(lambda driver: list(driver.read(SessionId(name), after, limit)))
+    @rule(name=names, after=st.integers(0, 30), limit=st.integers(0, 5), said=st.booleans())
+    def read(self, name: str, after: int, limit: int, said: bool) -> None:
+        self._both(lambda driver: _found(driver.read(SessionId(name), after, limit, said=said)))
 
     @rule(name=names, after=st.integers(0, 3), limit=st.integers(0, 3))
     def read_inbox(self, name: str, after: int, limit: int) -> None:
@@ -289,17 +326,22 @@ class Agreement(RuleBasedStateMachine):
             [driver.find_claim(key) for key in KEYS],
             [_record_of(driver, holder) for holder in HOLDERS],
             [(holder, beat and beat.record) for holder, beat in driver.list_holders()],
-            [read_all(driver, hidden_name(author.uid)) for author in self._gone],
+            [_found(read_all(driver, hidden_name(author.uid))) for author in self._gone],
         ]
         for session in map(SessionId, NAMES):
             inbox = list(driver.read_inbox(session, 0, 100))
             seen += [
-                read_all(driver, session),
+                _found(read_all(driver, session)),
                 driver.find_tip(session),
                 driver.find_keyframe(session),
                 inbox,
             ]
         return seen
+
+
+def _found(page: Page) -> Page | None:
+    """All pages without a chunk say the same."""
+    return page if page.count else None
 
 
 def _record_of(driver: Driver, holder: HolderId) -> bytes | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
-import msgspec
 import psycopg
 import pytest
 from psycopg import sql
@@ -19,7 +22,9 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 import holdfast
 from holdfast import HoldfastError
 from holdfast.blobs.home import BlobContext
-from holdfast.drivers.contract import ClaimChange, Done
+from holdfast.core.codec import VERSION, Page
+from holdfast.core.entries import RunCompleted, RunStarted
+from holdfast.drivers.contract import ClaimChange, Done, HeadFilter
 from holdfast.drivers.postgres import PostgresDriver
 from holdfast.drivers.postgres.schema import migrations
 from holdfast.drivers.postgres.work_queue import channel_of
@@ -55,23 +60,84 @@ def test_the_schema_is_made_once(schema: str) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         ids = {made.result() for made in [threads.submit(make) for _ in range(8)]}
-    assert rows(schema, "SELECT id, version FROM store") == [(*ids, len(migrations()))]
+    assert rows(schema, "SELECT id, format, version FROM store") == [(*ids, VERSION, len(migrations()))]
 
 
-def test_an_older_schema_is_brought_up_to_date(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Script by script; what is in it stays."""
-    with monkeypatch.context() as old:
-        old.setattr("holdfast.drivers.postgres.schema.migrations", lambda: migrations()[:1])
-        driver = PostgresDriver(server_url(schema))
-        driver.beat(HolderId("h"), b"{}", [])
-        driver.close()
-    assert rows(schema, "SELECT version FROM store") == [(1,)]
-    driver = PostgresDriver(server_url(schema))
+_MIGRATE = """
+import sys
+from holdfast.drivers.postgres import PostgresDriver, schema
+from holdfast.testing.conformance.author import Author, say
+
+url, name, script = sys.argv[1:]
+first = schema.migrations
+schema.migrations = lambda: [*first(), script]
+print("ready", flush=True)
+sys.stdin.readline()
+driver = PostgresDriver(url)
+Author(name).begin(driver, say("hello"))
+print(driver.store_id())
+driver.close()
+"""
+_SECOND = """
+CREATE TABLE second AS SELECT count(*) AS sessions FROM sessions;
+ALTER TABLE sessions ADD COLUMN note text;
+"""
+
+
+def test_an_older_schema_is_brought_up_to_date_once_by_many_processes(
+    driver: PostgresDriver, schema: str
+) -> None:
+    """Four processes with a second script open it at the same moment, and a process without it goes on
+    writing. What is in it stays; the older version cannot open it any more."""
+    author = Author("before")
+    author.begin(driver)
+    command = [sys.executable, "-c", _MIGRATE, server_url(schema)]
+    started = [
+        subprocess.Popen([*command, f"s{number}", _SECOND], stdin=PIPE, stdout=PIPE, text=True)
+        for number in range(4)
+    ]
     try:
-        Author("a").begin(driver)
-        assert rows(schema, "SELECT holder FROM holders") == [("h",)]
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in started:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        while any(process.poll() is None for process in started):
+            author.commit(driver, say("hello"))
+        answers = [process.communicate()[0] for process in started]
     finally:
-        driver.close()
+        for process in started:
+            process.kill()
+            process.wait()
+    author.commit(driver, say("and on"))
+    assert answers == [f"{driver.store_id()}\n"] * 4
+    assert rows(schema, "SELECT format, version FROM store") == [(VERSION, len(migrations()) + 1)]
+    assert rows(schema, "SELECT count(*) FROM second") == [(1,)]
+    assert rows(schema, "SELECT session, note FROM sessions ORDER BY session") == [
+        (name, None) for name in ("before", "s0", "s1", "s2", "s3")
+    ]
+    assert read_all(driver, "before") == Page.of(author.chunks, said=True)
+    with pytest.raises(NewerFormat, match=rf"version {len(migrations()) + 1}.*Upgrade"):
+        PostgresDriver(server_url(schema))
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_schema_of_the_first_format_is_refused(schema: str, create: bool) -> None:
+    """Only development versions wrote it. The error says what to do; nothing is changed."""
+    with connect() as connection:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
+        connection.execute("CREATE TABLE store (id text NOT NULL, version bigint NOT NULL)")
+        connection.execute("INSERT INTO store VALUES ('first', 2)")
+    with pytest.raises(
+        BadUrl, match=r"format 1, .*reads format 2.*another schema.*the version that wrote it"
+    ):
+        PostgresDriver(server_url(schema), create=create)
+    assert rows(schema, "SELECT * FROM store") == [("first", 2)]
+    tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"
+    assert rows(schema, tables) == [("store",)]
 
 
 def test_a_commit_never_reads_all_sessions(schema: str) -> None:
@@ -84,10 +150,14 @@ def test_a_commit_never_reads_all_sessions(schema: str) -> None:
         for _ in range(20):
             for author in authors:
                 author.commit(driver, say("hello"))
+            batch = [author.write(say("one"), RunStarted(), run=f"r{author.seq}") for author in authors]
+            assert driver.commit(batch) == [Done(0)] * 3
+            for author, item in zip(authors, batch, strict=True):
+                author.accept(item)
     finally:
         driver.close()
     # A connection's counts are there when the server has seen that it is closed. Making indexes counts, too.
-    while rows(schema, f"SELECT n_tup_ins >= 60 {_COUNTS} AND relname = 'entries'") != [(True,)]:
+    while rows(schema, f"SELECT n_tup_ins >= 120 {_COUNTS} AND relname = 'chunks'") != [(True,)]:
         time.sleep(0.01)
     assert rows(schema, f"SELECT relname {_COUNTS} AND seq_scan >= 20") == []
 
@@ -120,24 +190,15 @@ def test_temporary_tables_of_the_application_are_not_used(pool: ConnectionPool[A
     """Whatever they are called."""
     driver = PostgresDriver(pool, schema=schema)
     with pool.connection() as connection:
-        connection.execute("CREATE TEMPORARY TABLE entries (mine text)")
+        connection.execute("CREATE TEMPORARY TABLE chunks (mine text)")
         connection.execute("CREATE TEMPORARY TABLE sessions (mine text)")
     author = Author("a")
     author.begin(driver)
     author.commit(driver, say("hello"))
     assert len(read_all(driver, "a")) == 2
     with pool.connection() as connection:
-        assert connection.execute("SELECT count(*) FROM pg_temp.entries").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM pg_temp.chunks").fetchone() == (0,)
     driver.close()
-
-
-def test_a_line_without_a_kind_is_refused(driver: PostgresDriver) -> None:
-    """With the whole batch: lines and kinds are sent side by side, and must not slip into another session."""
-    batch = [Author("a").opening(say("one")), Author("b").opening()]
-    batch[0] = msgspec.structs.replace(batch[0], kinds=batch[0].kinds[:1])
-    with pytest.raises(ValueError, match="zip"):
-        driver.commit(batch)
-    assert [driver.find_tip(item.session) for item in batch] == [None, None]
 
 
 def test_a_claim_that_came_meanwhile_stays(driver: PostgresDriver, schema: str) -> None:
@@ -179,7 +240,7 @@ def test_a_schema_may_have_any_name(postgres: str, name: str) -> None:
         author.begin(first, say("hello"))
         first.close()
         second = PostgresDriver(server_url(name))
-        assert read_all(second, "a") == author.lines
+        assert read_all(second, "a") == Page.of(author.chunks, said=True)
         second.close()
     finally:
         drop([name])
@@ -214,10 +275,11 @@ def test_two_schemas_are_two_stores(driver: PostgresDriver, schema: str) -> None
 
 def test_a_newer_schema_is_refused(driver: PostgresDriver, schema: str) -> None:
     """An older holdfast does not touch what it cannot understand."""
-    rows(schema, "UPDATE store SET version = 99 RETURNING 1")
-    for create in (True, False):
-        with pytest.raises(NewerFormat, match=r"version 99.*Upgrade"):
-            PostgresDriver(server_url(schema), create=create)
+    for column in ("version", "format"):
+        rows(schema, f"UPDATE store SET {column} = 99 RETURNING 1")
+        for create in (True, False):
+            with pytest.raises(NewerFormat, match=rf"{column} 99.*Upgrade"):
+                PostgresDriver(server_url(schema), create=create)
 
 
 def test_tables_of_others_are_left_alone(schema: str) -> None:
@@ -356,7 +418,7 @@ def test_ids_are_compared_byte_by_byte_whatever_the_language(driver: PostgresDri
             AND table_name IN (SELECT tablename FROM pg_tables WHERE schemaname = '{schema}')
     """
     found = rows(schema, query)
-    assert {("entries", "session"), ("sessions", "parent"), ("holders", "holder")} <= {
+    assert {("chunks", "session"), ("sessions", "parent"), ("holders", "holder")} <= {
         row[:2] for row in found
     }
     assert {collation for _, _, collation in found} == {"C"}
@@ -371,22 +433,23 @@ def test_a_commit_waits_for_the_disk_where_the_default_is_not_to(server: Postgre
     try:
         with psycopg.connect(lazy, autocommit=True) as raw:
             raw.execute("CREATE TABLE lazy (x int)")
-            flushed = "SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()"
 
-            def is_flushed() -> bool:
-                row = raw.execute(flushed).fetchone()
+            def is_flushed(upto: str) -> bool:
+                row = raw.execute("SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn", (upto,)).fetchone()
                 return bool(row and row[0])
 
             late = 0
             for number in range(10):
                 raw.execute("INSERT INTO lazy VALUES (1)")
-                late += not is_flushed()
+                # What is committed now comes after this in the log, which is flushed in order.
+                row = raw.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+                assert row is not None
+                late += not is_flushed(str(row[0]))
                 if number == 0:
                     author.begin(driver)
                 else:
                     author.commit(driver, say(f"{number}"))
-                # Other sessions of the server write to the log now and then.
-                assert is_flushed() or is_flushed() or number, number
+                assert is_flushed(str(row[0])), number
             assert late, "the server waits anyway, so this shows nothing"
     finally:
         driver.close()
@@ -457,7 +520,7 @@ def test_of_several_servers_another_one_is_found_when_one_can_only_be_read(serve
         with borrow_connection(driver) as connection:
             connection.execute("SET default_transaction_read_only TO on")
         author.commit(driver, say("hello"))
-        assert read_all(driver, "a") == author.lines
+        assert read_all(driver, "a") == Page.of(author.chunks, said=True)
     finally:
         driver.close()
 
@@ -467,7 +530,7 @@ def test_of_several_servers_another_one_is_found_when_one_can_only_be_read(serve
 
 def prepared_on(connection: psycopg.Connection[Any]) -> list[str]:
     """The functions that the statements prepared on a connection call."""
-    query = r"SELECT substring(statement from '(\w+)\(') FROM pg_prepared_statements"
+    query = r"SELECT substring(statement from '(\w+)\(') AS name FROM pg_prepared_statements ORDER BY name"
     return [name for (name,) in connection.execute(query.encode(), prepare=False)]
 
 
@@ -498,7 +561,7 @@ async def test_an_applications_pool_can_be_used(pool: ConnectionPool[Any], schem
         assert len((await store.load("a")).transcript) == 10
 
 
-def test_the_statement_of_a_commit_is_prepared(schema: str) -> None:
+def test_the_statements_of_a_commit_are_prepared(schema: str) -> None:
     """On connections that the driver opened."""
     driver = PostgresDriver(server_url(schema) + "&connections=1")
     author = Author("a")
@@ -506,7 +569,7 @@ def test_the_statement_of_a_commit_is_prepared(schema: str) -> None:
         author.begin(driver)
         author.commit(driver, say("hello"))
         with borrow_connection(driver) as connection:
-            assert prepared_on(connection) == ["append"]
+            assert prepared_on(connection) == ["append", "append_chunk"]
     finally:
         driver.close()
 
@@ -520,7 +583,7 @@ def test_new_connections_are_prepared_too(schema: str) -> None:
         with borrow_connection(driver) as first, borrow_connection(driver):
             author.commit(driver, say("hello"))
             with borrow_connection(driver) as third:
-                assert prepared_on(third) == ["append"]
+                assert prepared_on(third) == ["append", "append_chunk"]
                 assert first is not third
     finally:
         driver.close()
@@ -537,13 +600,13 @@ def test_a_prepared_name_may_come_and_go(gone: bool, schema: str) -> None:
             if gone:
                 connection.execute("DEALLOCATE ALL")
             else:  # Another client has left it there, and this process does not know of it.
-                driver._append._prepared.clear()
+                driver._append.chunk._prepared.clear()
                 driver._append.prepare(connection)
         for number in range(3):
             author.commit(driver, say(f"hello {number}"))
         # Commits land either way; whether they are sent prepared shows only here.
-        assert (connection in driver._append._prepared) is not gone
-        assert read_all(driver, "a") == author.lines
+        assert (connection in driver._append.chunk._prepared) is not gone
+        assert read_all(driver, "a") == Page.of(author.chunks, said=True)
     finally:
         driver.close()
 
@@ -555,19 +618,22 @@ def test_a_migration_may_come_while_it_is_prepared(schema: str) -> None:
     author = Author("a")
     try:
         author.begin(driver)
-        types = "text, text[], text[], text[], text[], text[]"
+        (types,) = rows(
+            schema, "SELECT oidvectortypes(proargtypes) FROM pg_proc WHERE oid = 'append_chunk'::regproc"
+        )[0]
+        values = ", ".join(f"${number}" for number in range(1, types.count(",") + 2))
         for change in (
-            f"ALTER FUNCTION append({types}) RENAME TO append_before",
-            f"""CREATE FUNCTION append({types}) RETURNS varchar LANGUAGE sql
-                AS 'SELECT append_before($1, $2, $3, $4, $5, $6)::varchar'
+            f"ALTER FUNCTION append_chunk({types}) RENAME TO append_before",
+            f"""CREATE FUNCTION append_chunk({types}) RETURNS varchar LANGUAGE sql
+                AS 'SELECT append_before({values})::varchar'
                 SET search_path TO "{schema}" """,
         ):
             with connect() as connection:
                 connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
                 connection.execute(change.encode())
         author.commit(driver, say("hello"))
-        assert not driver._append._prepared
-        assert read_all(driver, "a") == author.lines
+        assert not driver._append.chunk._prepared
+        assert read_all(driver, "a") == Page.of(author.chunks, said=True)
     finally:
         driver.close()
 
@@ -623,6 +689,85 @@ def test_the_age_of_a_heartbeat_is_by_the_servers_clock(driver: PostgresDriver, 
     beat = driver.find_beat(holder)
     assert beat is not None
     assert beat.age_s == 0, "after a clock was set back, no age is negative"
+
+
+# -- what it costs ----------------------------------------------------------------------------------------
+
+
+def counts(driver: PostgresDriver, schema: str, query: str) -> tuple[Any, ...]:
+    """What the server has counted up to now, for a driver with one connection."""
+    with borrow_connection(driver) as connection:
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        # Flushed when the statement has ended.
+        connection.execute("SELECT 1")
+    return rows(schema, query)[0]
+
+
+def test_a_read_without_what_was_said_does_not_fetch_it(schema: str) -> None:
+    """It is stored apart from its row if it is large."""
+    driver = PostgresDriver(server_url(schema) + "&connections=1")
+    fetched = (
+        "SELECT toast_blks_read + toast_blks_hit FROM pg_statio_user_tables WHERE relid = 'chunks'::regclass"
+    )
+    author = Author("a")
+    try:
+        author.begin(
+            driver, RunStarted(), say(random.Random(1).randbytes(200_000).hex()), RunCompleted(), run="r"
+        )
+        before = counts(driver, schema, fetched)
+        assert driver.read(author.session, 0, 10, said=False) == Page.of(author.chunks, said=False)
+        assert len(driver.list_runs(None, None, 10)) == 1
+        assert counts(driver, schema, fetched) == before
+        assert driver.read(author.session, 0, 10, said=True) == Page.of(author.chunks, said=True)
+        assert counts(driver, schema, fetched) > before
+    finally:
+        driver.close()
+
+
+def test_a_step_of_a_running_session_writes_to_no_index_of_sessions(schema: str) -> None:
+    """The row is replaced within its page."""
+    driver = PostgresDriver(server_url(schema) + "&connections=1")
+    updates = """
+        SELECT n_tup_upd, n_tup_upd - n_tup_hot_upd FROM pg_stat_user_tables
+        WHERE relid = 'sessions'::regclass
+    """
+    author = Author("a")
+    try:
+        author.begin(driver, RunStarted(), run="r", open_run="r", agent="clerk", labels={"a": "b"})
+        before = counts(driver, schema, updates)
+        for number in range(100):
+            author.commit(driver, say("hello"), run="r", step=number, in_doubt=number % 2, usd=number / 7)
+        assert counts(driver, schema, updates) == (before[0] + 100, before[1])
+    finally:
+        driver.close()
+
+
+@pytest.mark.parametrize("status", ["active", "failed"])
+def test_sessions_of_a_status_are_found_among_many_others(schema: str, status: str) -> None:
+    """Without a look at the others."""
+    driver = PostgresDriver(server_url(schema) + "&connections=1")
+    looked_at = """
+        SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables
+        WHERE relid = 'sessions'::regclass
+    """
+    author = Author("zz")
+    fill = """
+        INSERT INTO sessions (session, uid, seq, sum, status, in_doubt, labels, head)
+        SELECT 's' || number, number, seq, sum, 'completed', 0, '{}', head
+        FROM sessions, generate_series(1, 100000) AS number
+        RETURNING 1
+    """
+    try:
+        author.begin(driver, status=status)
+        rows(schema, fill)
+        with connect() as connection:
+            connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(schema, "sessions")))
+        (before,) = counts(driver, schema, looked_at)
+        found = driver.list_tips(HeadFilter(status=author.head.status), None, 256)
+        assert [tip.session for tip in found] == ["zz"]
+        assert counts(driver, schema, looked_at)[0] - before <= 10
+    finally:
+        driver.close()
 
 
 # -- blobs ----------------------------------------------------------------------------------------------
@@ -719,3 +864,34 @@ async def test_a_text_that_json_in_postgresql_cannot_hold_is_stored_and_shown(sc
     shown = text.replace("\0", "\ufffd")
     assert rows(schema, "SELECT text FROM messages") == [(shown,)]
     assert rows(schema, "SELECT agent FROM runs") == [(shown,)]
+
+
+async def test_the_views_show_entries_of_one_chunk_and_null_for_what_was_erased(schema: str) -> None:
+    """Each entry with its own time and run, whatever else is in its chunk."""
+    async with holdfast.open_store(server_url(schema)) as store:
+        async with store.session("a") as session:
+            await session.add("before")
+            async with session.run(run_id="r1"):
+                await session.add("in it")
+                await holdfast.Registry([look]).dispatch(
+                    "look", {"order": "1"}, call_id="c1", session=session
+                )
+                await session.checkpoint()
+            entries = [entry async for entry in store.tail("a", follow=False)]
+            shown = rows(schema, "SELECT seq, at, run, step, kind FROM entries ORDER BY seq")
+            assert shown == [(one.seq, one.at, one.run, one.step, one.kind) for one in entries]
+            assert len({chunk for (chunk,) in rows(schema, "SELECT chunk FROM entries")}) < len(entries)
+        assert rows(schema, "SELECT run, text FROM messages ORDER BY seq") == [
+            (None, "before"),
+            ("r1", "in it"),
+        ]
+        assert rows(schema, "SELECT args ->> 'order', status FROM effects") == [("1", "completed")]
+        await store.clean("a", checkpoints=False)
+    assert rows(schema, "SELECT text, message, role FROM messages") == [(None, None, "user")] * 2
+    assert rows(schema, "SELECT args, tool, status FROM effects") == [(None, "look", "completed")]
+
+
+@holdfast.tool(side_effects={"read"})
+async def look(order: str) -> str:
+    """Never waits, so intent and outcome are one entry."""
+    return f"{order} is open"

@@ -55,7 +55,7 @@ def test_it_lands_if_no_other_writer_is_in_the_way(driver: SqliteDriver, author:
     """Like any other commit, and conflicts like any other."""
     item = author.write(say("hello"))
     _commit_at_once(driver, author, item)
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     (outcome,) = driver.commit([item], wait=False)
     assert not isinstance(outcome, Done)
 
@@ -71,12 +71,12 @@ def test_it_is_refused_at_once_while_another_process_writes(
     with pytest.raises(StoreBusy, match="is writing"):
         driver.commit([item], wait=False)
     assert time.monotonic() - began_s < BUSY_S / 2
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     other.execute("COMMIT")
     other.close()
     _commit_at_once(driver, author, item)
     author.commit(driver, say("and again"))
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
 
 
 def test_it_is_refused_at_once_while_another_thread_writes(driver: SqliteDriver, author: Author) -> None:
@@ -93,11 +93,11 @@ def test_it_is_refused_when_the_log_is_due_for_a_checkpoint(driver: SqliteDriver
     refused = _commit_until_busy(driver, author)
     with pytest.raises(StoreBusy, match="log"):
         driver.commit([refused], wait=False)
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
     assert driver.commit([refused]) == [Done(0)]
     author.accept(refused)
     _commit_at_once(driver, author, author.write(say("hello")))
-    assert read_all(driver, "a") == author.lines
+    assert read_all(driver, "a") == author.page
 
 
 def test_any_write_that_may_wait_checkpoints_the_log(driver: SqliteDriver, author: Author) -> None:

@@ -253,7 +253,7 @@ def test_a_tool_that_declares_nothing_counts_as_mutating_with_one_warning(
     assert registry.tools["shout"].side_effects == {"mutate"}
     assert registry.tools["shout"].scope == "call"
     assert len(caplog.records) == 1
-    assert "side_effects=()" in caplog.text
+    assert "write @holdfast.tool(side_effects=" in caplog.text
 
 
 def test_a_tool_that_declares_something_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:

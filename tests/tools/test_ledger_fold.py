@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from holdfast.core.entries import (
     LeaseTaken,
     SessionOpened,
     SessionRewound,
+    Span,
     ToolAnnotated,
     ToolCompleted,
     ToolDiscarded,
@@ -30,7 +32,8 @@ from holdfast.core.entries import (
     ToolIssued,
     ToolSettled,
 )
-from holdfast.core.session_state import read_keyframe
+from holdfast.core.session_state import Keyframe, read_keyframe
+from holdfast.core.transcript import Transcript
 from holdfast.ids import SessionId
 from holdfast.records import SessionState
 from holdfast.tools.canonical import digest
@@ -59,7 +62,7 @@ class Paper:
         self.state = SessionState(self.id)
         self.engine: Any = SimpleNamespace(now=lambda: NOW)
         self._writer = SimpleNamespace(engine=self.engine)
-        self.add(SessionOpened(uid="uid"))
+        self.add(SessionOpened(id=self.id, uid="uid"))
         self.add(LeaseTaken(holder="h0", name="h0"))
 
     def add(self, body: Body, content: bytes | None = None) -> int:
@@ -222,6 +225,29 @@ def play(history: History, played: list[tuple[str, int]]) -> None:
                 assert isinstance(history.decide(known), Replay)
 
 
+def stored_keyframe(state: SessionState) -> Keyframe:
+    """The keyframe of this state, written down and read again."""
+    made = state.keyframe()
+    assert made is not None
+    frame = read_keyframe(made.encode("sum"))
+    assert frame is not None
+    return frame
+
+
+def restore(frame: Keyframe) -> SessionState:
+    """The state of a keyframe. There are no messages in it."""
+
+    def load(spans: Sequence[Span], said: bool) -> Transcript:
+        transcript = Transcript()
+        transcript.load(spans, (), "the test")
+        return transcript
+
+    restored = SessionState.from_keyframe(frame, load)
+    assert restored is not None
+    restored.end_reading(0)
+    return restored
+
+
 @given(moves)
 @settings(max_examples=300, deadline=None)
 @example([("completed", 0), ("crash", 0), ("rewind", 0), ("dispatch", 0)])
@@ -237,10 +263,8 @@ def test_a_keyframe_keeps_the_whole_ledger(played: list[tuple[str, int]]) -> Non
     """Written down and read again, it is the same and decides the same."""
     history = History()
     play(history, played)
-    frame = read_keyframe(history.paper.state.keyframe())
-    assert frame is not None
-    restored = SessionState.from_keyframe(frame)
-    assert restored is not None
+    frame = stored_keyframe(history.paper.state)
+    restored = restore(frame)
     assert restored.facts.effects == history.paper.state.facts.effects
     before = {operation: history.decide(operation) for operation in range(3)}
     history.paper.state = restored
@@ -269,10 +293,8 @@ def test_a_ledger_that_goes_on_from_a_keyframe_misses_nothing(
     """What changed the world, and how much of it is open, is found without looking at every row."""
     history = History()
     play(history, before)
-    frame = read_keyframe(history.paper.state.keyframe())
-    assert frame is not None
-    restored = SessionState.from_keyframe(frame)
-    assert restored is not None
+    frame = stored_keyframe(history.paper.state)
+    restored = restore(frame)
     history.paper.state = restored
     play(history, after)
     effects = history.paper.state.facts.effects
@@ -286,7 +308,7 @@ async def test_a_long_ledger_survives_a_keyframe_in_the_store(
     store_url: Url, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opened from it, the session still knows what it did."""
-    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_LINES_MIN", 20)
+    monkeypatch.setattr("holdfast.session.writer.KEYFRAME_ENTRIES_MIN", 20)
     ran: list[int] = []
 
     @tool(side_effects={"mutate"})

@@ -423,13 +423,6 @@ class Receipt(BaseModel):
     tags: list[str] = []
 
 
-class Odd:
-    """Has no JSON form."""
-
-    def __repr__(self) -> str:
-        return "<odd>"
-
-
 class Ticket(Struct, tag_field="kind", tag="ticket"):
     """A msgspec struct."""
 
@@ -443,27 +436,6 @@ class Point:
 
     x: float
     y: Any
-
-
-class Worse:
-    """Cannot even be looked at."""
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no")
-
-
-def endless() -> list[Any]:
-    """Holds itself."""
-    found: list[Any] = []
-    found.append(found)
-    return found
-
-
-def holds_itself() -> Ticket:
-    """So does this one."""
-    found = Ticket(id=1)
-    found.extra = found
-    return found
 
 
 RESULTS: list[tuple[Any, Any, str]] = [
@@ -481,26 +453,16 @@ RESULTS: list[tuple[Any, Any, str]] = [
         '[{"kind":"ticket","id":1,"extra":{"2":{"id":3,"tags":[]},"at":{"x":"nan","y":"aGk="}}}]',
     ),
     (
-        Point(1, Ticket(id=2, extra=Odd())),
-        {"x": 1, "y": {"kind": "ticket", "id": 2, "extra": "<odd>"}},
-        '{"x":1,"y":{"kind":"ticket","id":2,"extra":"<odd>"}}',
-    ),
-    (
         holdfast.messages.Media(media_type="image/png", data=b"hi"),
         {"kind": "media", "media_type": "image/png", "data": "aGk="},
         "[image/png, 2 bytes]",
     ),
-    (holds_itself(), "Ticket(id=1, extra=...)", "Ticket(id=1, extra=...)"),
     ({"a": (1, 2)}, {"a": [1, 2]}, '{"a":[1,2]}'),
     (b"hi", "aGk=", "[application/octet-stream, 2 bytes]"),
     (math.nan, "nan", "nan"),
     ({"x": [math.inf]}, {"x": ["inf"]}, '{"x":["inf"]}'),
     ("\ud800", "\\ud800", "\\ud800"),
     ({"k": "\udfff"}, {"k": "\\udfff"}, '{"k":"\\\\udfff"}'),
-    ({"\udfff": 1}, "{'\\udfff': 1}", "{'\\udfff': 1}"),
-    (Odd(), "<odd>", "<odd>"),
-    (Worse(), "<Worse>", "<Worse>"),
-    (endless(), "[[...]]", "[[...]]"),
     (1 << 10_000, hex(1 << 10_000), hex(1 << 10_000)),
 ]
 

@@ -13,7 +13,7 @@ from holdfast.core.entries import ToolFailed, ToolIssued, Verdict
 from holdfast.drivers.contract import Append, Outcome
 from holdfast.errors import StoreFailed
 from holdfast.tools import Retry
-from tests.drivers import in_thread
+from tests.drivers import in_thread, kinds_of
 from tests.internals import engine_of
 from tests.tools.example_tools import (
     NoWaiting,
@@ -218,7 +218,7 @@ async def test_an_attempt_in_doubt_stays_so_when_the_next_is_not_begun(
         commit = driver.commit
 
         def broken(batch: Sequence[Append]) -> Sequence[Outcome]:
-            if any("tool.issued" in item.kinds for item in batch) and world.log:
+            if any("tool.issued" in kinds_of(item) for item in batch) and world.log:
                 raise StoreFailed("disk full")
             return commit(batch)
 

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 import holdfast
-from holdfast import NotDone, Registry, ToolContext, tool
+from holdfast import NotDone, Registry, ToolContext, open_store, tool
 from holdfast.drivers.contract import Append, Outcome
 from holdfast.errors import BadInput
 from holdfast.messages import (
@@ -26,6 +26,7 @@ from holdfast.messages import (
 )
 from holdfast.records import find_problems
 from holdfast.tools import Retry
+from tests.drivers import kinds_of
 from tests.internals import engine_of
 from tests.tools.example_tools import Url, World, call, die, kinds, opened, reply, results
 
@@ -50,14 +51,15 @@ def acting(world: World, **options: Any) -> Registry:
 async def test_one_commit_carries_all_intents(store_url: Url, world: World) -> None:
     """However many calls there are."""
     registry = acting(world)
-    async with opened(store_url) as (store, session):
+    # Entries that no caller waits for stay in memory, however long the five calls take to be made.
+    async with open_store(store_url, linger_s=3600) as store, store.session("s") as session:
         await reply(session, *(call("act", {"what": f"{number}"}, f"c{number}") for number in range(5)))
         await session.flush()
         driver, commits = engine_of(store).driver, []
         commit = driver.commit
 
         def counted(batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
-            commits.append([kind for item in batch for kind in item.kinds])
+            commits.append([kind for item in batch for kind in kinds_of(item)])
             return commit(batch, wait=wait)
 
         driver.commit = counted  # type: ignore[method-assign]

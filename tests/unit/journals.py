@@ -1,6 +1,6 @@
 """Random journals that a session could have written, and a second opinion on what they say.
 
-`Script` writes entries through the codec and folds them as a session does. Beside it goes `Witness`, who
+`Script` writes entries through the state, which folds them as a session does. Beside it goes `Witness`, who
 keeps the transcript in the simplest way there is: a list of messages, copied whole at every checkpoint and
 copied back by a rewind.
 """
@@ -16,7 +16,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from holdfast import Budget
-from holdfast.core.codec import GENESIS, Sealed, seal
+from holdfast.content.lazy import has_marks
+from holdfast.core.codec import GENESIS, Chunk, NewEntry, Page, seal
 from holdfast.core.entries import (
     Body,
     BudgetChanged,
@@ -60,6 +61,10 @@ from holdfast.core.entries import (
     ToolSettled,
     TranscriptCompacted,
 )
+from holdfast.core.pages import read_contents, span_of
+from holdfast.core.session_state import LoadTranscript
+from holdfast.core.transcript import Transcript
+from holdfast.core.transcript_items import Content, Contents
 from holdfast.ids import SessionId
 from holdfast.messages import CallPart, Message, Role, Text, ToolCall, encode_message
 from holdfast.records import Plan, PlanStep, Reservation, SessionState, Usage
@@ -147,20 +152,17 @@ class Script:
     def __init__(self, name: str = "s") -> None:
         self.state = SessionState(SessionId(name))
         self.witness = Witness()
-        self.sealed: list[Sealed] = []
+        self.new: list[NewEntry] = []
         self.calls: list[CallRef] = []
         self.run: str | None = None
-        self.write(SessionOpened(uid="uid-1", labels={"first": "yes"}))
+        self.write(SessionOpened(id=name, uid="uid-1", labels={"first": "yes"}))
         self.write(LeaseTaken(holder="h1", name="test:1"))
 
     def write(self, body: Body, content: bytes | None = None) -> int:
-        """Seal and fold an entry; its `seq`."""
-        head = self.state.facts.head
-        at = START + timedelta(seconds=head.seq)
-        sealed = seal(body, head.seq + 1, at, self.run, head.step + 1, head.sum or GENESIS, content)
-        self.sealed.append(sealed)
-        self.state.apply(sealed.entry, sealed.sum)
-        return sealed.entry.seq
+        """Make and fold an entry; its `seq`."""
+        at = START + timedelta(seconds=self.seq)
+        self.new.append(self.state.append(body, at, self.run, content))
+        return self.seq
 
     @property
     def seq(self) -> int:
@@ -169,7 +171,7 @@ class Script:
 
     def fold(self, until: int | None = None) -> SessionState:
         """The state after the first entries, folded anew."""
-        return fold(self.sealed[:until])
+        return fold(self.new[:until])
 
     # -- one method for each thing that can happen; `a` and `b` are small numbers ---------------------
 
@@ -254,7 +256,8 @@ class Script:
             self.witness.answer(row.call.reply or 0, row.call.index, text)
 
     def set_state(self, a: int, b: int) -> None:
-        self.write(StateSet(key=f"k{a % 4}"), msgspec.json.encode({"value": [b, self.seq]}))
+        value = msgspec.Raw(msgspec.json.encode({"value": [b, self.seq]}))
+        self.write(StateSet(key=f"k{a % 4}", value=value))
 
     def unset_state(self, a: int, b: int) -> None:
         self.write(StateUnset(key=f"k{a % 4}"))
@@ -306,14 +309,16 @@ class Script:
             return
         target = offered[-1 - a % len(offered)]
         then = self.fold(target.seq - self.first_seq + 1)
+        if then.facts.plan != self.state.plan:
+            self.write(PlanChanged(plan=then.facts.plan))
+        if then.facts.summary != self.state.summary:
+            self.write(SummaryChanged(summary=then.facts.summary))
         self.write(
             SessionRewound(
                 version=target.version,
                 seq=target.seq,
                 transcript=tuple(then.transcript_fold.spans),
                 state=then.facts.values,
-                plan=then.facts.plan,
-                summary=then.facts.summary,
             )
         )
         self.witness.rewind(target.version)
@@ -345,7 +350,7 @@ class Script:
     @property
     def first_seq(self) -> int:
         """Of the first entry that is written here."""
-        return self.sealed[0].entry.seq
+        return self.new[0].entry.seq
 
     # -- forks ----------------------------------------------------------------------------------------
 
@@ -353,8 +358,8 @@ class Script:
         """A journal that goes on where that version was taken."""
         point = self.state.get_checkpoint(version)
         fork = Script.__new__(Script)
-        fork.sealed = self.sealed[: point.seq]
-        fork.state = fold(fork.sealed)
+        fork.new = self.new[: point.seq]
+        fork.state = fold(fork.new)
         fork.state.facts.head.session = SessionId("fork")
         fork.witness = copy.deepcopy(self.witness)
         fork.witness.rewind(version)
@@ -362,20 +367,66 @@ class Script:
         fork.calls, fork.run = [call for call in self.calls if (call.reply or 0) <= point.seq], None
         fork.write(
             SessionForked(
-                uid="uid-2", origin="s", origin_uid="uid-1", version=version, labels={"fork": "yes"}
+                id="fork",
+                uid="uid-2",
+                origin="s",
+                origin_uid="uid-1",
+                version=version,
+                labels={"fork": "yes"},
             )
         )
         return fork
 
 
-def fold(sealed: Iterable[Sealed]) -> SessionState:
+def fold(new: Iterable[NewEntry]) -> SessionState:
     """The state after these entries."""
     state = SessionState(SessionId("s"))
-    for one in sealed:
+    for one in new:
         if isinstance(one.entry.body, SessionForked):
             state.facts.head.session = SessionId("fork")
-        state.apply(one.entry, one.sum)
+        state.apply(one.entry)
     return state
+
+
+def chunks_of(new: Sequence[NewEntry], *, commit: int = 7, ends: int | None = None) -> list[Chunk]:
+    """The chunks of these entries, `commit` of which are committed at once."""
+    chunks: list[Chunk] = []
+    for first in range(0, len(new), commit):
+        after = chunks[-1].sum if chunks else GENESIS
+        chunks += seal(new[first : first + commit], after, ends=ends)
+    return chunks
+
+
+def page_of_span(chunks: Sequence[Chunk], span: Span, *, said: bool) -> Page:
+    """The chunks that hold these entries, and some beside them."""
+    held = [one for one in chunks if one.seq >= span.first and span_of(one.facts, "").first <= span.last]
+    return Page.of(held, said=said)
+
+
+def transcript_of(chunks: Sequence[Chunk]) -> LoadTranscript:
+    """How the transcript of a keyframe is read from these chunks."""
+
+    def load(spans: Sequence[Span], said: bool) -> Transcript:
+        transcript = Transcript(contents=contents_of(chunks))
+        transcript.load(spans, [page_of_span(chunks, span, said=said) for span in spans], "the test")
+        return transcript
+
+    return load
+
+
+def contents_of(chunks: Sequence[Chunk]) -> Contents:
+    """What was said in these chunks, for a state that is folded without it."""
+
+    def read(spans: Sequence[Span], own: bool) -> dict[int, Content]:
+        found: dict[int, Content] = {}
+        for span in spans:
+            page = page_of_span(chunks, span, said=True)
+            eager = own and not has_marks(page.said or b"")
+            contents = read_contents(page, "the test", checked_after=span.last, may_be_messages=eager)
+            found |= {seq: content for seq, content in contents if span.first <= seq <= span.last}
+        return found
+
+    return Contents(read)
 
 
 ACTIONS: tuple[Callable[[Script, int, int], None], ...] = (
@@ -420,9 +471,11 @@ def perform(script: Script, plot: Plot) -> Script:
 
 
 def picture(state: SessionState) -> dict[str, Any]:
-    """All that can be known of a state, to be compared with another's."""
+    """All that can be known of a state, to be compared with another's; but for the sum of its last chunk,
+    which a state does not have before it is committed."""
     fold = state.transcript_fold
     facts = msgspec.json.decode(msgspec.json.encode(state.facts))
+    del facts["head"]["sum"]
     facts |= {"dropped": sorted(state.facts.dropped), "submitted": sorted(state.facts.submitted)}
     return {
         "facts": facts,

@@ -4,23 +4,36 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.codec import Chain, open_line
-from holdfast.core.entries import InboxCancel, InboxMessage, InboxTaken, SessionClosed, UnknownBody
+from holdfast.core.codec import GENESIS, Page
+from holdfast.core.entries import Entry, InboxCancel, InboxMessage, InboxTaken, SessionClosed, UnknownBody
+from holdfast.core.pages import Chain, open_page
 from holdfast.core.session_state import FOLD_VERSION, read_keyframe
 from holdfast.records import SessionState
-from tests.unit import lines_by_hand
-from tests.unit.journals import Plot, Script, fold, perform, picture, plots, spoken
+from tests.unit import chunks_by_hand
+from tests.unit.journals import (
+    Plot,
+    Script,
+    chunks_of,
+    contents_of,
+    fold,
+    perform,
+    picture,
+    plots,
+    spoken,
+    transcript_of,
+)
 
 
-@given(plots)
-def test_a_journal_that_is_read_folds_to_the_state_that_wrote_it(plot: Plot) -> None:
-    """What was live in the writer is what every reader computes from the lines."""
+@given(plots, st.integers(1, 20), st.booleans())
+def test_a_journal_that_is_read_folds_to_the_state_that_wrote_it(plot: Plot, commit: int, said: bool) -> None:
+    """What was live in the writer is what every reader computes from the chunks, however many entries were
+    committed at once; what was said can be read later."""
     script = perform(Script(), plot)
-    chain = Chain("the script")
-    again = SessionState(script.state.facts.head.session)
-    for sealed in script.sealed:
-        line = chain.check(sealed.line)
-        again.apply(open_line(line, "the script"), line.sum)
+    chunks = chunks_of(script.new, commit=commit)
+    again = SessionState(script.state.facts.head.session, contents=contents_of(chunks))
+    for chunk in Chain("the script").open(Page.of(chunks, said=said)):
+        for entry in chunk.entries:
+            again.apply(entry)
     assert picture(again) == picture(script.state)
 
 
@@ -50,29 +63,41 @@ def test_every_version_loads_as_it_was_when_it_was_taken(plot: Plot) -> None:
 @settings(max_examples=60)
 @given(plots)
 def test_folding_a_part_writing_it_down_and_folding_the_rest_is_folding_all(plot: Plot) -> None:
-    """At every entry a keyframe may stand in for all that came before it."""
+    """At every entry a keyframe may stand in for all that came before it, whenever the transcript is looked
+    at."""
     script = perform(Script(), plot)
     whole = picture(script.state)
     state = SessionState(script.state.facts.head.session)
-    for place, sealed in enumerate(script.sealed, start=1):
-        state.apply(sealed.entry, sealed.sum)
-        data = state.keyframe()
-        assert data is not None
-        frame = read_keyframe(data)
+    for place, new in enumerate(script.new, start=1):
+        state.apply(new.entry)
+        keyframe = state.keyframe()
+        assert keyframe is not None
+        chunks = chunks_of(script.new, ends=place)
+        sum = next(chunk.sum for chunk in chunks if chunk.seq == place)
+        frame = read_keyframe(keyframe.encode(sum))
         assert frame is not None
-        assert (frame.seq, frame.sum) == (sealed.entry.seq, sealed.sum)
-        resumed = SessionState.from_keyframe(frame)
-        assert resumed is not None
-        pages = [[one.line for one in script.sealed[span.first - 1 : span.last]] for span in frame.spans]
-        resumed.load_transcript(frame.spans, pages, "the script")
-        assert picture(resumed) == picture(state)
-        for rest in script.sealed[place:]:
-            resumed.apply(rest.entry, rest.sum)
-        if resumed.transcript_fold.complete:
-            assert picture(resumed) == whole
-        else:
-            # It went back to messages that the keyframe had left out, and says so.
-            assert any(one.entry.kind == "session.rewound" for one in script.sealed[place:])
+        assert (frame.seq, frame.sum) == (place, sum)
+        for look in ("at once", "after the rest was read", "after the rest was written"):
+            resumed = SessionState.from_keyframe(frame, transcript_of(chunks))
+            assert resumed is not None
+            assert resumed.facts.head.sum == sum
+            if look == "at once":
+                resumed.end_reading(None)
+                assert picture(resumed) == picture(state)
+            elif look == "after the rest was written":
+                resumed.end_reading(state.facts.head.messages)
+            for rest in script.new[place:]:
+                resumed.apply(rest.entry)
+            if look == "after the rest was read":
+                resumed.end_reading(script.state.facts.head.messages if place % 2 else None)
+            if resumed.is_complete:
+                # What was not known before the first look is the same after it.
+                assert resumed.facts.head.messages == script.state.facts.head.messages
+                assert picture(resumed) == whole
+                assert resumed.is_complete
+            else:
+                # It went back to messages that the keyframe had left out, and says so.
+                assert any(one.entry.kind == "session.rewound" for one in script.new[place:])
 
 
 @given(plots, st.integers(0, 11), plots)
@@ -101,7 +126,7 @@ def test_a_fork_goes_on_from_its_version_and_knows_nothing_later(
     assert fork.state.budget.reserved.usd == 0
     perform(fork, after)
     assert spoken(fork.state) == fork.witness.spoken
-    assert picture(fold(fork.sealed)) == picture(fork.state)
+    assert picture(fold(fork.new)) == picture(fork.state)
 
 
 @given(plots, plots)
@@ -134,8 +159,9 @@ def test_a_rewind_changes_only_what_it_says(before: Plot, after: Plot) -> None:
 def test_a_keyframe_of_another_fold_or_a_damaged_one_is_not_used() -> None:
     """Any mismatch means that the journal is folded instead."""
     script = perform(Script(), [(Script.add, 0, 0), (Script.checkpoint, 0, 0)])
-    data = script.state.keyframe()
-    assert data is not None
+    keyframe = script.state.keyframe()
+    assert keyframe is not None
+    data = keyframe.encode("sum")
     assert read_keyframe(data) is not None
     for spoilt in (
         None,
@@ -153,24 +179,27 @@ def test_a_keyframe_of_another_fold_or_a_damaged_one_is_not_used() -> None:
 def test_an_unknown_kind_is_skipped_and_no_keyframe_is_written_over_it() -> None:
     """A newer version would fold it; what this one writes down must not hide it."""
     script = Script()
-    head = script.state.facts.head
-    line, sum = lines_by_hand.line(head.seq + 1, "future.idea", {"x": 1}, after=head.sum)
-    entry = open_line(Chain("here", head.seq, head.sum).check(line), "here")
+    entry = read_by_hand(script, "future.idea", {"x": 1})
     assert isinstance(entry.body, UnknownBody)
-    script.state.apply(entry, sum)
+    script.state.apply(entry)
     script.add(0, 0)
     assert spoken(script.state) == script.witness.spoken
     assert script.state.keyframe() is None
     assert script.state.facts.unknown is None
 
 
+def read_by_hand(script: Script, kind: str, body: object, *, must: bool = False) -> Entry:
+    """The next entry of a journal, of any kind."""
+    entry = chunks_by_hand.entry(kind, body, must=must)
+    chunk = chunks_by_hand.chunk(script.seq + 1, entry, after=GENESIS)
+    return next(open_page(Page.of([chunk], said=True), "here"))
+
+
 def test_the_first_unknown_kind_that_must_be_understood_is_remembered() -> None:
     """From there on the session can only be read."""
     script = Script()
     for kind in ("future.rule", "future.law"):
-        head = script.state.facts.head
-        line, sum = lines_by_hand.line(head.seq + 1, kind, {}, after=head.sum, must=True)
-        script.state.apply(open_line(Chain("here", head.seq, head.sum).check(line), "here"), sum)
+        script.state.apply(read_by_hand(script, kind, {}, must=True))
     assert script.state.facts.unknown == ("future.rule", 3)
 
 

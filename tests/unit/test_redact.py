@@ -24,7 +24,7 @@ from holdfast.cli import main
 from holdfast.drivers.postgres import address
 from holdfast.drivers.url import find_driver
 from holdfast.errors import BadInput, BadUrl
-from holdfast.redact import scrub, without_password
+from holdfast.redact import scrub, show_address, without_password
 from tests.cli.cli_processes import environment
 
 MARK = "zqxj"
@@ -283,3 +283,31 @@ def test_a_list_of_processes_shows_no_password(tmp_path: Path) -> None:
     assert MARK not in shown
     assert "--store" in shown
     assert os.environ.get("_HOLDFAST_ARGUMENTS") is None
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://api.example.com/v1/orders", "https://api.example.com/v1/orders"),
+        ("https://Api.Example.com:8443/v1", "https://api.example.com:8443/v1"),
+        ("http://[::1]:80/", "http://[::1]:80/"),
+        (f"https://ann:{MARK}@example.com/", "https://example.com/"),
+        (f"https://{MARK}@example.com/", "https://example.com/"),
+        (
+            f"https://example.com/a?token={MARK}&page=2#{MARK}",
+            "https://example.com/a?token=…&page=…",
+        ),
+        (f"https://example.com/a?{MARK}", "https://example.com/a?…"),
+        ("https://example.com/bot123456:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw/send", "https://example.com/…/send"),
+        ("https://example.com/services/T01/B02/XXb4kYfWq7Zzp0aB3dE5gH2k", "https://example.com/services/T01/B02/…"),
+        (
+            "https://example.com/orders/3fa85f64-5717-4562-b3fc-2c963f66afa6/lines",
+            "https://example.com/orders/3fa85f64-5717-4562-b3fc-2c963f66afa6/lines",
+        ),
+        (f"https://example.com:{MARK}/a", "…"),
+        ("https://[nonsense/a", "…"),
+    ],
+)  # fmt: skip
+def test_the_address_of_a_request_is_shown_without_its_secrets(address: str, shown: str) -> None:
+    """Users, passwords, values of queries, fragments, and parts of paths that look like tokens."""
+    assert show_address(address) == shown

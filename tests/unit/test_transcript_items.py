@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from holdfast.content.lazy import BlobMedia
-from holdfast.core.transcript_items import Item, Messages
+from holdfast.core.entries import CallRef, Span
+from holdfast.core.transcript_items import Content, Contents, Item, Messages, ResultItem
+from holdfast.errors import Corrupt
 from holdfast.limits import READ_AHEAD
 from holdfast.messages import ForeignMessage, Message, Text, UnknownBlock
 
@@ -24,6 +26,10 @@ def own(*blocks: object, **more: object) -> Raw:
 
 def text(said: str) -> dict[str, str]:
     return {"kind": "text", "text": said}
+
+
+def own_text(said: str) -> Raw:
+    return own(text(said))
 
 
 def items_of(contents: Sequence[Raw | None], format: str = "holdfast") -> list[Item]:
@@ -63,6 +69,70 @@ def test_several_threads_can_walk_one_transcript() -> None:
                 assert walks[0].result() == walks[1].result()
     finally:
         sys.setswitchinterval(before)
+
+
+def unread(stored: dict[int, Content]) -> Contents:
+    """Contents that are read when one of them is looked at."""
+
+    def read(spans: Sequence[Span], own: bool) -> dict[int, Content]:
+        assert list(spans) == [Span(1, max(stored))]
+        return dict(stored)
+
+    contents = Contents(read)
+    contents.live, contents.unread_to = [Span(1, max(stored))], max(stored)
+    return contents
+
+
+def test_contents_are_read_once_when_the_first_is_looked_at() -> None:
+    """Each item keeps its own; an entry without one was erased."""
+    reads = []
+
+    def read(spans: Sequence[Span], own: bool) -> dict[int, Content]:
+        reads.append((list(spans), own))
+        return {1: own_text("a"), 2: None, 3: own_text("c")}
+
+    contents = Contents(read)
+    contents.live, contents.unread_to = [Span(1, 3), Span(7, 9)], 8
+    items = [Item(seq, AT, "user", (), UNSET, contents=contents) for seq in (1, 2, 3, 8)]
+    assert reads == []
+    assert contents.are_missing
+    assert [message.text for message in Messages(items)] == ["a", "[erased]", "c", "[erased]"]
+    assert reads == [([Span(1, 3), Span(7, 8)], True)]
+    assert not contents.are_missing
+
+
+def test_several_threads_can_look_at_what_is_not_in_memory() -> None:
+    """Each gets the message and the result, and none of them takes what the other is about to read."""
+    count = 8
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(100):
+                stored: dict[int, Content] = {seq: own_text(str(seq)) for seq in range(1, count)}
+                stored[count] = Raw(b'{"text":"found"}')
+                contents = unread(stored)
+                items = [Item(seq, AT, "user", (), UNSET, contents=contents) for seq in range(1, count)]
+                result = ResultItem(count, AT, CallRef(id="c"), UNSET, False, None, contents=contents)
+                looks = [threads.submit(list, Messages(items)) for _ in range(2)]
+                others = [threads.submit(result.read) for _ in range(2)]
+                texts = [str(seq) for seq in range(1, count)]
+                assert [[message.text for message in look.result()] for look in looks] == [texts, texts]
+                assert [look.result().content for look in others] == ["found", "found"]
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_what_cannot_be_read_is_an_error_each_time() -> None:
+    """Not an erased message or an empty result at the second look."""
+    contents = unread({1: Raw(b'{"role":"user","blocks":7}'), 2: Raw(b'{"text":7}')})
+    message = Item(1, AT, "user", (), UNSET, contents=contents)
+    result = ResultItem(2, AT, CallRef(id="c"), UNSET, False, None, contents=contents)
+    for _ in range(2):
+        with pytest.raises(Corrupt, match="entry 1"):
+            message.read()
+        with pytest.raises(Corrupt, match="entry 2"):
+            result.read()
 
 
 def test_every_message_has_the_journals_id_and_time() -> None:

@@ -34,6 +34,12 @@ from holdfast.errors import BadInput, BadUrl, Closed, NotFound, StoreFailed
         ("sqlite::memory:", "'memory:'"),
         ("sqlite:a\0b", "NUL"),
         ("dir:a\0b", "NUL"),
+        ("sqlite:x.db?cash=1", "sqlite: takes no parameters; options are those of open_store(…)"),
+        ("sqlite:x.db?", "takes no parameters"),
+        ("sqlite:x.db?lease=5", "did you mean open_store(…, lease_s=…)"),
+        ("sqlite:x.db?shema=a&blob=dir:x", "did you mean open_store(…, schema=…, blobs=…)"),
+        ("dir:agents?x=1", "dir: takes no parameters"),
+        ("memory:?x=1", "memory: takes no parameters"),
     ],
 )
 def test_a_bad_url_is_refused_with_a_hint(url: str, hint: str) -> None:
@@ -69,6 +75,33 @@ def test_a_path_is_a_sqlite_file(tmp_path: Path) -> None:
     """No URL is needed for the usual case."""
     find_driver(tmp_path / "agents.db", create=True)().close()
     assert (tmp_path / "agents.db").read_bytes().startswith(b"SQLite format 3")
+
+
+def test_a_file_with_a_question_mark_in_its_name_is_given_as_a_path(tmp_path: Path) -> None:
+    """In a URL, parameters begin there; they are not shown, as one may be a password."""
+    find_driver(tmp_path / "what?.db", create=True)().close()
+    assert (tmp_path / "what?.db").exists()
+    with pytest.raises(BadUrl) as caught:
+        open_store(f"sqlite:{tmp_path}/what.db?key=hunter2&hunter3")
+    assert "hunter" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("shema=x", "an unknown parameter: did you mean 'schema'?"),
+        ("conections=5", "an unknown parameter: did you mean 'connections'?"),
+        ("sslmod=require", "an unknown parameter: did you mean 'sslmode'?"),
+        ("shema=x&conections=5", "did you mean 'schema' and 'connections'?"),
+        ("hunter2=x", "an unknown parameter. Write"),
+    ],
+)
+def test_a_misspelt_parameter_for_postgresql_is_refused(query: str, hint: str) -> None:
+    """Before a server is asked: those of holdfast, and those of libpq, which are passed on."""
+    with pytest.raises(BadUrl) as caught:
+        find_driver(f"postgresql://localhost/x?{query}", create=False)()
+    assert hint in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_driver_object_is_taken_as_it_is() -> None:

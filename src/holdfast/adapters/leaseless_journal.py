@@ -5,7 +5,10 @@ told that a run is over, so a lease would never be released. Instead, each commi
 follows, as everywhere, and is refused if another process has written since. A refused writer reads the new
 entries and decides again.
 
-An adapter subclasses `LeaselessJournal` with its fold, and `LeaselessJournals` with its own operations.
+An adapter subclasses `LeaselessJournal` with its fold, and `LeaselessJournals` with its own operations. A
+journal is read without what was said in it, from its last keyframe on, which holds the adapter's fold. What
+the fold does not hold is read when an operation needs it, in a worker thread (`LeaselessJournals.compute`),
+or the journal is read from its beginning (`LeaselessJournals.read_from_start`).
 """
 
 from __future__ import annotations
@@ -15,31 +18,33 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..content.extract import Piece
-from ..core.codec import GENESIS, Chain, Sealed, open_line
-from ..core.entries import Body, Entry
-from ..core.session_state import SessionState
-from ..drivers.contract import Append, ClaimChange, Done
-from ..engine.committer import Channel, HomeLoop, Waiter, wake_up
+from ..core.codec import GENESIS, NewEntry
+from ..core.entries import Body, Entry, SessionErased
+from ..core.session_state import AdapterFold, Keyframe, SessionState
+from ..drivers.contract import ClaimChange, Done
+from ..engine.committer import Channel, HomeLoop, Waiter, make_append, wake_up
 from ..engine.engine import Engine
 from ..engine.journal import NONSENSE, Journal
-from ..errors import Closed, Corrupt, Fenced, LeaseHeld, NotFound, ReadOnly
+from ..errors import Closed, Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ..ids import SessionId
+from ..limits import ADAPTER_KEYFRAME_ENTRIES_MIN, ADAPTER_KEYFRAME_GROWTH
 from ..system import threads
 from ..system.aio import run_to_end
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 _LOCK_POLL_S = 1.0
 """How often a task that waits for a lock checks that the event loop of the task that has it can run."""
 
 
-class NewEntry(Struct, frozen=True, kw_only=True):
+class EntryToWrite(Struct, frozen=True, kw_only=True):
     """An entry to append."""
 
     body: Body
@@ -49,6 +54,19 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     content: bytes | None = None
     pieces: tuple[Piece, ...] = ()
     """The blobs that must be durable before the entry is written."""
+
+
+class NotLoaded(Exception):
+    """The fold does not hold what was asked for, and this thread must not read it: see `compute`."""
+
+
+class Outdated(Exception):
+    """The journal has changed in the store, and what was asked for is no longer there: read it anew."""
+
+
+class FoldIncomplete(Exception):
+    """The fold in a keyframe is not enough, for the entries after it or for what was asked: read the whole
+    journal."""
 
 
 class LoopLock:
@@ -121,6 +139,12 @@ class LoopLock:
 class LeaselessJournal(ABC, Generic[K]):
     """An open journal: its state, and the channel for new entries. Guarded by `lock`."""
 
+    FOLD: ClassVar[tuple[str, int]]
+    """The name and the version of the adapter's fold. The version is increased whenever a change gives
+    another fold for the same journal, or writes it in another way."""
+    FOLDS_CONTENTS: ClassVar[bool] = False
+    """Whether the fold is given the contents of entries, where it does not go on from a keyframe."""
+
     def __init__(self, engine: Engine, key: K, session: SessionId) -> None:
         self.engine, self.key, self.session = engine, key, session
         self.lock = LoopLock()
@@ -132,24 +156,49 @@ class LeaselessJournal(ABC, Generic[K]):
         """The folds hold something that was not written: the journal is read anew before its next use."""
         self.is_leased = False
         """A process held the session's lease. It may have released it by the next use: likewise."""
+        self.from_start = False
+        """It is to be read from its beginning, and not from a keyframe."""
+        self._keyframe_bytes = 0
+        """The size of the adapter's fold in the last keyframe."""
+        self._keyframe_at = 0
+        """The value of `folded_bytes` when it was written or read."""
+        self._journal: Journal | None = None
+        self._may_block = False
 
     # -- what an adapter brings ----------------------------------------------------------------------
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Begin the fold."""
 
     @abstractmethod
     def fold(self, entry: Entry) -> None:
         """Fold an entry that was read."""
 
     @abstractmethod
-    def fold_own(self, entry: Entry, new: NewEntry) -> None:
+    def fold_own(self, entry: Entry, new: EntryToWrite) -> None:
         """Fold an entry that was made here."""
 
     @abstractmethod
-    def begin(self, entries: Sequence[NewEntry]) -> Sequence[NewEntry]:
+    def begin(self, entries: Sequence[EntryToWrite]) -> Sequence[EntryToWrite]:
         """The entries that a new session begins with, before those that are appended first."""
 
-    def prepare(self, entries: Sequence[NewEntry]) -> Sequence[NewEntry]:
+    def prepare(self, entries: Sequence[EntryToWrite]) -> Sequence[EntryToWrite]:
         """The entries as they are written."""
         return entries
+
+    @abstractmethod
+    def write_fold(self) -> bytes:
+        """The fold as JSON, for a keyframe."""
+
+    @abstractmethod
+    def read_fold(self, data: Raw) -> None:
+        """Go on from a fold that was written. Data that makes no sense may raise anything in `NONSENSE`."""
+
+    @property
+    @abstractmethod
+    def folded_bytes(self) -> int:
+        """About how many bytes the entries are in the store that were folded since the fold began."""
 
     # -- state ---------------------------------------------------------------------------------------
 
@@ -181,64 +230,134 @@ class LeaselessJournal(ABC, Generic[K]):
     def read_new(self) -> None:
         """Fold the entries that other processes have appended, to the end. Blocks.
 
-        `NotFound` if there is no such session, `Corrupt` if the entries do not follow those that are known.
+        `NotFound` if there is no such session, `Corrupt` if the entries do not follow those that are known,
+        `Outdated` if what was said may have been erased since.
         """
-        journal = Journal(self.engine.driver, self.session)
-        head = self.state.facts.head
-        chain = Chain(journal.where, head.seq, head.sum or GENESIS)
-        for data in journal.acknowledged(head.seq):
-            line = chain.check(data)
-            entry = open_line(line, journal.where)
-            try:
-                self.state.apply(entry, line.sum)
-                self.fold(entry)
-            except NONSENSE as error:
-                why = f"it makes no sense after what came before it ({error!r})"
-                raise Corrupt(journal.where, why, seq=line.seq) from error
+        journal = self._journal = Journal(self.engine.driver, self.session)
+        sum = self.channel.sum or GENESIS
+        said = self.FOLDS_CONTENTS
+        if not self.is_new:
+            # What was said is erased after the entry that tells of it, by a process that has the lease.
+            if self.state.facts.head.lease is not None:
+                raise Outdated
+            self.state = journal.fold_on(self.state, sum, self._fold_new, said=said)
+        elif self.from_start or not self._read_from_keyframe(journal):
+            self.reset()
+            self.state = journal.fold_on(SessionState(self.session), sum, self.fold, said=said)
         unknown = self.state.facts.unknown
         if unknown is not None:
             raise ReadOnly(self.session, *unknown)
-        self._note_durable()
+        self._note_durable(self.state.facts.head.sum)
 
-    def append(self, entries: Sequence[NewEntry]) -> None:
+    def _fold_new(self, entry: Entry) -> None:
+        """Fold an entry that another process has appended. `Outdated` if it has erased what is in memory."""
+        if isinstance(entry.body, SessionErased):
+            raise Outdated
+        self.fold(entry)
+
+    def _read_from_keyframe(self, journal: Journal) -> bool:
+        """Read it from its last keyframe, or from its beginning; False if the keyframe is not enough."""
+        try:
+            self.state = journal.fold_on(
+                self.state, GENESIS, self.fold, self._restore, said=self.FOLDS_CONTENTS
+            )
+        except FoldIncomplete:
+            return False
+        return self.state.transcript_fold.complete
+
+    def _restore(self, stored: AdapterFold) -> bool:
+        if (stored.name, stored.version) != self.FOLD:
+            return False
+        try:
+            self.read_fold(stored.data)
+        except NONSENSE:
+            self.reset()
+            return False
+        self._keyframe_bytes, self._keyframe_at = len(memoryview(stored.data)), self.folded_bytes
+        return True
+
+    def append(self, entries: Sequence[EntryToWrite]) -> None:
         """Fold the entries, and hand them to the committer as one commit."""
-        sealed = self._seal(entries)
-        self.engine.committer.offer(self.channel, sealed, replace(self.state.facts.head))
+        new = self._make(entries)
+        head = replace(self.state.facts.head)
+        self.engine.committer.offer(self.channel, new, head, keyframe=self._make_keyframe())
 
-    def commit(self, entries: Sequence[NewEntry], claims: tuple[ClaimChange, ...] = ()) -> bool:
+    def _make_keyframe(self) -> Keyframe | None:
+        """A keyframe, if one is due: all of them together cost a constant per entry."""
+        state = self.state
+        if state.seq - state.keyframe_seq < ADAPTER_KEYFRAME_ENTRIES_MIN:
+            return None
+        if self.folded_bytes - self._keyframe_at < ADAPTER_KEYFRAME_GROWTH * self._keyframe_bytes:
+            return None
+        state.keyframe_seq = state.seq
+        return state.keyframe(self._store_fold)
+
+    def _store_fold(self) -> AdapterFold:
+        name, version = self.FOLD
+        data = self.write_fold()
+        self._keyframe_bytes, self._keyframe_at = len(data), self.folded_bytes
+        return AdapterFold(name=name, version=version, data=Raw(data))
+
+    def forget_keyframe(self) -> None:
+        """The keyframe was removed: the next entry brings a new one."""
+        self.state.keyframe_seq = self._keyframe_bytes = 0
+
+    def commit(self, entries: Sequence[EntryToWrite], claims: tuple[ClaimChange, ...] = ()) -> bool:
         """Commit the entries together with the claims, or neither. Blocks.
 
         False if another process has the claims, or has appended to the journal.
         """
-        after = self.state.facts.head.sum or None
-        sealed = self._seal(entries)
-        item = Append(
-            session=self.session,
-            after=after,
-            first_seq=sealed[0].entry.seq,
-            lines=tuple(one.line for one in sealed),
-            kinds=tuple(one.entry.kind for one in sealed),
-            head=replace(self.state.facts.head),
-            claims=claims,
-        )
+        new = self._make(entries)
+        item = make_append(new, after=self.channel.sum, head=replace(self.state.facts.head), claims=claims)
         if isinstance(self.engine.committer.commit_now(item), Done):
-            self._note_durable()
+            self._note_durable(item.head.sum)
             return True
         return False
 
-    def _seal(self, entries: Sequence[NewEntry]) -> list[Sealed]:
+    def _make(self, entries: Sequence[EntryToWrite]) -> list[NewEntry]:
         first = self.begin(entries) if self.is_new else ()
-        return [self._seal_one(new) for new in (*first, *self.prepare(entries))]
+        return [self._make_one(one) for one in (*first, *self.prepare(entries))]
 
-    def _seal_one(self, new: NewEntry) -> Sealed:
-        sealed = self.state.append(new.body, self.engine.now(), new.run, new.content, kind=new.kind)
-        self.fold_own(sealed.entry, new)
-        return sealed
+    def _make_one(self, one: EntryToWrite) -> NewEntry:
+        new = self.state.append(one.body, self.engine.now(), one.run, one.content, kind=one.kind)
+        self.fold_own(new.entry, one)
+        return new
 
-    def _note_durable(self) -> None:
-        head = replace(self.state.facts.head)
+    def get_reader(self) -> Journal:
+        """The journal, to read what the fold does not hold. `NotLoaded` if the caller must not block."""
+        if not self._may_block:
+            raise NotLoaded
+        if self._journal is None:
+            self._journal = Journal(self.engine.driver, self.session)
+        return self._journal
+
+    def compute(self, function: Callable[[], T]) -> T:
+        """Call a function that may read what the fold does not hold. Blocks.
+
+        `Outdated` if the journal in the store is no longer the one that was folded here.
+        """
+        self._may_block = True
+        try:
+            found = function()
+        except (HoldfastError, *NONSENSE) as error:
+            if self._is_outdated():
+                raise Outdated from error
+            raise
+        finally:
+            self._may_block = False
+        if self._journal is not None and not self._journal.is_there():
+            raise Outdated
+        return found
+
+    def _is_outdated(self) -> bool:
+        """Whether another process has written, and may have erased what was written before."""
+        tip = self.engine.driver.find_tip(self.session)
+        return tip is None or tip.sum != self.channel.sum
+
+    def _note_durable(self, sum: str) -> None:
+        head = replace(self.state.facts.head, sum=sum)
         channel = self.channel
-        channel.head, channel.after, channel.durable_seq = head, head.sum, head.seq
+        channel.head, channel.sum, channel.durable_seq = head, sum, head.seq
 
 
 J = TypeVar("J", bound=LeaselessJournal[Any])
@@ -258,6 +377,8 @@ class LeaselessJournals(Generic[K, J]):
         self._open: OrderedDict[K, J] = OrderedDict()
         self._guard = threads.Lock()
         """Of the fields here: tasks of several event loops use them."""
+        self._from_start: set[K] = set()
+        """Journals that are to be read from their beginning next time."""
         self._closing = False
 
     # -- what an adapter may add ---------------------------------------------------------------------
@@ -293,6 +414,31 @@ class LeaselessJournals(Generic[K, J]):
                 self._drop(journal)
             finally:
                 journal.lock.release()
+
+    def read_from_start(self, key: K) -> None:
+        """Have a journal read from its beginning by its next user: its keyframe leaves out what is needed."""
+        with self._guard:
+            self._from_start.add(key)
+            journal = self._open.get(key)
+            if journal is not None:
+                journal.is_spoiled = True
+
+    async def compute(self, journal: J, function: Callable[[], T]) -> T:
+        """What a function finds in a journal that is locked.
+
+        If the fold does not hold all that it needs, the function is called again, in a worker thread, where
+        it may read. Until then it must not have changed anything. `Outdated`: get the journal anew.
+        """
+        try:
+            return function()
+        except NotLoaded:
+            pass
+        try:
+            # To its end, also if the caller is cancelled: the next task must not find the thread at it.
+            return await run_to_end(lambda: self.engine.call(journal.compute, function))
+        except Outdated:
+            journal.is_spoiled = True
+            raise
 
     async def _lock_to_write(self, key: K) -> J:
         """The journal as it was last read, locked. If that is out of date, entries are refused."""
@@ -338,14 +484,20 @@ class LeaselessJournals(Generic[K, J]):
                 if not journal.is_new:
                     return False  # Deleted.
             # To its end, also if the caller is cancelled: half of it would be read again.
-            elif tip.sum != head.sum and (
+            elif tip.sum != journal.channel.sum and (
                 tip.seq <= head.seq or not await run_to_end(partial(self._read_new, journal))
             ):
                 return False  # Another session of this id.
         self._check_open()
         if not journal.is_usable:
             return False
-        self.on_read(journal)
+        try:
+            self.on_read(journal)
+        except FoldIncomplete:
+            self.read_from_start(journal.key)
+            return False
+        with self._guard:
+            self._from_start.discard(journal.key)
         return True
 
     async def _read_new(self, journal: J) -> bool:
@@ -355,8 +507,11 @@ class LeaselessJournals(Generic[K, J]):
         except BaseException as error:
             # Here, and not by the caller: that may have been cancelled meanwhile.
             self._drop(journal)
-            if isinstance(error, NotFound) or (isinstance(error, Corrupt) and not was_new):
-                return False  # It was deleted, or may be another session by now.
+            if isinstance(error, FoldIncomplete):
+                self.read_from_start(journal.key)
+                return False  # Another process has gone on with what the keyframe leaves out.
+            if isinstance(error, NotFound | Outdated) or (isinstance(error, Corrupt) and not was_new):
+                return False  # It was deleted or erased, or may be another session by now.
             raise
         return True
 
@@ -365,18 +520,20 @@ class LeaselessJournals(Generic[K, J]):
     async def write(
         self,
         key: K,
-        decide: Callable[[J], Sequence[NewEntry]],
+        decide: Callable[[J], Sequence[EntryToWrite]],
         undo: Callable[[J], object] | None = None,
+        load: Callable[[J], object] | None = None,
     ) -> None:
         """Append the entries that `decide` returns for the journal as it is. Durable on return.
 
         `decide` is called again if another process has written in between. `undo` takes back what `decide`
         has changed, if it fails, or a blob cannot be stored; without it, the journal is read anew then.
+        `load` is called first, by `compute`, and looks at all that `decide` needs.
         """
         while True:
             journal = await self._lock_to_write(key)
             try:
-                offered = await self._append(journal, decide, undo or _spoil)
+                offered = await self._append(journal, decide, undo or _spoil, load)
             finally:
                 journal.lock.release()
             if not offered:
@@ -390,9 +547,20 @@ class LeaselessJournals(Generic[K, J]):
                 return
 
     async def _append(
-        self, journal: J, decide: Callable[[J], Sequence[NewEntry]], undo: Callable[[J], object]
+        self,
+        journal: J,
+        decide: Callable[[J], Sequence[EntryToWrite]],
+        undo: Callable[[J], object],
+        load: Callable[[J], object] | None,
     ) -> bool:
         """Hand over what `decide` returns, once its blobs are durable; False if that is refused at once."""
+        if load is not None:
+            try:
+                await self.compute(journal, partial(load, journal))
+            except Outdated:
+                return False
+            if not journal.is_usable:
+                return False
         try:
             entries = decide(journal)
             pieces = [piece for entry in entries for piece in entry.pieces]
@@ -414,14 +582,14 @@ class LeaselessJournals(Generic[K, J]):
             raise
         return True
 
-    async def write_claimed(self, key: K, entries: Sequence[NewEntry], claim: ClaimChange) -> bool:
+    async def write_claimed(self, key: K, entries: Sequence[EntryToWrite], claim: ClaimChange) -> bool:
         """Append together with a claim; False if another process was quicker. Durable on return."""
         async with self.reading(key) as journal:
             await self._check_lease(journal)
             # To its end: whether it landed must be known before another task uses the journal.
             return await run_to_end(partial(self._commit, journal, entries, claim))
 
-    async def _commit(self, journal: J, entries: Sequence[NewEntry], claim: ClaimChange) -> bool:
+    async def _commit(self, journal: J, entries: Sequence[EntryToWrite], claim: ClaimChange) -> bool:
         landed = False
         try:
             if journal.is_usable:
@@ -458,6 +626,7 @@ class LeaselessJournals(Generic[K, J]):
                 self._open.move_to_end(key)
                 return journal
             made = self._open[key] = self._make(key)
+            made.from_start = key in self._from_start
         self._make_room(made)
         return made
 

@@ -29,12 +29,15 @@ from ..limits import (
 from ..messages import ForeignMessage, Json, Message
 from ..reprs import describe_error
 from ..session.cadence import Cadence
+from ..session.misuse import async_items
 from ..session.run import current_run
 from ..session.session import Session
-from ..store.store import Store, open_store
+from ..store.opening import AnyStore, use_store
+from ..store.store import Store
 from ..system import aio
 from ..tools.context import ToolContext
 from ..tools.declaration import AnyTool, tool
+from ..tools.effects_by_name import ToolEffects
 from ..tools.lineage import Lineage, derive_id
 from ..tools.outcome import Waits, as_json
 from ..tools.policy import Policy
@@ -75,6 +78,7 @@ class Agent(Generic[DepsT, OutputT]):
         model: Model | str,
         *,
         tools: Iterable[AnyTool | Callable[..., Any]] = (),
+        effects: Mapping[str, ToolEffects] | None = None,
         instructions: str = "",
         budget: Budget | None = None,
         policy: Policy | None = None,
@@ -105,6 +109,7 @@ class Agent(Generic[DepsT, OutputT]):
         self._output: Output[OutputT] = Output(output_type)
         self.registry = Registry(
             tools,
+            effects=effects,
             policy=policy,
             in_doubt=in_doubt,
             max_repeats=max_repeats,
@@ -141,7 +146,7 @@ class Agent(Generic[DepsT, OutputT]):
         message: str | Message | ForeignMessage,
         *,
         session: str | Session | None = None,
-        store: Store | None = None,
+        store: AnyStore | None = None,
         deps: DepsT | None = None,
         run_id: str | None = None,
         parent: str | Parent | None = None,
@@ -152,8 +157,8 @@ class Agent(Generic[DepsT, OutputT]):
         """Give the agent a message, and drive the session until there is an outcome.
 
         `session` is an id or an open session; without it, a new session is made. In a session that exists,
-        what a dead process left unfinished is finished first. Without a `store`, the environment variable
-        `HOLDFAST_STORE` names it.
+        what a dead process left unfinished is finished first. `store` is an open store, or the URL or `Path`
+        of one that is opened for the call; without it, the environment variable `HOLDFAST_STORE` names it.
         """
         check_message(message)
         async with self.open_session(session, store, labels=labels, cadence=cadence, wait_s=wait_s) as opened:
@@ -163,7 +168,7 @@ class Agent(Generic[DepsT, OutputT]):
         self,
         session: str | Session,
         *,
-        store: Store | None = None,
+        store: AnyStore | None = None,
         deps: DepsT | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
@@ -175,12 +180,13 @@ class Agent(Generic[DepsT, OutputT]):
         async with self.open_session(session, store, create=False, cadence=cadence, wait_s=wait_s) as opened:
             return await self._resume(opened, deps, ignore_event)
 
+    @async_items
     async def stream(
         self,
         message: str | Message | ForeignMessage | None = None,
         *,
         session: str | Session | None = None,
-        store: Store | None = None,
+        store: AnyStore | None = None,
         deps: DepsT | None = None,
         run_id: str | None = None,
         parent: str | Parent | None = None,
@@ -217,7 +223,11 @@ class Agent(Generic[DepsT, OutputT]):
             await events.aclose()
 
     async def resume_all(
-        self, store: Store, *, concurrency: int = RESUME_CONCURRENCY, deps: DepsT | None = None
+        self,
+        store: AnyStore | None = None,
+        *,
+        concurrency: int = RESUME_CONCURRENCY,
+        deps: DepsT | None = None,
     ) -> list[Outcome[OutputT]]:
         """Resume every session whose last run was this agent's, has not ended, and has no live holder.
 
@@ -226,6 +236,10 @@ class Agent(Generic[DepsT, OutputT]):
         """
         if concurrency < 1:
             raise BadInput(f"concurrency={concurrency} must be at least 1")
+        async with use_store(store) as found:
+            return await self._resume_all(found, concurrency, deps)
+
+    async def _resume_all(self, store: Store, concurrency: int, deps: DepsT | None) -> list[Outcome[OutputT]]:
         found = [
             head.session
             async for head in store.sessions(interrupted=True)
@@ -261,7 +275,7 @@ class Agent(Generic[DepsT, OutputT]):
     async def open_session(
         self,
         given: str | Session | None,
-        store: Store | None,
+        store: AnyStore | None,
         *,
         create: bool = True,
         labels: Mapping[str, str] | None = None,
@@ -273,22 +287,11 @@ class Agent(Generic[DepsT, OutputT]):
         if isinstance(given, Session):
             yield given
             return
-        if store is not None and not isinstance(store, Store):
-            raise BadInput(
-                f"store={store!r} is not an open store: open one by `async with open_store(…) as store`"
-            )
         chosen = given if given is not None else fresh_session_id(self.name)
-        if store is None:
-            async with open_store() as own:
-                async with self.open_session(
-                    chosen, own, create=create, labels=labels, cadence=cadence, wait_s=wait_s
-                ) as session:
-                    yield session
-            return
-        async with store.session(
-            chosen, create=create, labels=labels, cadence=cadence, wait_s=wait_s
-        ) as session:
-            yield session
+        async with use_store(store) as found:
+            opening = found.session(chosen, create=create, labels=labels, cadence=cadence, wait_s=wait_s)
+            async with opening as session:
+                yield session
 
     async def _resume(self, session: Session, deps: DepsT | None, on_event: OnEvent) -> Outcome[OutputT]:
         return self._find_recorded(session, "completed") or await self._drive(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, get_args
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, UnsetType
 
 from ..content.extract import unmark
 from ..content.lazy import peek
@@ -108,8 +108,8 @@ class LogReader:
                 self._asked[entry.seq] = model
             case ModelFailed(request=request):
                 self._asked.pop(request or 0, None)
-            case StateSet(key=key) if key == THREAD:
-                self._place = _read_place(entry.content)
+            case StateSet(key=key, value=value) if key == THREAD:
+                self._place = _read_place(value)
             case StateUnset(key=key) if key == THREAD:
                 self._place = None
             case SessionRewound(state=state):
@@ -216,8 +216,8 @@ class LogReader:
         return max(entry.step - 1, 0)
 
 
-def _read_place(content: Raw | None) -> ThreadPlace | None:
-    return None if content is None else _values.decode(content, ThreadPlace)
+def _read_place(value: Raw | UnsetType | None) -> ThreadPlace | None:
+    return _values.decode(value, ThreadPlace) if isinstance(value, Raw) else None
 
 
 # -- what a reply says ---------------------------------------------------------------------------------

@@ -122,6 +122,7 @@ class AgentLoop(Generic[OutputT]):
         async with self._begin_run(run_id, parent) as self._run:
             try:
                 await self._config.registry.settle(self._session, deps=self._deps, on_result=self._on_event)
+                await self._session._writer.read_contents()
                 whole = await self._finish_step()
                 if message is not None and whole:
                     await self._session.add(message)

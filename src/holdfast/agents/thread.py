@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ..content.encode import ALL_INLINE, pack_value
@@ -26,7 +27,7 @@ from ..session.inbox import message_entry
 from ..session.rewind import return_to
 from ..session.run import Run
 from ..session.session import Session
-from ..store.store import Store
+from ..store.opening import AnyStore
 from .agent import Agent, check_message
 from .delegate import check_not_delegate
 from .experiment import LogFile
@@ -115,7 +116,7 @@ class Thread:
         message: str | Message | ForeignMessage,
         *,
         session: str | Session,
-        store: Store | None = None,
+        store: AnyStore | None = None,
         deps: object = None,
         labels: Mapping[str, str] | None = None,
         wait_s: float = 0,
@@ -127,7 +128,7 @@ class Thread:
             return await self._drive(opened, message, deps)
 
     async def resume(
-        self, session: str | Session, *, store: Store | None = None, deps: object = None, wait_s: float = 0
+        self, session: str | Session, *, store: AnyStore | None = None, deps: object = None, wait_s: float = 0
     ) -> Outcome[str]:
         """Continue the thread where it stands."""
         async with self._first.open_session(session, store, create=False, wait_s=wait_s) as opened:
@@ -308,7 +309,7 @@ class _ThreadLoop:
 
     def _set(self, place: ThreadPlace) -> tuple[Body, bytes | None]:
         encoded = self._session._writer.engine.values.encode(place)
-        return StateSet(key=THREAD), pack_value(encoded, ALL_INLINE).content
+        return StateSet(key=THREAD, value=Raw(pack_value(encoded, ALL_INLINE).content)), None
 
     def _count_turns(self) -> int:
         """Count all turns, also those before a step back: a rewind does not touch runs."""

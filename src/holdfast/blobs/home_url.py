@@ -107,6 +107,10 @@ def _directory_opener(
         )
     if not rest.strip():
         raise BadUrl(f"{shown} has no path; write for example 'dir:blobs'")
+    if "?" in rest:
+        raise BadUrl(
+            f"{shown}: dir: takes no parameters; a function for the keys goes to open_home(…, key=…)"
+        )
     if has_credentials(rest):
         raise BadUrl(f"{shown}: a path follows 'dir:', not a URL nor a user and password")
 

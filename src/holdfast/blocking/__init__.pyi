@@ -31,6 +31,7 @@ from ..ids import RunId, SessionId
 from ..messages import ForeignMessage, Json, Media, Message
 from ..session.cadence import Cadence
 from ..session.effect_claims import OperationVerdict
+from ..session.misuse import AsyncOnly
 from ..session.resource_lease import Hold as AsyncHold
 from ..session.rewind import Rewound
 from ..session.run import Request as AsyncRequest
@@ -38,10 +39,12 @@ from ..session.run import Run as AsyncRun
 from ..session.session import Session as AsyncSession
 from ..session.session import T
 from ..store.approvals import Answered, Doubt
+from ..store.opening import AnyStore
 from ..store.store import Store as AsyncStore
 from ..store.work_queue import WorkerInfo
 from ..tools.declaration import AnyTool
 from ..tools.dispatch import OnResult
+from ..tools.effects_by_name import ToolEffects
 from ..tools.outcome import Result
 from ..tools.policy import Policy
 from ..tools.registry import Provider
@@ -88,7 +91,7 @@ def open_store(
     is stored as a blob; None keeps all of it in the journal.
     """
 
-class Store:
+class Store(AsyncOnly):
     """`holdfast.Store` without an event loop. Threads may share it."""
 
     _loop: Loop
@@ -111,7 +114,10 @@ class Store:
         """
 
     def load(self, session: str, version: int | None = None) -> SessionState:
-        """Read the state of a session, now or at a version. Takes no lease and changes nothing."""
+        """Read the state of a session, now or at a version. Takes no lease and changes nothing.
+
+        Messages are read when they are first looked at, or when the store is closed: the state outlives it.
+        """
 
     def head(self, session: str) -> Head:
         """Read what listings show of a session, without folding it."""
@@ -284,7 +290,10 @@ class Store:
     def delete(self, session: str, *, wait_s: float = 0) -> None:
         """Delete a session. Its forks keep the entries that they share; its id can be used again at once."""
 
-class Session:
+    @property
+    def with_loop(self) -> AsyncStore: ...
+
+class Session(AsyncOnly):
     """`holdfast.Session` without an event loop."""
 
     _loop: Loop
@@ -483,13 +492,19 @@ class Run:
         """Set the output of the run; recorded when the block ends without an error."""
 
     def fail(self, reason: str, error: str = "") -> None:
-        """End the run as failed, without an exception: a spent budget, a step limit."""
+        """End the run as failed, without an exception: a spent budget, a step limit.
+
+        `reason` is a code, which stays when what was said is erased. Words belong into `error`.
+        """
 
     def cancel(self, reason: str = "") -> None:
         """End the run as cancelled."""
 
     def pause(self, reason: str) -> None:
-        """End the run as paused: it waits for a person, and the status of the session becomes `waiting`."""
+        """End the run as paused: it waits for a person, and the status of the session becomes `waiting`.
+
+        `reason` is a code, which stays when what was said is erased.
+        """
 
     def request(
         self, *, model: str | None = None, reserve_usd: float = 0.0, reserve_tokens: int = 0
@@ -550,6 +565,7 @@ class Registry:
         self,
         tools: Iterable[AnyTool | Callable[..., Any]] = (),
         *,
+        effects: Mapping[str, ToolEffects] | None = None,
         policy: Policy | None = None,
         in_doubt: InDoubtPolicy = "wait",
         max_repeats: int = ...,
@@ -618,7 +634,9 @@ class Registry:
     ) -> None:
         """Settle one call in doubt, and leave the others alone; `tool` as in `dispatch_call`."""
 
-    def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
+    def settle_all(
+        self, store: AnyStore | None = None, *, deps: Any = None, policy: str | None = None
+    ) -> list[Doubt]:
         """Settle the calls in doubt of every session that has no holder; those that stay in doubt."""
 
     def undo(self, session: Session, effects: Sequence[Effect], *, deps: Any = None) -> list[Undone]:
@@ -635,6 +653,7 @@ class Agent(Generic[DepsT, OutputT]):
         model: Model | str,
         *,
         tools: Iterable[AnyTool | Callable[..., Any]] = (),
+        effects: Mapping[str, ToolEffects] | None = None,
         instructions: str = "",
         budget: Budget | None = None,
         policy: Policy | None = None,
@@ -659,7 +678,7 @@ class Agent(Generic[DepsT, OutputT]):
         message: str | Message | ForeignMessage,
         *,
         session: str | Session | None = None,
-        store: Store | None = None,
+        store: AnyStore | None = None,
         deps: DepsT | None = None,
         run_id: str | None = None,
         parent: str | Parent | None = None,
@@ -670,15 +689,15 @@ class Agent(Generic[DepsT, OutputT]):
         """Give the agent a message, and drive the session until there is an outcome.
 
         `session` is an id or an open session; without it, a new session is made. In a session that exists,
-        what a dead process left unfinished is finished first. Without a `store`, the environment variable
-        `HOLDFAST_STORE` names it.
+        what a dead process left unfinished is finished first. `store` is an open store, or the URL or `Path`
+        of one that is opened for the call; without it, the environment variable `HOLDFAST_STORE` names it.
         """
 
     def resume(
         self,
         session: str | Session,
         *,
-        store: Store | None = None,
+        store: AnyStore | None = None,
         deps: DepsT | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
@@ -693,7 +712,7 @@ class Agent(Generic[DepsT, OutputT]):
         message: str | Message | ForeignMessage | None = None,
         *,
         session: str | Session | None = None,
-        store: Store | None = None,
+        store: AnyStore | None = None,
         deps: DepsT | None = None,
         run_id: str | None = None,
         parent: str | Parent | None = None,
@@ -707,7 +726,7 @@ class Agent(Generic[DepsT, OutputT]):
         """
 
     def resume_all(
-        self, store: Store, *, concurrency: int = ..., deps: DepsT | None = None
+        self, store: AnyStore | None = None, *, concurrency: int = ..., deps: DepsT | None = None
     ) -> list[Outcome[OutputT]]:
         """Resume every session whose last run was this agent's, has not ended, and has no live holder.
 

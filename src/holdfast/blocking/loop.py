@@ -24,14 +24,16 @@ class Loop:
 
     @property
     def is_here(self) -> bool:
-        """True if the thread belongs to this process: a forked child has none of its parent's threads."""
-        return self._pid == processes.pid()
+        """True if the thread runs in this process: a forked child has none of its parent's threads, and they
+        stand still when the interpreter ends."""
+        return self._pid == processes.pid() and not processes.is_ending()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for its result."""
         if not self.is_here:
             work.close()
-            raise Closed("the store was opened in the parent of this process: open it here")
+            ending = "this process ends" if processes.is_ending() else "open it here"
+            raise Closed(f"the store was closed, or was opened in the parent of this process: {ending}")
         task = _Task(work)
         try:
             # A task of the caller's own event loop may have a lock that this work needs.

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from functools import wraps
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from ..agents import agent as agents
 from ..agents.agent import DepsT
@@ -21,6 +21,7 @@ from ..agents.outcome import OutputT
 from ..blobs import blob as blobs
 from ..errors import BadInput
 from ..session import resource_lease, run, session
+from ..session.misuse import BlockingOnly, refuse_pickling
 from ..store import store
 from ..tools import registry
 from .loop import Loop, start_loop
@@ -58,23 +59,21 @@ class Proxy:
     def _find_loop(self, args: Sequence[object], options: Mapping[str, object]) -> Loop | None:
         return self._loop
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        refuse_pickling(self)
+
 
 class Unbound(Proxy):
     """A proxy that the caller makes, without a loop: it uses that of the session or store of each call."""
 
     def _find_loop(self, args: Sequence[object], options: Mapping[str, object]) -> Loop | None:
-        given = options.get("store")
-        if given is not None and not isinstance(given, Store):
-            raise BadInput(
-                f"store={given!r} is not an open store: `with blocking.open_store(…) as store` gives one"
-            )
         # What `deps` holds is for tools, and says nothing about where the call runs.
         found = [*args, *(value for key, value in options.items() if key != "deps")]
         for one in found:
-            if isinstance(one, session.Session | store.Store):
+            if isinstance(one, session.Session):
                 raise BadInput(
-                    f"{one!r} needs an event loop: `with blocking.open_store(…) as store` gives a store that "
-                    "needs none"
+                    f"session {one.id!r} is open in an event loop: pass its id, or open it here: `with "
+                    "store.session(…) as session` in a `with blocking.open_store(…) as store`"
                 )
         bound = [one for one in found if isinstance(one, Proxy) and one._loop is not None]
         bound.sort(key=lambda one: not isinstance(one, Session))  # A session's own loop before a store's.
@@ -111,7 +110,8 @@ def _make_method(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             return _iterate(loop, found)
         if isinstance(found, AbstractAsyncContextManager):
             assert loop is not None
-            return _enter(loop, found)
+            use = f"with ….{name}(…) as {name.removeprefix('open_')}"
+            return BlockingOnly(_enter(loop, found), use, f"async {use}")
         return _wrap(loop, found)
 
     return call
@@ -194,6 +194,12 @@ class OpenBlob(Proxy):
 class Store(Proxy):
     """`holdfast.Store` without an event loop. Threads may share it."""
 
+    @property
+    def with_loop(self) -> store.Store:
+        """The same store for code that has an event loop."""
+        assert isinstance(self._target, store.Store)
+        return self._target
+
 
 @proxy_of(registry.Registry)
 class Registry(Unbound):
@@ -217,9 +223,13 @@ class Agent(Unbound, Generic[DepsT, OutputT]):
         super().__init__(None, agents.Agent(*args, **options))
 
 
-@contextmanager
-def open_store(*args: Any, **options: Any) -> Iterator[Any]:
+def open_store(*args: Any, **options: Any) -> Any:
     """The store that `url` names, as in `holdfast.open_store`: `with blocking.open_store(…) as store`."""
-    opening = store.open_store(*args, **options)
+    opening = _open(store.open_store(*args, **options))
+    return BlockingOnly(opening, store.Store._USE_BLOCKING, store.Store._USE)
+
+
+@contextmanager
+def _open(opening: store.Store) -> Iterator[Any]:
     with start_loop() as loop, loop.inside(opening) as opened:
         yield _wrap(loop, opened)

@@ -45,6 +45,12 @@ _COMMANDS = {
     "Change": (fork, rewind, clean),
     "Set up": (completion,),
 }
+ALIASES: dict[str, tuple[str, ...]] = {
+    "sessions": ("list", "ls", "ps"),
+    "show": ("log",),
+    "clean": ("delete",),
+}
+"""Other names of commands, for fingers that know them from other tools."""
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("holdfast demo --fast",),
     "run": (
@@ -121,14 +127,22 @@ def make_app() -> App:
     for group, commands in _COMMANDS.items():
         for place, command in enumerate(commands):
             command.__doc__ = _flow(command.__doc__ or "")
-            epilogue = _show_examples(command.__name__.replace("_", "-"))
-            app.command(command, group=groups[group], sort_key=place, help_epilogue=epilogue)
+            name = command.__name__.replace("_", "-")
+            app.command(
+                command,
+                alias=ALIASES.get(name),
+                group=groups[group],
+                sort_key=place,
+                help_epilogue=_show_examples(name),
+            )
     return app
 
 
 def _show_examples(command: str) -> str:
     lines = "\n".join(f"  {line.strip()}" for line in EXAMPLES[command])
-    return f"Examples:\n\n{lines}\n\nExit codes: holdfast --help"
+    same = ", ".join(f"holdfast {alias}" for alias in ALIASES.get(command, ()))
+    aliases = f"The same: {same}\n\n" if same else ""
+    return f"Examples:\n\n{lines}\n\n{aliases}Exit codes: holdfast --help"
 
 
 def _flow(doc: str) -> str:

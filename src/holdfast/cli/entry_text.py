@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec.structs import replace
 
 from ..content.extract import unmark
 from ..content.lazy import BlobMedia, peek, peek_at, read_content
 from ..content.references import SCHEME
+from ..core import effects
 from ..core import entries as kinds
 from ..core.entries import Entry
 from ..errors import HoldfastError
@@ -25,6 +28,8 @@ from ..messages import (
     calls_of,
 )
 from .formatting import compact, shorten, usd
+
+_ERASED = "[erased]"
 
 
 def result_text(content: str | tuple[object, ...]) -> str:
@@ -119,14 +124,70 @@ def short_args(args: Json) -> str:
     return args if isinstance(args, str) else compact(args)
 
 
+def list_notes(notes: Mapping[str, Json]) -> list[str]:
+    """What a tool noted about its effect, one text a note: the requests that it made, one by one, and other
+    notes by their names. Notes of holdfast itself are left out."""
+    found: list[str] = []
+    for name, value in notes.items():
+        if name == effects.REQUESTS and isinstance(value, list):
+            found += [_request_text(one) for one in value]
+        elif name != effects.PROGRESS:
+            found.append(f"{name}={compact(value)}")
+    return found
+
+
+def _request_text(request: Json) -> str:
+    """One HTTP request that a tool noted: what was asked for, and whether there was an answer."""
+    if not isinstance(request, dict) or not {"method", "url"} <= request.keys():
+        return f"request {compact(request)}"
+    more = [f"{key} {_plain(value)}" for key, value in request.items() if key not in _REQUEST_KEYS]
+    return ", ".join(
+        [f"{_plain(request['method'])} {_plain(request['url'])}: {_answer_text(request)}", *more]
+    )
+
+
+def _answer_text(request: Mapping[str, Json]) -> str:
+    """What became of an HTTP request."""
+    status, error = request.get("status"), request.get("error")
+    if status is not None:
+        return f"status {_plain(status)}"
+    if error is None:
+        return "no answer"
+    return f"{_plain(error)}, {'not sent' if request.get('sent') is False else 'no answer'}"
+
+
+def _noted_text(request: Mapping[str, Json]) -> str:
+    """An entry about an HTTP request: that it is about to be sent, or what became of it, by its number."""
+    if "n" not in request:
+        return f"{_plain(request.get('method'))} {_plain(request.get('url'))}"
+    return f"number {_plain(request['n'])}: {_answer_text(request)}"
+
+
+_REQUEST_KEYS = ("method", "url", "status", "error", "sent", "attempt", "at", "ended_at")
+
+
+def _plain(value: Json) -> str:
+    return value if isinstance(value, str) else compact(value)
+
+
 def entry_message_text(entry: Entry, format: str) -> str:
     """The text of an entry's message; of one in a foreign format as far as it is known."""
     if entry.content is None:
-        return "[erased]"
+        return _ERASED
     if format == OWN:
         return message_text(peek(entry.content))
     data = unmark(msgspec.json.decode(entry.content))
     return ForeignMessage(format=format, data=data, role="user").text or compact(data)
+
+
+def entry_details_text(entry: Entry, text: str) -> str:
+    """A text that was made of the details of an entry, unless these were erased."""
+    return _ERASED if entry.details_erased else text
+
+
+def entry_args_text(entry: Entry, args: Json) -> str:
+    """The arguments of the call that an entry is about."""
+    return _ERASED if entry.details_erased else short_args(args)
 
 
 def entry_result_text(entry: Entry) -> str:
@@ -173,10 +234,12 @@ def _describe(entry: Entry) -> str:
         case kinds.StateSet(key=key) | kinds.StateUnset(key=key):
             return f"state: {key} {'set' if isinstance(entry.body, kinds.StateSet) else 'removed'}"
         case kinds.PlanChanged(plan=plan):
+            if entry.details_erased:
+                return f"plan: {_ERASED}"
             done = sum(step.status == "done" for step in plan.steps) if plan else 0
             return f"plan: {done} of {len(plan.steps)} done" if plan else "plan removed"
         case kinds.SummaryChanged(summary=summary):
-            return f"summary: {summary}"
+            return f"summary: {entry_details_text(entry, summary)}"
         case kinds.BudgetChanged(budget=budget):
             caps = msgspec.to_builtins(budget)
             return "budget: " + (", ".join(f"{cap} {key}" for key, cap in caps.items()) or "no caps")
@@ -214,7 +277,7 @@ def _describe_work(entry: Entry) -> str:
         case kinds.ModelReplied(format=format):
             return f"reply: {entry_message_text(entry, format)}"
         case kinds.ModelFailed(error=error):
-            return f"no reply: {error}"
+            return f"no reply: {entry_details_text(entry, error)}"
         case _:
             return _describe_tool(entry)
 
@@ -222,30 +285,34 @@ def _describe_work(entry: Entry) -> str:
 def _describe_tool(entry: Entry) -> str:
     match entry.body:
         case kinds.ToolIssued(tool=tool, args=args, attempt=attempt):
-            return f"{tool}({short_args(args)}){f', attempt {attempt}' if attempt > 1 else ''} begins"
+            again = f", attempt {attempt}" if attempt > 1 else ""
+            return f"{tool}({entry_args_text(entry, args)}){again} begins"
         case kinds.ToolRan(tool=tool, args=args):
-            return f"{tool}({short_args(args)}): {entry_result_text(entry)}"
+            return f"{tool}({entry_args_text(entry, args)}): {entry_result_text(entry)}"
         case kinds.ToolCompleted(call=call, replay_of=replay_of):
             again = f", replayed from {replay_of}" if replay_of else ""
             return f"call {call.id} completed{again}: {entry_result_text(entry)}"
         case kinds.ToolFailed(call=call, error=error):
-            return f"call {call.id} failed: {error}"
+            return f"call {call.id} failed: {entry_details_text(entry, error)}"
         case kinds.ToolRefused(tool=tool, gate=gate):
             return f"{tool} refused ({gate}): {entry_result_text(entry)}"
-        case kinds.ToolInDoubt(call=call, why=why):
-            return f"call {call.id} is in doubt: {why}"
+        case kinds.ToolInDoubt(call=call, reason=reason):
+            return f"call {call.id} is in doubt: {entry_details_text(entry, reason)}"
         case kinds.ToolSettled(call=call, verdict=verdict, by=by, note=note):
             return f"call {call.id} settled by {by}: {verdict.replace('_', ' ')} {note}".rstrip()
         case kinds.ToolDiscarded(call=call):
             return f"call {call.id} had no outcome and no side effects"
         case kinds.ToolUndone(issued=issued):
             return f"the effect of entry {issued} was undone"
+        case kinds.ToolAnnotated(notes={effects.REQUEST: dict(request), **more}) if not more:
+            return f"request: {entry_details_text(entry, _noted_text(request))}"
         case kinds.ToolAnnotated(notes=notes):
-            return f"note: {compact(notes)}"
+            return f"note: {entry_details_text(entry, compact(notes))}"
         case kinds.ToolReported():
-            return f"progress: {'[erased]' if entry.content is None else msgspec.json.decode(entry.content)}"
+            return f"progress: {_ERASED if entry.content is None else msgspec.json.decode(entry.content)}"
         case kinds.ApprovalAsked(call=call, tool=tool, args=args, why=why):
-            return f"asks for approval of {tool}({short_args(args)}) ({call.id}): {why}"
+            asked = f"asks for approval of {tool}({entry_args_text(entry, args)}) ({call.id})"
+            return f"{asked}: {entry_details_text(entry, why)}"
         case kinds.ApprovalGiven(call=call, by=by, note=note):
             return f"{by} approved {call.id} {note}".rstrip()
         case kinds.ApprovalRefused(call=call, by=by):

@@ -19,10 +19,12 @@ _NO_CONTENT = msgspec.Raw(b"null")
 
 
 def standing(head: Head, held: bool) -> str:
-    """The status of a session, or `running`, `held` or `interrupted` by its lease and last run."""
+    """The status of a session, or `running`, `held`, `interrupted` or `idle` by its lease and last run."""
     if held:
         return "running" if head.open_run else "held"
-    return "interrupted" if head.open_run else head.status
+    if head.open_run:
+        return "interrupted"
+    return "idle" if head.status == "active" else head.status
 
 
 def shape_head(head: Head, held: bool) -> dict[str, Any]:
@@ -108,6 +110,7 @@ def shape_waiting(one: Waiting) -> dict[str, Any]:
     if one.kind == "in_doubt":
         shape["why"] = one.why or "the process that ran it is gone and left no outcome"
         shape["operation"] = one.operation
+        shape["notes"] = one.notes
     return shape
 
 
@@ -121,7 +124,7 @@ def shape_entry(entry: Entry) -> dict[str, Any]:
         "kind": entry.kind,
         "body": entry.body,
         "content": entry.content if entry.content is not None else _NO_CONTENT,
-        "erased": entry.erased,
+        "erased": entry.erased or entry.details_erased,
     }
 
 

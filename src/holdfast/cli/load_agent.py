@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
 from ..agents.agent import Agent
+from ..session.misuse import AsyncOnly
 from ..suggestions import closest
 from .exit_codes import Exit, Stop
 
@@ -141,6 +142,6 @@ def _reject_awaitable(made: T, target: str) -> T:
     """Reject the result of an async function: nothing awaits it here."""
     if inspect.iscoroutine(made):
         made.close()
-    if inspect.isawaitable(made):
+    if inspect.isawaitable(made) and not isinstance(made, AsyncOnly):
         raise Stop(Exit.USAGE, f"{target} is an async function; name its result, or a plain function")
     return made

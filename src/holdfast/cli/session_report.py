@@ -37,20 +37,24 @@ class SessionReport(Struct, kw_only=True):
     head: Head
     held: bool
     state: SessionState
-    timeline: Timeline
+    timeline: Timeline | None
+    """None in a brief report: it takes the whole journal to make it."""
     tree: Branch
 
 
-async def read_report(store: Store, head: Head) -> SessionReport:
-    """Read all of it from the store."""
+async def read_report(store: Store, head: Head, *, brief: bool) -> SessionReport:
+    """Read all of it from the store; without the timeline if `brief`."""
     held = await store.is_held(head)
     state = await store.load(head.session)
-    entries = [entry async for entry in store.tail(head.session, follow=False)]
+    timeline: Timeline | None = None
+    if not brief:
+        entries = [entry async for entry in store.tail(head.session, follow=False)]
+        timeline = Timeline.of(entries, state.facts.effects.rows, held=held)
     return SessionReport(
         head=head,
         held=held,
         state=state,
-        timeline=Timeline.of(entries, state.facts.effects.rows, held=held),
+        timeline=timeline,
         tree=await _read_branch(store, head, held, DELEGATE_DEPTH_MAX),
     )
 
@@ -72,19 +76,26 @@ async def _read_branch(store: Store, head: Head, held: bool, depth: int) -> Bran
 
 def shape_report(report: SessionReport) -> dict[str, Any]:
     """The report as JSON."""
-    timeline = report.timeline
     return {
         "session": shape_head(report.head, report.held),
         "plan": report.state.plan,
         "summary": report.state.summary,
         "budget": report.state.budget,
         "problems": [str(problem) for problem in report.state.problems],
+        **_shape_timeline(report.timeline),
+        "checkpoints": [shape_checkpoint(one) for one in report.state.checkpoints],
+        "tree": _shape_branch(report.tree),
+    }
+
+
+def _shape_timeline(timeline: Timeline | None) -> dict[str, Any]:
+    if timeline is None:
+        return {}
+    return {
         "inherited_entries": timeline.inherited,
         "leases": timeline.leases,
         "timeline": timeline.moments,
         "steps": list(timeline.steps.values()),
-        "checkpoints": [shape_checkpoint(one) for one in report.state.checkpoints],
-        "tree": _shape_branch(report.tree),
     }
 
 
@@ -107,10 +118,10 @@ def _shape_branch(branch: Branch) -> dict[str, Any]:
 # -- for people ---------------------------------------------------------------------------------------
 
 
-def print_report(console: Console, report: SessionReport, *, brief: bool) -> None:
-    """Print head, timeline, versions and tree; without the timeline if `brief`."""
+def print_report(console: Console, report: SessionReport) -> None:
+    """Print head, timeline, versions and tree."""
     _print_head(console, report)
-    if not brief:
+    if report.timeline is not None:
         console.print()
         console.print(make_timeline_table(report.timeline, narrow=is_narrow(console)))
     if report.state.checkpoints:

@@ -14,12 +14,19 @@ from msgspec import Struct
 from rich.table import Table
 
 from ..core import entries as kinds
-from ..core.effects import Effect
+from ..core.effects import Effect, add_notes
 from ..core.entries import CallRef, Entry
-from ..messages import CallPart
+from ..messages import CallPart, Json
 from ..system.clock import utc_now
 from .console import SafeText, make_table
-from .entry_text import describe, entry_message_text, entry_result_text, short_args
+from .entry_text import (
+    describe,
+    entry_args_text,
+    entry_details_text,
+    entry_message_text,
+    entry_result_text,
+    list_notes,
+)
 from .formatting import clock, shorten, span, usd
 
 MomentKind: TypeAlias = Literal[
@@ -53,6 +60,8 @@ class Moment(Struct, kw_only=True):
     tokens: int = 0
     tool: str | None = None
     call: str | None = None
+    notes: dict[str, Json] = {}
+    """What the tool noted about its effect."""
 
 
 class LeasePeriod(Struct, kw_only=True):
@@ -155,13 +164,13 @@ class Timeline:
             case kinds.ModelReplied() | kinds.ModelFailed():
                 self._answer(entry, body)
             case kinds.ToolIssued():
-                what = f"{body.tool}({short_args(body.args)})"
+                what = f"{body.tool}({entry_args_text(entry, body.args)})"
                 moment = self._add(entry, "tool", what, tool=body.tool, call=body.call.id)
                 if body.attempt > 1:
                     moment.detail = f"attempt {body.attempt}"
                 self._calls[entry.seq] = moment
             case kinds.ToolRan():
-                what = f"{body.tool}({short_args(body.args)})"
+                what = f"{body.tool}({entry_args_text(entry, body.args)})"
                 moment = self._add(entry, "tool", what, tool=body.tool, call=body.call.id, status="completed")
                 moment.took_s, moment.detail = (body.latency_ms or 0.0) / 1000, entry_result_text(entry)
                 self._step(entry.step).tools_s += moment.took_s
@@ -169,6 +178,10 @@ class Timeline:
                 self._end_call(entry, body.call, body.issued, body)
             case kinds.ToolInDoubt() | kinds.ToolDiscarded():
                 self._break_off(entry, body)
+            case kinds.ToolAnnotated():
+                if body.issued in self._calls:
+                    moment = self._calls[body.issued]
+                    moment.notes = add_notes(moment.notes, body.notes, entry.at)
             case kinds.ToolSettled():
                 what = f"call {body.call.id} settled by {body.by}"
                 moment = self._add(entry, "tool", what, status=body.verdict, call=body.call.id)
@@ -254,24 +267,30 @@ class Timeline:
             self._asked = {(entry.seq, index): name for index, name in enumerate(names)}
             took_s = took_s if body.latency_ms is None else body.latency_ms / 1000
         else:
-            moment.status, moment.what = "failed", f"no reply: {body.error}"
+            moment.status, moment.what = "failed", f"no reply: {entry_details_text(entry, body.error)}"
         moment.took_s, moment.usd, moment.tokens = took_s, body.cost_usd, body.usage.tokens
         step.model_s += took_s
         step.usd += body.cost_usd
         step.tokens += body.usage.tokens
 
     def _break_off(self, entry: Entry, body: kinds.ToolInDoubt | kinds.ToolDiscarded) -> None:
-        """A call without an outcome. A later holder may record the same once more."""
+        """A call without an outcome. Its holder may say more about it afterwards, and so may a later one."""
         moment = self._calls.get(body.issued)
-        if moment is None or moment.status:
+        if moment is None or (moment.status and not self._is_same_doubt(moment, body)):
             if isinstance(body, kinds.ToolInDoubt):
                 self._add(entry, "tool", describe(entry))
             return
-        moment.took_s = (entry.at - moment.at).total_seconds()
+        if not moment.status:
+            moment.took_s = (entry.at - moment.at).total_seconds()
         if isinstance(body, kinds.ToolInDoubt):
-            moment.status, moment.detail = "in_doubt", body.why
+            moment.status, moment.detail = "in_doubt", entry_details_text(entry, body.reason)
         else:
             moment.status = "discarded"
+
+    def _is_same_doubt(self, moment: Moment, body: kinds.ToolInDoubt | kinds.ToolDiscarded) -> bool:
+        """Whether the holder that left the call in doubt says more about that."""
+        here = not self.leases or moment.seq >= self.leases[-1].fence
+        return here and moment.status == "in_doubt" and isinstance(body, kinds.ToolInDoubt)
 
     def _end_call(
         self, entry: Entry, call: CallRef, issued: int | None, body: kinds.ToolCompleted | kinds.ToolFailed
@@ -293,8 +312,10 @@ class Timeline:
         latency_ms = getattr(body, "latency_ms", None)
         took_s = (entry.at - moment.at).total_seconds() if latency_ms is None else latency_ms / 1000
         moment.took_s = took_s
-        moment.status = "completed" if isinstance(body, kinds.ToolCompleted) else "failed"
-        moment.detail = body.error if isinstance(body, kinds.ToolFailed) else entry_result_text(entry)
+        if isinstance(body, kinds.ToolFailed):
+            moment.status, moment.detail = "failed", entry_details_text(entry, body.error)
+        else:
+            moment.status, moment.detail = "completed", entry_result_text(entry)
         self._step(entry.step).tools_s += took_s
 
 
@@ -384,6 +405,9 @@ def _describe_moment(moment: Moment, timeline: Timeline, *, narrow: bool, brief:
     text.append(status, style=_STATUS_STYLES.get(moment.status, ""))
     if moment.detail and (is_lost or not brief):
         text.append(f"  {shorten(moment.detail, width // 2)}", style="dim")
+    if not brief:
+        for note in list_notes(moment.notes):
+            text.append(f"  noted: {shorten(note, width // 2)}", style="dim")
     if is_checkpoint and not brief:
         text.append(_sum_of_step(moment, timeline), style="not bold dim")
     return text

@@ -150,11 +150,15 @@ def pack_value(content: bytes, sizes: Sizes) -> Packed:
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """What a tool gave: the text for the model, the same as data, and blocks if there is more than text."""
+    """What a tool gave: the text for the model, the same as data, and blocks if there is more than text.
+
+    `unkept`: the tool ran, and what it returned has no JSON form; `text` is an error that says so.
+    """
 
     text: str = ""
     value: Json = None
     parts: tuple[Text | Media, ...] = ()
+    unkept: bool = False
 
 
 class PackedResult(NamedTuple):
@@ -171,20 +175,23 @@ def read_given(content: Raw, blobs: BlobReader, *, whole: bool = False) -> Given
     text = said.text
     if whole and said.full:
         text = put_back(said.full, blobs.read)
-    return Given(text=text, value=put_back(said.value, blobs.read), parts=read_parts(said.parts, blobs))
+    value, parts = put_back(said.value, blobs.read), read_parts(said.parts, blobs)
+    return Given(text=text, value=value, parts=parts, unkept=said.unkept)
 
 
-def encode_content(text: str, value: Json = None) -> bytes:
+def encode_content(text: str, value: Json = None, *, unkept: bool = False) -> bytes:
     """The content of an entry that answers a call, without blobs."""
-    content = _encode(ResultContent(text=text, value=value))
-    return content if MARK not in content else pack_result(Given(text=text, value=value), ALL_INLINE).content
+    content = _encode(ResultContent(text=text, value=value, unkept=unkept))
+    if MARK not in content:
+        return content
+    return pack_result(Given(text=text, value=value, unkept=unkept), ALL_INLINE).content
 
 
 def pack_light_result(given: Given, sizes: Sizes) -> PackedResult | None:
     """A result that needs no blob, or None: then use `pack_result`."""
     if given.parts or (sizes.result_chars is not None and len(given.text) > sizes.result_chars):
         return None
-    content = _encode(ResultContent(text=given.text, value=given.value))
+    content = _encode(ResultContent(text=given.text, value=given.value, unkept=given.unkept))
     return PackedResult(content, given.text) if is_light(content, sizes) else None
 
 
@@ -219,7 +226,9 @@ def pack_result(given: Given, sizes: Sizes, *, homeless: bool = False) -> Packed
         _pack_block(msgspec.to_builtins(block), reference, swap)
         for block, reference in zip(blocks, references, strict=True)
     ]
-    content = ResultContent(text=swap.text(shown), value=value, parts=parts, full=full, chars=chars)
+    content = ResultContent(
+        text=swap.text(shown), value=value, parts=parts, full=full, chars=chars, unkept=given.unkept
+    )
     return PackedResult(_encode(content), shown, tuple(swap.pieces.values()))
 
 

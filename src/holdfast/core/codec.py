@@ -1,74 +1,158 @@
-"""Entries as lines of JSON, and the chain that ties them together.
+"""Entries as bytes: the chunks of a journal, and the chain that ties them together.
 
-    {"v":1,"seq":7,"at":"2026-11-15T19:29:38.123456Z","run":"a-1b2c3d4e","step":2,"kind":"message.added",
-     "body":{…},"content":{…},"salt":"…","sum":"…"}
+A chunk is a run of entries in three parts, each one line of JSON:
 
-    salt      = 12 random bytes, for the content; the body's is the first 12 bytes of sha256(salt ‖ "body")
-    digest    = sha256(salt ‖ content), or nothing in a line without content
-    envelope  = [v,seq,at,run,step,kind,must] as JSON without blanks
-    sum       = sha256(sum of entry seq-1 ‖ digest ‖ envelope ‖ sha256(body's salt ‖ body))
+    facts    {"v":2,"seq":7,"at":"2026-11-15T19:29:38.123456Z","run":"a-1b2c3d4e","step":2,"us":[0,41],
+              "entries":[{"kind":"message.added","body":{…}},…],"details":"…","said":"…","salt":"…"}
+    details  [["salt",{…}],null]     for each entry, the fields of its body that can be erased
+    said     [["salt",{…}],null]     for each entry, its content
 
-Body and content enter as the bytes that stand in the line. An erased line has `"erased": digest` in place of
-the content, and `"body_salt"` in place of the salt: the chain holds, and without the salt the digest says
-nothing about what was there. Binary values are base64url without padding. `docs/format.md` draws it all.
+    digest   = sha256(sha256(element) ‖ …) over the elements of details or said; it stands in the facts
+    sum      = sha256(sum of the chunk before ‖ facts)
+
+So the chain can be checked without what was said, and opening a session need not read it. An erased element
+is `{"erased": sha256 of the element}`: the chain holds, and without the salt the digest says nothing about
+what was there. Binary values are base64url without padding. `docs/format.md` draws it all.
+
+`checkpoint.taken` and a keyframe end a chunk. What is committed together is one chunk or several.
 """
 
 from __future__ import annotations
 
-from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from ..errors import BadInput, Corrupt, NewerFormat
-from ..limits import LINE_BYTES_MAX
+from ..errors import BadInput, Corrupt
+from ..limits import CHUNK_BYTES, LINE_BYTES_MAX
 from ..system import processes, randomness
-from .entries import KIND_OF, KINDS, MUST, AdapterBody, Body, Entry, UnknownBody, body_class
+from .entries import (
+    DETAILS,
+    KIND_OF,
+    KINDS,
+    MUST,
+    AdapterBody,
+    Body,
+    CheckpointTaken,
+    Entry,
+    InboxTaken,
+    LeaseReleased,
+    LeaseRenewed,
+    LeaseTaken,
+    UnknownBody,
+    body_class,
+    without_words,
+)
 
-VERSION: Final = 1
-"""Version of the line format. A reader refuses lines of a higher version."""
+VERSION: Final = 2
+"""Version of the format. A reader refuses chunks of a higher version."""
 
 GENESIS: Final = ""
-"""The sum that the first entry of a journal follows."""
+"""The sum that the first chunk of a journal follows."""
 
 
-class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A stored line; fields with their default value are left out."""
-
-    v: int
-    seq: int
-    at: str
-    run: str | None = None
-    step: int = 0
-    kind: str
-    must: bool = False
-    body: Raw
-    content: Raw | UnsetType = UNSET
-    salt: str = ""
-    body_salt: str = ""
-    erased: str = ""
-    sum: str
-
-
-class Sealed(Struct, frozen=True, gc=False):
-    """An entry, the line that holds it, and the line's `sum`."""
+class NewEntry(Struct, frozen=True, gc=False):
+    """An entry that is not in a chunk yet, and its encoded parts."""
 
     entry: Entry
-    line: bytes
+    facts: bytes
+    details: bytes | None
+    content: bytes | None
+    size: int
+    """Its bytes, about."""
+
+
+class Chunk(Struct, frozen=True, gc=False):
+    """A chunk as it is stored. `seq` is that of its last entry; parts that are empty are None."""
+
+    seq: int
     sum: str
+    facts: bytes
+    details: bytes | None = None
+    said: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return len(self.facts) + len(self.details or b"") + len(self.said or b"")
 
 
+class Page(Struct, frozen=True, gc=False):
+    """Chunks that follow each other, as they were read: each part of theirs joined by newlines.
+
+    In `details` and `said`, an empty part is `null`. `said` is None if it was not read.
+    """
+
+    count: int
+    sums: bytes
+    facts: bytes
+    details: bytes
+    said: bytes | None
+
+    def __len__(self) -> int:
+        return self.count
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk], *, said: bool) -> Page:
+        """The page of these chunks."""
+        return cls(
+            count=len(chunks),
+            sums=b"\n".join([chunk.sum.encode() for chunk in chunks]),
+            facts=b"\n".join([chunk.facts for chunk in chunks]),
+            details=b"\n".join([chunk.details or _NULL for chunk in chunks]),
+            said=b"\n".join([chunk.said or _NULL for chunk in chunks]) if said else None,
+        )
+
+    def part(self, start: int, stop: int | None = None) -> Page:
+        """Some of the chunks."""
+        return Page(
+            count=len(range(self.count)[start:stop]),
+            sums=_lines(self.sums, start, stop),
+            facts=_lines(self.facts, start, stop),
+            details=_lines(self.details, start, stop),
+            said=None if self.said is None else _lines(self.said, start, stop),
+        )
+
+
+def _lines(joined: bytes, start: int, stop: int | None) -> bytes:
+    return b"\n".join(joined.split(b"\n")[start:stop])
+
+
+EMPTY_PAGE: Final = Page(0, b"", b"", b"", b"")
+
+_NULL: Final = b"null"
+_NULL_DIGEST: Final = sha256(_NULL).digest()
 _encode = msgspec.json.Encoder().encode
-_decode_line = msgspec.json.Decoder(Line).decode
 # All decoders are made at import, not at first use: two threads that make msgspec inspect the same class for
 # the first time at the same moment crash the interpreter.
 _decoders: dict[str, Callable[[bytes | Raw], Body]] = {
     kind: msgspec.json.Decoder(cls).decode for kind, cls in KINDS.items()
+}
+
+
+def _details_class(body: type[Body]) -> type[Struct]:
+    """A class of the details of a body: the same fields, each of which may be missing."""
+    types = {one.name: one.type for one in msgspec.structs.fields(body)}
+    fields = [(name, types[name] | msgspec.UnsetType, msgspec.UNSET) for name in DETAILS[body]]
+    return msgspec.defstruct(f"{body.__name__}Details", fields, frozen=True)
+
+
+_details_decoders: dict[type[Body], Callable[[bytes | Raw], Any]] = {
+    body: msgspec.json.Decoder(_details_class(body)).decode for body in DETAILS
+}
+_DEFAULTS: dict[type[Body], dict[str, Any]] = {
+    body: {
+        one.name: one.default_factory() if one.default_factory is not msgspec.NODEFAULT else one.default
+        for one in msgspec.structs.fields(body)
+        if one.name in DETAILS[body]
+    }
+    for body in DETAILS
 }
 
 
@@ -85,44 +169,46 @@ def _from_text(text: str) -> bytes:
     return a2b_base64(text.encode("ascii").translate(_FROM_URLSAFE) + b"==")
 
 
-def _timestamp(at: datetime) -> str:
+def _timestamp(at: datetime) -> bytes:
     # Always six digits, so that the text sorts as the time does.
-    stamp = _encode(at).decode()
-    return stamp if at.microsecond else f'{stamp[:-2]}.000000Z"'
+    stamp = _encode(at)
+    return stamp if at.microsecond else b'%b.000000Z"' % stamp[:-2]
+
+
+def timestamp(at: datetime) -> str:
+    """A time as it stands in a chunk; the text sorts as the time does."""
+    return _timestamp(at)[1:-1].decode()
 
 
 class _Salts:
-    """Random salts, each with the body's salt and its text, made in bulk: each call to the operating system
-    releases the interpreter lock."""
+    """Random salts as text, made in bulk: each call to the operating system releases the interpreter lock."""
 
     BYTES = 12
     MANY = 256
 
     def __init__(self) -> None:
-        self._ready: list[tuple[bytes, bytes, bytes]] = []
+        self._ready: list[bytes] = []
         # A child process must not use the same salts as its parent.
         processes.register_at_fork(after_in_child=self._ready.clear)
 
-    def take(self) -> tuple[bytes, bytes, bytes]:
+    def take(self) -> bytes:
         try:
             return self._ready.pop()
         except IndexError:
-            self._ready.extend(self._make(randomness.urandom(self.MANY * self.BYTES)))
-            return self._ready.pop()
-
-    def _make(self, data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-        text, size = _to_base64(data), self.BYTES
-        for start in range(0, len(data), size):
-            salt = data[start : start + size]
             # Three bytes are four characters, so the text can be cut where the bytes are.
-            yield salt, _body_salt(salt), text[start * 4 // 3 : (start + size) * 4 // 3]
+            text, size = _to_base64(randomness.urandom(self.MANY * self.BYTES)), self.BYTES * 4 // 3
+            self._ready.extend(text[at : at + size] for at in range(0, len(text), size))
+            return self._ready.pop()
 
 
 _take_salt = _Salts().take
 
 
+# -- writing -------------------------------------------------------------------------------------------
+
+
 def encode_body(body: Body) -> bytes:
-    """A body as JSON, or `BadInput`."""
+    """A body as JSON, details included, or `BadInput`."""
     try:
         if body.__class__ in KIND_OF:
             return _encode(body)
@@ -133,124 +219,192 @@ def encode_body(body: Body) -> bytes:
         raise BadInput(f"{type(body).__name__} cannot be written as JSON: {error}") from error
 
 
+_TRUSTED: Final[frozenset[type[Body]]] = frozenset({LeaseTaken, LeaseRenewed, LeaseReleased})
+"""Bodies without a value that an application gave: they are read back as they are."""
+
+
 def write_body(body: Body, kind: str) -> tuple[bytes, Body]:
     """A body as JSON, and as it will be read; `BadInput` if it could not be read back."""
     data = encode_body(body)
+    if body.__class__ in _TRUSTED or (isinstance(body, CheckpointTaken) and body.name is None):
+        return data, body
     try:
-        decode = _decoders.get(kind)
-        return data, _decode_body(kind, data) if decode is None else decode(data)
+        return data, _decode_body(kind, data)
     except msgspec.DecodeError as error:
         raise BadInput(f"this cannot be recorded as {kind}: {error}") from error
 
 
 def check(body: Body, content: bytes | None, *, kind: str | None = None) -> None:
-    """Raise `BadInput` if `seal` would."""
+    """Raise `BadInput` if `encode_entry` would."""
     write_body(body, KIND_OF[type(body)] if kind is None else kind)
     if content is not None:
         _check_content(content)
 
 
 def _check_content(content: bytes) -> None:
-    if b"\n" in content:
+    if not content or b"\n" in content:
         raise BadInput("the content of an entry is JSON in one line")
     if len(content) > LINE_BYTES_MAX:
         raise BadInput(f"an entry of {len(content):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
 
 
-class _Shape(Struct, frozen=True, gc=False):
-    """The parts that all lines of a kind share."""
-
-    kind: str
-    must: bool
-    envelope_end: str
-    start_end: str
-
-    @classmethod
-    def of(cls, kind: str, must: bool) -> _Shape:
-        word, said = ("true", ',"must":true') if must else ("false", "")
-        return cls(kind, must, f',"{kind}",{word}]', f',"kind":"{kind}"{said},"body":')
+def _start_of(kind: str, must: bool) -> bytes:
+    return b'{"kind":"%b",%b"body":' % (kind.encode(), b'"must":true,' if must else b"")
 
 
-_SHAPES = {cls: _Shape.of(kind, cls in MUST) for cls, kind in KIND_OF.items()}
+_STARTS = {cls: (kind, cls in MUST, _start_of(kind, cls in MUST)) for cls, kind in KIND_OF.items()}
 
 
-def seal(
+def encode_entry(
     body: Body,
     seq: int,
     at: datetime,
     run: str | None,
     step: int,
-    after: str,
     content: bytes | None = None,
     *,
     kind: str | None = None,
-) -> Sealed:
-    """Make the entry that follows the one with the sum `after`.
-
-    The line is put together by hand, because this is done for every entry: ids and kinds need no escaping.
-    """
-    shape = _SHAPES[type(body)] if kind is None else _Shape.of(kind, type(body) in MUST)
+) -> NewEntry:
+    """Make an entry and encode its parts. `kind` is for bodies of adapters."""
+    cls = body.__class__
+    if kind is None:
+        kind, must, start = _STARTS[cls]
+    else:
+        must = cls in MUST
+        start = _start_of(kind, must)
     # The body as a reader will decode it.
-    data, body = write_body(body, shape.kind)
-    stamp = _timestamp(at)
-    named = "null" if run is None else f'"{run}"'
-    envelope = f"[{VERSION},{seq},{stamp},{named},{step}{shape.envelope_end}"
-    ran = "" if run is None else f',"run":{named}'
-    start = f'{{"v":{VERSION},"seq":{seq},"at":{stamp}{ran},"step":{step}{shape.start_end}'
-    salt, body_salt, salt_text = _take_salt()
-    said = digest = b""
+    data, body = write_body(body, kind)
+    details = None
+    if body.__class__ in DETAILS:
+        data, details = _take_out_details(body, data)
     raw: Raw | None = None
     if content is not None:
         _check_content(content)
-        digest = sha256(salt + content).digest()
-        said, raw = b',"content":' + content, Raw(content)
-    fact = sha256(body_salt + data).digest()
-    sum = _to_base64(sha256(b"".join((after.encode(), digest, envelope.encode(), fact))).digest())
-    line = b"".join((start.encode(), data, said, b',"salt":"', salt_text, b'","sum":"', sum, b'"}'))
-    entry = Entry(
-        seq=seq, at=at, run=run, step=step, kind=shape.kind, must=shape.must, body=body, content=raw
-    )
-    return Sealed(entry, line, sum.decode())
+        raw = Raw(content)
+    entry = Entry(seq=seq, at=at, run=run, step=step, kind=kind, must=must, body=body, content=raw)
+    facts = b"%b%b}" % (start, data)
+    size = len(facts) + (len(details) if details else 0) + (len(content) if content else 0)
+    return NewEntry(entry, facts, details, content, size)
 
 
-def parse(line: bytes | str, where: str, *, seq: int | None = None) -> Line:
-    """The line's fields, or `Corrupt`; `NewerFormat` for lines that this version cannot read.
+def _take_out_details(body: Body, data: bytes) -> tuple[bytes, bytes | None]:
+    """The body without its details, and the details."""
+    if isinstance(body, InboxTaken):
+        bare = without_words(body.item)
+        if bare == body.item:
+            return data, None
+        return _encode(replace(body, item=bare)), _encode({"item": body.item})
+    defaults = _DEFAULTS[body.__class__]
+    words = {name: value for name in defaults if (value := getattr(body, name)) != defaults[name]}
+    if not words:
+        return data, None
+    return _encode(replace(body, **defaults)), _encode(words)
 
-    `seq` is the expected one, for the error.
+
+def seal(entries: Sequence[NewEntry], after: str, *, ends: int | None = None) -> list[Chunk]:
+    """The chunks of these entries, which follow the chunk with the sum `after`.
+
+    A chunk ends with each checkpoint, at entry `ends` (of a keyframe), and where it becomes too large.
     """
-    try:
-        parsed = _decode_line(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(where, f"not a line of a journal ({error})", seq=seq) from error
-    if parsed.v > VERSION:
-        raise NewerFormat(f"{where}: entry {parsed.seq} has format {parsed.v}; this holdfast reads {VERSION}")
-    return parsed
+    chunks: list[Chunk] = []
+    part: list[NewEntry] = []
+    size = 0
+    for new in entries:
+        part.append(new)
+        size += new.size
+        entry = new.entry
+        if entry.body.__class__ is CheckpointTaken or entry.seq == ends or size >= CHUNK_BYTES:
+            chunks.append(_seal_one(part, after))
+            part, size, after = [], 0, chunks[-1].sum
+    if part:
+        chunks.append(_seal_one(part, after))
+    return chunks
 
 
-def _body_salt(salt: bytes) -> bytes:
-    return sha256(salt + b"body").digest()[:12]
+def _seal_one(part: Sequence[NewEntry], after: str) -> Chunk:
+    """Put a chunk together, by hand: this is done for every commit, and ids and kinds need no escaping."""
+    first, last = part[0].entry, part[-1].entry
+    assert last.seq - first.seq == len(part) - 1
+    assert last.step == first.step  # Only a checkpoint begins a step, and it ends a chunk.
+    run = last.run
+    entries = [new.facts if new.entry.run == run else _with_run(new) for new in part]
+    details, details_digest = _join([new.details for new in part], b"details")
+    said, said_digest = _join([new.content for new in part], b"said")
+    facts = b"".join(
+        (
+            b'{"v":%d,"seq":%d,"at":%b,' % (VERSION, first.seq, _timestamp(first.at)),
+            b"" if run is None else b'"run":"%b",' % run.encode(),
+            b'"step":%d,' % first.step,
+            b"" if len(part) == 1 else _offsets(part, first.at),
+            b'"entries":[%b]%b%b,"salt":"%b"}'
+            % (b",".join(entries), details_digest, said_digest, _take_salt()),
+        )
+    )
+    return Chunk(last.seq, sum_of(facts, after), facts, details, said)
 
 
-def _digest(line: Line, salt: bytes) -> bytes:
-    if line.content is not UNSET:
-        return sha256(salt + memoryview(line.content)).digest()
-    return _from_text(line.erased)
+def _with_run(new: NewEntry) -> bytes:
+    """The facts of an entry whose run is not that of its chunk."""
+    return b'%b,"run":"%b"}' % (new.facts[:-1], (new.entry.run or "").encode())
 
 
-def _body_digest(line: Line, salt: bytes) -> bytes:
-    body_salt = _from_text(line.body_salt) if line.body_salt else _body_salt(salt)
-    return sha256(body_salt + memoryview(line.body)).digest()
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def sum_of(line: Line, after: str, where: str) -> str:
-    """The `sum` that the line must have when it follows `after`."""
-    try:
-        salt = _from_text(line.salt)
-        digest, fact = _digest(line, salt), _body_digest(line, salt)
-    except (ValueError, Base64Error) as error:
-        raise Corrupt(where, "its salt or digest is not base64", seq=line.seq) from error
-    envelope = _encode((line.v, line.seq, line.at, line.run, line.step, line.kind, line.must))
-    return _to_base64(sha256(after.encode() + digest + envelope + fact).digest()).decode()
+def _offsets(part: Sequence[NewEntry], first: datetime) -> bytes:
+    """When each entry was made, in microseconds after the first one; nothing if all were made at once."""
+    offsets = [(new.entry.at - first) // _MICROSECOND for new in part]
+    return b'"us":%b,' % _encode(offsets) if any(offsets) else b""
+
+
+def _join(parts: Sequence[bytes | None], name: bytes) -> tuple[bytes | None, bytes]:
+    """The parts of the entries as one array, and the member of the facts that has its digest."""
+    if parts.count(None) == len(parts):
+        return None, b""
+    elements = [_NULL if part is None else b'["%b",%b]' % (_take_salt(), part) for part in parts]
+    digests = [_NULL_DIGEST if one is _NULL else sha256(one).digest() for one in elements]
+    digest = _to_base64(sha256(b"".join(digests)).digest())
+    return b"[%b]" % b",".join(elements), b',"%b":"%b"' % (name, digest)
+
+
+def sum_of(facts: bytes, after: str) -> str:
+    """The `sum` of a chunk with these facts that follows `after`."""
+    return _to_base64(sha256(after.encode() + facts).digest()).decode()
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+class Erased(Struct, frozen=True, gc=False):
+    """An element of details or of what was said that was erased: its digest."""
+
+    erased: str
+
+
+Element = tuple[str, Raw] | Erased | None
+"""An element of details or said, with its salt."""
+
+decode_elements = msgspec.json.Decoder(list[Element] | None).decode_lines
+"""Arrays of elements, one a line; None for a part that is empty."""
+
+_decode_raw_elements = msgspec.json.Decoder(list[Raw]).decode
+
+
+def digest_of_elements(elements: Iterable[Element]) -> str:
+    """The digest that stands in the facts of a chunk. `ValueError` for nonsense."""
+    digests = []
+    for one in elements:
+        if one is None:
+            digests.append(_NULL_DIGEST)
+        elif isinstance(one, Erased):
+            digest = _from_text(one.erased)
+            # Digests of other lengths could stand for elements at other places.
+            if len(digest) != len(_NULL_DIGEST):
+                raise ValueError("an erased element without its digest")
+            digests.append(digest)
+        else:
+            digests.append(sha256(b'["%b",%b]' % (one[0].encode(), one[1])).digest())
+    return _to_base64(sha256(b"".join(digests)).digest()).decode()
 
 
 def _decode_body(kind: str, data: bytes | Raw) -> Body:
@@ -262,70 +416,41 @@ def _decode_body(kind: str, data: bytes | Raw) -> Body:
     return UnknownBody(data=Raw(bytes(data)))
 
 
-def open_line(line: Line, where: str) -> Entry:
-    """The entry in a parsed line."""
-    body: Body
+def read_body(kind: str, data: Raw) -> Body:
+    """The body of an entry, without its details; `UnknownBody` if it is of a newer version."""
     try:
-        try:
-            body = _decode_body(line.kind, line.body)
-        except msgspec.ValidationError:
-            # Valid JSON with an unknown value: a newer version wrote it.
-            body = UnknownBody(data=line.body.copy())
-        at = datetime.fromisoformat(line.at)
-        if at.tzinfo is None:
-            raise ValueError(f"{line.at} is a time without a zone")
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Corrupt(where, f"not an entry of kind {line.kind} ({error})", seq=line.seq) from error
-    return Entry(
-        seq=line.seq,
-        at=at,
-        run=line.run,
-        step=line.step,
-        kind=line.kind,
-        must=line.must,
-        body=body,
-        content=None if line.content is UNSET else line.content,
-        erased=bool(line.erased),
-    )
+        return _decode_body(kind, data)
+    except msgspec.ValidationError:
+        return UnknownBody(data=data.copy())
 
 
-class Chain:
-    """Reads lines in order and detects gaps, altered lines and torn tails.
-
-    `seq` and `sum` are those of the last accepted line.
-    """
-
-    def __init__(self, where: str, seq: int = 0, sum: str = GENESIS) -> None:
-        self.where, self.seq, self.sum = where, seq, sum
-
-    def check(self, line: bytes | str) -> Line:
-        """Accept the next line, or raise `Corrupt` and accept nothing."""
-        parsed = parse(line, self.where, seq=self.seq + 1)
-        if parsed.seq != self.seq + 1:
-            raise Corrupt(self.where, f"expected entry {self.seq + 1}, found entry {parsed.seq}")
-        if parsed.sum != sum_of(parsed, self.sum, self.where):
-            raise Corrupt(
-                self.where, "its sum does not follow from the line before it and its content", seq=parsed.seq
-            )
-        self.seq, self.sum = parsed.seq, parsed.sum
-        return parsed
-
-    def read(self, lines: Iterable[bytes | str]) -> Iterable[Entry]:
-        """The entries of the lines, each checked."""
-        for line in lines:
-            yield open_line(self.check(line), self.where)
-
-
-def erase(line: bytes, where: str) -> bytes:
-    """The line without its content: a digest in place of content and salt, and the same `sum`."""
-    parsed = parse(line, where)
-    if parsed.content is UNSET:
-        return line
+def with_details(body: Body, details: Raw) -> Body:
+    """The body with its details; `UnknownBody` if they are of a newer version."""
+    decode = _details_decoders.get(body.__class__)
+    if decode is None:
+        return body  # Of a newer version.
     try:
-        salt = _from_text(parsed.salt)
-    except (ValueError, Base64Error) as error:
-        raise Corrupt(where, "its salt is not base64", seq=parsed.seq) from error
-    digest, body_salt = _to_base64(_digest(parsed, salt)).decode(), _to_base64(_body_salt(salt)).decode()
-    return _encode(
-        msgspec.structs.replace(parsed, content=UNSET, salt="", body_salt=body_salt, erased=digest)
-    )
+        found = decode(details)
+    except msgspec.ValidationError:
+        return UnknownBody(data=Raw(encode_body(body)))
+    given = {
+        name: value
+        for name in DETAILS[body.__class__]
+        if (value := getattr(found, name)) is not msgspec.UNSET
+    }
+    return replace(body, **given)
+
+
+def erase(part: bytes | None, places: Iterable[int], where: str) -> bytes | None:
+    """Details, or what was said, of a chunk without the elements at these places: their digests instead."""
+    chosen = set(places)
+    if part is None or part == _NULL or not chosen:
+        return part
+    try:
+        elements = [bytes(one) for one in _decode_raw_elements(part)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Corrupt(where, f"what was said cannot be read ({error})") from error
+    for place, element in enumerate(elements):
+        if place in chosen and element[:1] == b"[":
+            elements[place] = b'{"erased":"%b"}' % _to_base64(sha256(element).digest())
+    return b"[%b]" % b",".join(elements)

@@ -7,6 +7,7 @@ from msgspec import Struct
 from ..messages import AnyMessage, Json
 from .plan import PlanStep
 from .session_state import SessionState
+from .transcript_items import Item
 
 
 class Change(Struct, frozen=True):
@@ -62,7 +63,7 @@ def compare(a: SessionState, b: SessionState) -> Diff:
     common = 0
     for left, right in zip(old, new, strict=False):
         # A result may have been replaced when its call was settled.
-        if (left.seq, left.role, left.results) != (right.seq, right.role, right.results):
+        if (left.seq, left.role, _result_entries(left)) != (right.seq, right.role, _result_entries(right)):
             break
         common += 1
     return Diff(
@@ -78,6 +79,11 @@ def compare(a: SessionState, b: SessionState) -> Diff:
             seconds=b.budget.seconds - a.budget.seconds,
         ),
     )
+
+
+def _result_entries(item: Item) -> dict[int, int] | None:
+    """The entry of each result in a message of results."""
+    return None if item.results is None else {index: one.seq for index, one in item.results.items()}
 
 
 def _compare_values(a: SessionState, b: SessionState) -> dict[str, Change]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from ..content.lazy import read_content
 from ..messages import Json
 from ..system.clock import Instant
 from .entries import (
@@ -32,6 +30,7 @@ from .entries import (
     ToolRefused,
     ToolSettled,
     ToolUndone,
+    join_reasons,
 )
 
 EffectStatus: TypeAlias = Literal[
@@ -40,6 +39,10 @@ EffectStatus: TypeAlias = Literal[
 OPEN: frozenset[EffectStatus] = frozenset({"running", "in_doubt"})
 PROGRESS: Final = "holdfast.progress"
 """The note that says how far a delegate was when this attempt began."""
+REQUEST: Final = "holdfast.request"
+"""The note that adds an HTTP request to `REQUESTS`, or (with its number there, `n`) what became of it."""
+REQUESTS: Final = "requests"
+"""The note that lists the HTTP requests of an effect, in order, of all attempts."""
 
 
 class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -66,6 +69,9 @@ class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     """The holder that ran its body."""
     status: EffectStatus = "running"
     why: str = ""
+    """Why it is in doubt, or has failed."""
+    unsure: str = ""
+    """While it is in doubt: why its verify hook could not say what became of it."""
     outcome: int | None = None
     left_behind: bool = False
     """Its body could not be stopped."""
@@ -84,6 +90,11 @@ class Effect(Struct, kw_only=True, omit_defaults=True, gc=False):
     def changes_the_world(self) -> bool:
         """Whether a second execution could have its effect twice."""
         return "write" in self.side_effects or "mutate" in self.side_effects
+
+    @property
+    def reason(self) -> str:
+        """Why it is in doubt, and why its verify hook could not say more."""
+        return join_reasons(self.why, self.unsure)
 
 
 UndoStatus: TypeAlias = Literal["undone", "cannot", "failed", "in_doubt"]
@@ -133,13 +144,10 @@ class Repeats(Struct, kw_only=True, omit_defaults=True):
         if fingerprint == self.fingerprint:
             self.count, self.result = 0, ""
 
-    def note_result(self, fingerprint: str, content: bytes | None) -> None:
-        """Reset the count if the result differs from the one before, or was erased."""
-        if fingerprint != self.fingerprint:
-            return
-        result = "" if content is None else sha256(content).hexdigest()[:16]
-        if content is None or result != self.result:
-            self.count, self.result = min(self.count, 1), result
+    def note_result(self, fingerprint: str, digest: str) -> None:
+        """Reset the count if the result differs from the one before, or was erased (no digest)."""
+        if fingerprint == self.fingerprint and (not digest or digest != self.result):
+            self.count, self.result = min(self.count, 1), digest
 
 
 class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
@@ -345,7 +353,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         self.by_operation[name] = [entry.seq]
         self.by_call.setdefault(name, []).append(entry.seq)
         self.repeats.note_call(body.fingerprint)
-        self._note_result(entry, entry.seq)
+        self.repeats.note_result(body.fingerprint, body.digest)
 
     def _follow(self, row: Effect) -> None:
         """Put a row after the earlier attempts of its generation, and close those that are open."""
@@ -366,7 +374,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
 
     def _on_tool_annotated(self, entry: Entry, body: ToolAnnotated) -> None:
         row = self._get(body.issued)
-        row.notes = {**row.notes, **body.notes}
+        row.notes = add_notes(row.notes, body.notes, entry.at)
 
     def _on_tool_completed(self, entry: Entry, body: ToolCompleted) -> None:
         if body.issued is None:
@@ -376,11 +384,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
                 self.replayed[call_name(body.call)] = body.fingerprint
             return
         self._end(body.issued, "completed", entry.seq)
-        self._note_result(entry, body.issued)
-
-    def _note_result(self, entry: Entry, issued: int) -> None:
-        content = None if entry.content is None else bytes(entry.content)
-        self.repeats.note_result(self.rows[issued].fingerprint, content)
+        self.repeats.note_result(self.rows[body.issued].fingerprint, body.digest)
 
     def _on_tool_refused(self, entry: Entry, body: ToolRefused) -> None:
         if body.fingerprint:
@@ -393,11 +397,11 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
         if body.retry:
             self.repeats.note_retry(self._get(body.issued).fingerprint)
         elif body.final:
-            self._note_result(entry, body.issued)
+            self.repeats.note_result(self.rows[body.issued].fingerprint, body.digest)
 
     def _on_tool_in_doubt(self, entry: Entry, body: ToolInDoubt) -> None:
         row = self._get(body.issued)
-        row.status, row.why, row.doubted = "in_doubt", body.why, True
+        row.status, row.why, row.unsure, row.doubted = "in_doubt", body.why, body.unsure, True
         row.left_behind = row.left_behind or body.left_behind
         row.exited = row.exited or body.exited
 
@@ -414,7 +418,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
 
     def _end(self, issued: int, status: EffectStatus, outcome: int | None, why: str = "") -> None:
         row = self._get(issued)
-        row.status, row.outcome, row.why, row.args = status, outcome, why, None
+        row.status, row.outcome, row.why, row.unsure, row.args = status, outcome, why, "", None
         self.open.pop(issued, None)
         self._open_changes.discard(issued)
         if row.undoes is not None and status == "completed":
@@ -443,8 +447,7 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
 
     def _on_approval_refused(self, entry: Entry, body: ApprovalRefused) -> None:
         question = self._pop_question(body.asked)
-        said = read_content(entry.content).text
-        self.answers[call_name(question.call)] = replace(question, approved=False, answer=said)
+        self.answers[call_name(question.call)] = replace(question, approved=False, answer=body.answer)
         self.repeats.note_call(question.fingerprint)
 
     def _on_lease_taken(self, entry: Entry, body: LeaseTaken) -> None:
@@ -458,6 +461,31 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
                     row.why = "the process that ran it is gone and left no outcome"
                 else:
                     self._end(issued, "discarded", None, "the process that ran it is gone; it is harmless")
+
+
+def add_notes(notes: Mapping[str, Json], more: Mapping[str, Json], at: datetime) -> dict[str, Json]:
+    """The notes of an effect, after one more annotation."""
+    added = {**notes, **more}
+    if REQUEST in more:
+        _note_request(added, added.pop(REQUEST), at)
+    return added
+
+
+def _note_request(notes: dict[str, Json], noted: Json, at: datetime) -> None:
+    """Add a request to the list of requests, or what became of one of them."""
+    listed = notes.get(REQUESTS)
+    # A tool that has a note of its own under this name loses it.
+    requests = list(listed) if isinstance(listed, list) else []
+    if not isinstance(noted, dict):
+        return
+    when = at.isoformat().replace("+00:00", "Z")
+    number = noted.get("n")
+    if number is None:
+        notes[REQUESTS] = [*requests, {**noted, "at": when}]
+    elif number in range(len(requests)) and isinstance(requests[number], dict):
+        ended = {key: value for key, value in noted.items() if key != "n"}
+        requests[number] = {**requests[number], **ended, "ended_at": when}
+        notes[REQUESTS] = requests
 
 
 def count_crashes(tried: Sequence[Effect]) -> int:

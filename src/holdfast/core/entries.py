@@ -1,9 +1,11 @@
 """The kinds of journal entries: one small frozen class for each.
 
 An entry is an envelope (`seq`, `at`, `run`, `step`, `kind`), a body (one of the classes below), and for some
-kinds a content: what was said, which can be erased. The set of kinds is closed; adapters have a prefix of
-their own. An entry of an unknown kind is kept and skipped, unless its line says that it *must* be understood:
-then the session can only be read.
+kinds a content: a message or a result, which is read when the transcript is looked at, and can be erased.
+Fields of a body that hold what a person, a model or a tool said are its *details* (`said=` below): the fold
+needs them, so they are read with the body, and they can be erased, too. The set of kinds is closed; adapters
+have a prefix of their own. An entry of an unknown kind is kept and skipped, unless it says that it *must* be
+understood: then the session can only be read.
 
 New fields need a default, so that older lines still decode. A kind's meaning never changes; a new meaning is
 a new kind.
@@ -16,6 +18,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from ..messages import OWN, Json, Part, Role
 from ..system.clock import Instant
@@ -33,16 +36,21 @@ _B = TypeVar("_B", bound=type[Body])
 KINDS: dict[str, type[Body]] = {}
 KIND_OF: dict[type[Body], str] = {}
 MUST: set[type[Body]] = set()
+DETAILS: dict[type[Body], tuple[str, ...]] = {}
+"""The fields of a body that are details. Each has a default, which stands in its place when it was erased."""
 
 
-def _kind(name: str, *, must: bool = False) -> Callable[[_B], _B]:
-    """Register the body of a kind. `must`: a reader that does not know the kind must not write."""
+def _kind(name: str, *, must: bool = False, said: tuple[str, ...] = ()) -> Callable[[_B], _B]:
+    """Register the body of a kind. `must`: a reader that does not know the kind must not write. `said`: the
+    fields that are details."""
 
     def register(body: _B) -> _B:
         KINDS[name] = body
         KIND_OF[body] = name
         if must:
             MUST.add(body)
+        if said:
+            DETAILS[body] = said
         return body
 
     return register
@@ -51,8 +59,8 @@ def _kind(name: str, *, must: bool = False) -> Callable[[_B], _B]:
 class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """One fact about a session.
 
-    The body is what the fold needs. The content is what people, models and tools said, as JSON; it can be
-    erased (None, and `erased` is true) without a change of the state.
+    The body is what the fold needs. The content is a message or a result, as JSON: None if there is none, if
+    it was erased (`erased`), or if the journal was read without contents (`unread`).
     """
 
     seq: int
@@ -64,6 +72,9 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     body: Body
     content: Raw | None = None
     erased: bool = False
+    unread: bool = False
+    details_erased: bool = False
+    """The details of the body were erased: each has its default."""
 
 
 class UnknownBody(Body, frozen=True):
@@ -109,9 +120,10 @@ class Parent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @_kind("session.opened")
 class SessionOpened(Body, frozen=True):
-    """The first line of a session that is not a fork. `uid` is random: a session that was deleted and
-    created again under the same id is another one. `agent` names the agent that is to work on it."""
+    """The first entry of a session that is not a fork. `uid` is random: a session that was deleted and
+    created again under the same `id` is another one. `agent` names the agent that is to work on it."""
 
+    id: str
     uid: str
     labels: dict[str, str] = {}
     parent: Parent | None = None
@@ -129,8 +141,9 @@ class LeftBehind(Struct, frozen=True, kw_only=True):
 
 @_kind("session.forked", must=True)
 class SessionForked(Body, frozen=True):
-    """The first line of a fork: its journal goes on where entry `seq` of the origin's ended."""
+    """The first entry of a fork: its journal goes on where entry `seq` of the origin's ended."""
 
+    id: str
     uid: str
     origin: str
     origin_uid: str
@@ -168,7 +181,7 @@ class SessionLabelled(Body, frozen=True):
 SessionStatus: TypeAlias = Literal["active", "waiting", "completed", "failed", "cancelled"]
 
 
-@_kind("session.closed")
+@_kind("session.closed", said=("reason",))
 class SessionClosed(Body, frozen=True):
     """The caller set the status."""
 
@@ -184,22 +197,21 @@ class SessionPostponed(Body, frozen=True):
     reason: str = ""
 
 
-@_kind("session.rewound", must=True)
+@_kind("session.rewound", must=True, said=("state",))
 class SessionRewound(Body, frozen=True):
-    """The session went back to `version`. The entry carries what it restores, so that folding needs no I/O;
-    ledger, spending, runs and counters stay."""
+    """The session went back to `version`. The entry carries the transcript and the user state that it
+    restores, so that folding needs no I/O. Entries `plan.changed` and `summary.changed` of the same commit
+    restore plan and summary; ledger, spending, runs and counters stay."""
 
     version: int
     seq: int
     transcript: tuple[Span, ...]
     state: dict[str, Raw] = {}
-    plan: Plan | None = None
-    summary: str = ""
 
 
 @_kind("session.erased")
 class SessionErased(Body, frozen=True):
-    """The contents of messages and results up to entry `upto` were erased."""
+    """What was said up to entry `upto` was erased, but for user state and calls that were not settled."""
 
     upto: int
 
@@ -229,14 +241,14 @@ class RunStarted(Body, frozen=True):
     trace: str | None = None
 
 
-@_kind("run.completed")
+@_kind("run.completed", said=("output",))
 class RunCompleted(Body, frozen=True):
     """The run ended with an output."""
 
     output: Json = None
 
 
-@_kind("run.failed")
+@_kind("run.failed", said=("error",))
 class RunFailed(Body, frozen=True):
     """The run ended with an error, a spent budget or a step limit. At `retry_at`, a worker tries again."""
 
@@ -245,7 +257,7 @@ class RunFailed(Body, frozen=True):
     retry_at: datetime | None = None
 
 
-@_kind("run.cancelled")
+@_kind("run.cancelled", said=("reason",))
 class RunCancelled(Body, frozen=True):
     """The caller stopped the run, or a cancellation that came through the inbox."""
 
@@ -301,7 +313,7 @@ class ModelReplied(Body, frozen=True):
     model: str | None = None
 
 
-@_kind("model.failed")
+@_kind("model.failed", said=("error",))
 class ModelFailed(Body, frozen=True):
     """The request got no reply. `cost_usd` is what it cost nevertheless."""
 
@@ -311,15 +323,17 @@ class ModelFailed(Body, frozen=True):
     cost_usd: float = 0.0
 
 
-@_kind("message.added")
+@_kind("message.added", said=("title",))
 class MessageAdded(Body, frozen=True):
     """A message. The content is the message, in `format`. One that came through the inbox has the number of
-    the item as `inbox`, and is appended to the transcript at the end of the step."""
+    the item as `inbox`, and is appended to the transcript at the end of the step. `title`: the session is
+    listed under it, if it had no title before."""
 
     role: Role
     parts: tuple[Part, ...] = ()
     format: str = OWN
     inbox: int | None = None
+    title: str = ""
 
 
 @_kind("transcript.compacted", must=True)
@@ -332,11 +346,12 @@ class TranscriptCompacted(Body, frozen=True):
 # -- state of the user, plan, summary, budget and checkpoints ------------------------------------------
 
 
-@_kind("state.set")
+@_kind("state.set", said=("value",))
 class StateSet(Body, frozen=True):
-    """A user value was set. The content is the value, encoded by `values.py`."""
+    """A user value was set, encoded by `values.py`."""
 
     key: str
+    value: Raw | UnsetType = UNSET
 
 
 @_kind("state.unset")
@@ -346,18 +361,18 @@ class StateUnset(Body, frozen=True):
     key: str
 
 
-@_kind("plan.changed")
+@_kind("plan.changed", said=("plan",))
 class PlanChanged(Body, frozen=True):
     """The plan was replaced by this one."""
 
-    plan: Plan | None
+    plan: Plan | None = None
 
 
-@_kind("summary.changed")
+@_kind("summary.changed", said=("summary",))
 class SummaryChanged(Body, frozen=True):
     """The running summary was replaced by this one."""
 
-    summary: str
+    summary: str = ""
 
 
 @_kind("budget.changed")
@@ -412,7 +427,8 @@ class ResultContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The content of an entry that answers a call: the text that the model is shown, and the same as data.
 
     `parts` are blocks, if the model is shown more than text. Where `text` is only the beginning and the end,
-    `full` refers to the whole text, and `chars` is its length.
+    `full` refers to the whole text, and `chars` is its length. `unkept`: the tool ran, and what it returned
+    has no JSON form; `text` is an error that says so.
     """
 
     text: str = ""
@@ -420,15 +436,16 @@ class ResultContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parts: list[dict[str, Json]] = []
     full: str = ""
     chars: int = 0
+    unkept: bool = False
 
 
-@_kind("tool.issued", must=True)
-class ToolIssued(Body, frozen=True):
+@_kind("tool.issued", must=True, said=("args",))
+class ToolIssued(Body, frozen=True, kw_only=True):
     """The intent: durable before the body of a tool with side effects is entered."""
 
     call: CallRef
     tool: str
-    args: Json
+    args: Json = None
     fingerprint: str
     """Digest of the tool's name and the arguments, to detect repeated calls."""
     operation: str
@@ -444,12 +461,12 @@ class ToolIssued(Body, frozen=True):
     """Of an effect: the time by clocks that are never set. `at` is a wall clock of one machine."""
 
 
-@_kind("tool.annotated")
+@_kind("tool.annotated", said=("notes",))
 class ToolAnnotated(Body, frozen=True):
     """Notes of a tool about its own effect, made while it ran. `issued` is the `seq` of the intent."""
 
     issued: int
-    notes: dict[str, Json]
+    notes: dict[str, Json] = {}
 
 
 @_kind("tool.reported")
@@ -459,7 +476,7 @@ class ToolReported(Body, frozen=True):
     issued: int
 
 
-@_kind("tool.completed", must=True)
+@_kind("tool.completed", must=True, said=("digest",))
 class ToolCompleted(Body, frozen=True):
     """The call succeeded. The content is its result in the transcript."""
 
@@ -470,22 +487,25 @@ class ToolCompleted(Body, frozen=True):
     replay_of: str | None = None
     fingerprint: str = ""
     latency_ms: float | None = None
+    digest: str = ""
+    """Of the content, to detect repeated results."""
 
 
-@_kind("tool.ran", must=True)
-class ToolRan(Body, frozen=True):
+@_kind("tool.ran", must=True, said=("args", "digest"))
+class ToolRan(Body, frozen=True, kw_only=True):
     """Intent and outcome in one: a harmless call that ended before anything else was recorded. The content is
     its result in the transcript."""
 
     call: CallRef
     tool: str
-    args: Json
+    args: Json = None
     fingerprint: str
     side_effects: tuple[str, ...] = ()
     latency_ms: float | None = None
+    digest: str = ""
 
 
-@_kind("tool.failed", must=True)
+@_kind("tool.failed", must=True, said=("error", "digest"))
 class ToolFailed(Body, frozen=True):
     """The call failed, and certainly had no effect. `final`: no retry follows, so this is the result of the
     call. In a delegate, `issued` is None if the intent is in the journal of the root session."""
@@ -496,6 +516,7 @@ class ToolFailed(Body, frozen=True):
     final: bool = True
     retry: bool = False
     """The tool itself asked the model for another call, so that call does not count as a loop."""
+    digest: str = ""
 
 
 @_kind("tool.refused")
@@ -509,18 +530,33 @@ class ToolRefused(Body, frozen=True):
     fingerprint: str = ""
 
 
-@_kind("tool.in_doubt", must=True)
+@_kind("tool.in_doubt", must=True, said=("why", "unsure"))
 class ToolInDoubt(Body, frozen=True):
-    """Issued, and whether it happened is not known. `told`: the content is the result of the call for now."""
+    """Issued, and whether it happened is not known. `told`: the content is the result of the call for now.
+
+    A later one of the same call replaces `why` and `unsure`.
+    """
 
     call: CallRef
     issued: int
-    why: str
+    why: str = ""
+    unsure: str = ""
+    """Why the tool's verify hook could not say what became of it."""
     told: bool = False
     left_behind: bool = False
     """The body could not be stopped and kept running: only the end of its process proves that it is over."""
     exited: bool = False
     """The body asked the process to exit, which counts as a crash."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is in doubt, and why its verify hook could not say more."""
+        return join_reasons(self.why, self.unsure)
+
+
+def join_reasons(*reasons: str) -> str:
+    """The reasons that are there, as one text."""
+    return "; ".join(reason for reason in reasons if reason)
 
 
 @_kind("tool.discarded")
@@ -536,7 +572,7 @@ class ToolDiscarded(Body, frozen=True):
 Verdict: TypeAlias = Literal["landed", "not_landed", "gave_up"]
 
 
-@_kind("tool.settled", must=True)
+@_kind("tool.settled", must=True, said=("note",))
 class ToolSettled(Body, frozen=True):
     """The outcome of a call in doubt, by the tool's verify hook or by a person. `told`: the content is the
     result of the call."""
@@ -559,18 +595,18 @@ class ToolUndone(Body, frozen=True):
     by: int
 
 
-@_kind("approval.asked", must=True)
-class ApprovalAsked(Body, frozen=True):
+@_kind("approval.asked", must=True, said=("args", "why"))
+class ApprovalAsked(Body, frozen=True, kw_only=True):
     """A person must approve the call before it is made."""
 
     call: CallRef
     tool: str
-    args: Json
+    args: Json = None
     fingerprint: str = ""
     why: str = ""
 
 
-@_kind("approval.given", must=True)
+@_kind("approval.given", must=True, said=("args", "note"))
 class ApprovalGiven(Body, frozen=True):
     """A person approved the call, possibly with other arguments. `asked` is the `seq` of the question."""
 
@@ -581,13 +617,14 @@ class ApprovalGiven(Body, frozen=True):
     note: str = ""
 
 
-@_kind("approval.refused", must=True)
+@_kind("approval.refused", must=True, said=("answer",))
 class ApprovalRefused(Body, frozen=True):
-    """A person refused the call. The content is the result that the model is shown."""
+    """A person refused the call. The content is the result that the model is shown, `answer` its text."""
 
     call: CallRef
     asked: int
     by: str
+    answer: str = ""
 
 
 # -- the inbox -----------------------------------------------------------------------------------------
@@ -620,6 +657,8 @@ class InboxVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     note: str = ""
     content: str | None = None
     value: Json = None
+    unkept: bool = False
+    """What the tool returned has no JSON form; the content says so."""
 
 
 class InboxApproval(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="approval"):
@@ -635,7 +674,18 @@ class InboxApproval(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 InboxItem: TypeAlias = InboxMessage | InboxCancel | InboxVerdict | InboxApproval
 
 
-@_kind("inbox.taken", must=True)
+def without_words(item: InboxItem) -> InboxItem:
+    """The item without what a person said in it: what is left of it when that is erased."""
+    if isinstance(item, InboxCancel):
+        return replace(item, reason="")
+    if isinstance(item, InboxVerdict):
+        return replace(item, note="", content=None, value=None)
+    if isinstance(item, InboxApproval):
+        return replace(item, args=UNSET, note="")
+    return item
+
+
+@_kind("inbox.taken", must=True, said=("item",))
 class InboxTaken(Body, frozen=True):
     """Item `number` of the inbox was taken into the journal; a number that was taken before is skipped. The
     content of a message is in the `message.added` after it in the same commit, so that it can be erased."""

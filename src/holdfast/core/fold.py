@@ -374,8 +374,8 @@ def _on_tool_ran(facts: Facts, entry: Entry, body: ToolRan) -> None:
 
 
 def _on_state_set(facts: Facts, entry: Entry, body: StateSet) -> None:
-    if entry.content is not None:
-        facts.values[body.key] = entry.content
+    if isinstance(body.value, Raw):
+        facts.values[body.key] = body.value.copy()
 
 
 def _on_state_unset(facts: Facts, entry: Entry, body: StateUnset) -> None:
@@ -391,7 +391,7 @@ def _on_summary_changed(facts: Facts, entry: Entry, body: SummaryChanged) -> Non
 
 
 def _on_session_erased(facts: Facts, entry: Entry, body: SessionErased) -> None:
-    facts.head.title = ""
+    facts.head.title = facts.head.reason = ""
 
 
 def _on_budget_changed(facts: Facts, entry: Entry, body: BudgetChanged) -> None:

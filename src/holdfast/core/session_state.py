@@ -10,27 +10,42 @@ spans of the journal that hold the messages of the transcript.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from ..content.extract import put_back
-from ..content.lazy import BlobReader, BlobSource, has_marks
+from ..content.lazy import BlobReader, BlobSource, has_marks, read_content
 from ..errors import Corrupt, NotFound
 from ..ids import SessionId
 from ..limits import HISTORY_MESSAGES, TITLE_CHARS
 from ..messages import AnyMessage, CallPart, Json, gives_output
+from ..system import threads
 from .budget import BudgetState, Reservation
 from .call_pairing import Problem
-from .codec import Sealed, seal
+from .codec import NewEntry, encode_entry
 from .effects import LEDGER, Effect, Repeats
-from .entries import Body, Entry, SessionRewound, SessionStatus, Span, UnknownBody
+from .entries import (
+    ApprovalRefused,
+    Body,
+    Entry,
+    MessageAdded,
+    ModelReplied,
+    SessionForked,
+    SessionRewound,
+    SessionStatus,
+    Span,
+    ToolCompleted,
+    ToolFailed,
+    ToolRan,
+    UnknownBody,
+)
 from .fold import (
     BOOKKEEPING,
     HANDLERS,
@@ -44,11 +59,11 @@ from .fold import (
 )
 from .head import Head
 from .plan import Plan
-from .transcript import Transcript
-from .transcript_items import Item, Messages
+from .transcript import NEEDED, PLAIN, Transcript
+from .transcript_items import NO_CONTENTS, Contents, Item, Messages
 from .values import BadValue, Values, convert
 
-FOLD_VERSION: Final = 6
+FOLD_VERSION: Final = 8
 """Increased whenever a change gives another state for the same journal: older keyframes are then ignored."""
 
 
@@ -68,23 +83,47 @@ class Overview(Struct, frozen=True, kw_only=True):
     config: Json
 
 
+class AdapterFold(Struct, frozen=True, kw_only=True):
+    """The fold of an adapter. Another adapter, or another version of its fold, ignores it."""
+
+    name: str
+    version: int
+    data: Raw
+
+
 class Keyframe(Struct, frozen=True, kw_only=True):
-    """A stored fold. Valid only if `seq` and `sum` match the journal and `fold` is `FOLD_VERSION`."""
+    """A stored fold. Valid only if `seq` and `sum` match the journal and `fold` is `FOLD_VERSION`.
+
+    `sum` is that of the chunk that ends with entry `seq`: it is known when that chunk is committed. `adapter`
+    is what an adapter folded of its own entries.
+    """
 
     fold: int
     seq: int
-    sum: str
+    sum: str = ""
     digest: str
     spans: tuple[Span, ...]
+    queued: bool = False
+    """Whether messages wait for the end of a step."""
     facts: Raw
+    adapter: AdapterFold | UnsetType = UNSET
+
+    def encode(self, sum: str) -> bytes:
+        """As it is stored."""
+        return msgspec.json.encode(replace(self, sum=sum))
 
 
+_RESULTS = frozenset({ToolCompleted, ToolRan, ToolFailed})
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _decode_facts = msgspec.json.Decoder(Facts).decode
 _decode_keyframe = msgspec.json.Decoder(Keyframe).decode
 
 
 T = TypeVar("T")
+LoadTranscript: TypeAlias = Callable[[Sequence[Span], bool], Transcript]
+"""Folds the messages and results in these spans of a journal, with or without their contents."""
+
+_TURNS = NEEDED | {SessionRewound}
 
 
 class SessionState:
@@ -93,18 +132,29 @@ class SessionState:
     decoder = Values()
     """Decodes user state; a store replaces it by one with the application's codecs."""
 
-    def __init__(self, session: SessionId, blobs: BlobSource | None = None) -> None:
+    def __init__(
+        self, session: SessionId, blobs: BlobSource | None = None, contents: Contents = NO_CONTENTS
+    ) -> None:
+        """`contents` is where the contents of entries are read that were folded without them."""
         head = Head(
             session=session, uid="", seq=0, sum="", status="active", created_at=_EPOCH, updated_at=_EPOCH
         )
         self.facts = Facts(head=head)
-        self._begin(BlobReader(session, blobs))
+        self._begin(BlobReader(session, blobs), contents)
         self.keyframe_seq = 0
         """The `seq` of the last keyframe."""
 
-    def _begin(self, blobs: BlobReader) -> None:
+    def _begin(self, blobs: BlobReader, contents: Contents) -> None:
         self._blobs = blobs
-        self.transcript_fold = Transcript(blobs)
+        self._transcript = Transcript(blobs, contents)
+        self._postponed: list[Entry] | None = None
+        """After a keyframe, until the transcript is looked at: entries that it will be folded with, besides
+        those in the spans of the keyframe."""
+        self._is_reading = False
+        self._load: LoadTranscript | None = None
+        self._spans: tuple[Span, ...] = ()
+        self._spans_to = 0
+        self._lock = threads.Lock()
         self._read: dict[str, tuple[Raw, Raw]] = {}
         """Values with content in blobs: as they are stored, and with the content read."""
 
@@ -116,15 +166,38 @@ class SessionState:
         content: bytes | None = None,
         *,
         kind: str | None = None,
-    ) -> Sealed:
-        """Seal the next entry, and fold it. `kind` is for bodies of adapters."""
+    ) -> NewEntry:
+        """Make the next entry, and fold it. `kind` is for bodies of adapters."""
         head = self.facts.head
-        sealed = seal(body, head.seq + 1, at, run, head.step + 1, head.sum, content, kind=kind)
-        self.apply(sealed.entry, sealed.sum)
-        return sealed
+        cls = body.__class__
+        if content is not None:
+            # What the fold needs of a content: it is not there when the journal is read.
+            if cls is MessageAdded and not head.title:
+                body = self._with_title(body, content)
+            elif cls in _RESULTS:
+                body = replace(body, digest=sha256(content).hexdigest()[:16])
+            elif cls is ApprovalRefused:
+                body = replace(body, answer=read_content(Raw(content)).text)
+        new = encode_entry(body, head.seq + 1, at, run, head.step + 1, content, kind=kind)
+        self.apply(new.entry)
+        return new
 
-    def apply(self, entry: Entry, sum: str) -> None:
-        """Fold the next entry. `sum` is that of its line."""
+    def _with_title(self, body: Body, content: bytes) -> Body:
+        assert isinstance(body, MessageAdded)
+        if body.role != "user":
+            return body
+        head = self.facts.head
+        item = Item(head.seq + 1, head.updated_at, body.role, body.parts, Raw(content), body.format)
+        item.blobs = self._blobs
+        with suppress(Corrupt):  # Reading the message raises; the rest of the state does not depend on it.
+            return replace(body, title=" ".join(item.read().text.split())[:TITLE_CHARS])
+        return body
+
+    def apply(self, entry: Entry) -> None:
+        """Fold the next entry."""
+        cls = entry.body.__class__
+        if self._postponed is not None and cls in _TURNS and not self._may_postpone(entry):
+            self._build_transcript(said=False)
         facts = self.facts
         head = facts.head
         if entry.seq != head.seq + 1 and head.seq:
@@ -133,17 +206,19 @@ class SessionState:
         if run is not None and run == facts.last_run:
             facts.seconds += max(0.0, (entry.at - head.updated_at).total_seconds())
         facts.last_run = run
-        head.seq, head.sum, head.updated_at = entry.seq, sum, entry.at
+        head.seq, head.updated_at = entry.seq, entry.at
         body = entry.body
-        cls = body.__class__
         if isinstance(body, SessionRewound):
             self._rewind(entry, body)
             return
-        transcript = self.transcript_fold
+        transcript = self._transcript
         queued = len(transcript.queued)
-        item = transcript.apply(entry)
-        if item is not None:
-            self._message(item)
+        if self._postponed is None:
+            transcript.apply(entry)
+        elif cls in NEEDED:
+            self._postponed.append(entry)
+        if cls is MessageAdded or cls is ModelReplied:
+            self._message(body)
         handler = HANDLERS.get(cls)
         if handler is not None:
             handler(facts, entry, body)
@@ -156,9 +231,18 @@ class SessionState:
             effects.apply(entry, head.lease.holder if head.lease else None)
             head.in_doubt = effects.count_open()
             head.waiting = len(effects.questions)
-        head.messages = len(transcript.items)
+        if self._postponed is None:
+            head.messages = len(transcript.items)
         if cls not in BOOKKEEPING or len(transcript.queued) < queued:
             facts.changed = True
+
+    def _may_postpone(self, entry: Entry) -> bool:
+        """Whether the rest of the state can be folded now, and the transcript later."""
+        body = entry.body
+        if isinstance(body, SessionForked):
+            return True
+        is_plain = body.__class__ in PLAIN and not (isinstance(body, MessageAdded) and body.inbox is not None)
+        return self._is_reading and is_plain
 
     def _skip(self, entry: Entry) -> None:
         """An entry of a newer version. If it must be understood, the session can only be read."""
@@ -166,20 +250,17 @@ class SessionState:
         if entry.must and self.facts.unknown is None:
             self.facts.unknown = entry.kind, entry.seq
 
-    def _message(self, item: Item) -> None:
+    def _message(self, body: Any) -> None:
+        """A message was added, or a model replied."""
         facts, head = self.facts, self.facts.head
-        if item.role == "user":
-            if not head.title and item.content is not None:
-                with suppress(
-                    Corrupt
-                ):  # Reading the message raises; the rest of the state does not depend on it.
-                    head.title = " ".join(item.read().text.split())[:TITLE_CHARS]
+        if body.role == "user":
+            head.title = head.title or getattr(body, "title", "")
             head.status, head.reason = "active", ""
             facts.cancel = None
             # After a new message of the user, a repeated call is no loop.
             facts.effects.repeats = Repeats()
-        for part in item.parts:
-            if isinstance(part, CallPart) and not gives_output(part, item.format):
+        for part in body.parts:
+            if isinstance(part, CallPart) and not gives_output(part, body.format):
                 count_call(facts, part.name)
 
     def _rewind(self, entry: Entry, body: SessionRewound) -> None:
@@ -191,12 +272,57 @@ class SessionState:
         _check_spans(body.transcript, body.seq)
         self.transcript_fold.rewind(body.transcript)
         facts.head.messages = len(self.transcript_fold.items)
-        facts.values, facts.plan, facts.summary = dict(body.state), body.plan, body.summary
+        facts.values = {key: value.copy() for key, value in body.state.items()}
         facts.base, facts.changed = body.version, False
         facts.head.status, facts.head.reason = "active", ""
         facts.counters.per_tool_in_step = {}
         facts.effects.rewind(body.seq)
         facts.head.waiting = len(facts.effects.questions)
+
+    # -- the transcript ---------------------------------------------------------------------------------
+
+    def end_reading(self, messages: int | None) -> None:
+        """The journal was read to its end, where the session has so many messages (None: not known)."""
+        self._is_reading = False
+        if self._postponed is not None:
+            if messages is None:
+                self._build_transcript(said=False)
+            else:
+                self.facts.head.messages = messages
+
+    @property
+    def is_complete(self) -> bool:
+        """False if a rewind goes back to messages that were not folded here: fold the whole journal then."""
+        return self._postponed is not None or self._transcript.complete
+
+    @property
+    def transcript_fold(self) -> Transcript:
+        """The fold over messages and results. After a keyframe, the first look reads what it consists of,
+        contents aside: blocks then."""
+        if self._postponed is not None:
+            self._build_transcript(said=False)
+        return self._transcript
+
+    def _build_transcript(self, *, said: bool) -> None:
+        with self._lock:
+            if self._postponed is None:
+                return  # Another thread was faster.
+            assert self._load is not None
+            transcript = self._load(self._spans, said)
+            after = self._spans_to
+            for entry in self._postponed:
+                transcript.skip(Span(after + 1, entry.seq - 1))
+                transcript.apply(entry)
+                after = entry.seq
+            transcript.skip(Span(after + 1, self.seq))
+            self._transcript, self._postponed = transcript, None
+            self.facts.head.messages = len(transcript.items)
+
+    def read_transcript(self) -> None:
+        """Read everything that the transcript consists of and that is not in memory. Blocks."""
+        if self._postponed is not None:
+            self._build_transcript(said=True)
+        self._transcript.contents.fetch()
 
     # -- queries ------------------------------------------------------------------------
 
@@ -208,7 +334,9 @@ class SessionState:
     @property
     def transcript(self) -> Messages:
         """The messages, oldest first."""
-        return self.transcript_fold.messages
+        if self._postponed is not None:
+            self._build_transcript(said=True)
+        return self._transcript.messages
 
     @property
     def plan(self) -> Plan | None:
@@ -368,42 +496,44 @@ class SessionState:
 
     # -- keyframes ----------------------------------------------------------------------------------
 
-    def keyframe(self) -> bytes | None:
-        """The fold as bytes, or None if an entry was skipped that a newer version would fold."""
-        if self.facts.skipped or not self.transcript_fold.complete:
+    def keyframe(self, adapter: Callable[[], AdapterFold] | None = None) -> Keyframe | None:
+        """The fold written down, with that of an adapter, or None if an entry was skipped that a newer
+        version would fold."""
+        transcript = self.transcript_fold
+        if self.facts.skipped or not transcript.complete:
             return None
-        facts = msgspec.json.encode(self.facts)
-        return msgspec.json.encode(
-            Keyframe(
-                fold=FOLD_VERSION,
-                seq=self.seq,
-                sum=self.facts.head.sum,
-                digest=sha256(facts).hexdigest(),
-                spans=tuple(self.transcript_fold.spans),
-                facts=Raw(facts),
-            )
+        facts, more = Raw(msgspec.json.encode(self.facts)), UNSET if adapter is None else adapter()
+        return Keyframe(
+            fold=FOLD_VERSION,
+            seq=self.seq,
+            digest=_digest(facts, more),
+            # Journals of adapters have no rewinds: without messages, there is nothing to read again.
+            spans=() if adapter is not None and transcript.is_empty else transcript.spans,
+            queued=bool(transcript.queued),
+            facts=facts,
+            adapter=more,
         )
 
     @classmethod
-    def from_keyframe(cls, frame: Keyframe, blobs: BlobSource | None = None) -> SessionState | None:
-        """The state without its transcript (call `load_transcript` next); None if this code cannot use the
-        keyframe."""
+    def from_keyframe(
+        cls, frame: Keyframe, load: LoadTranscript, blobs: BlobSource | None = None
+    ) -> SessionState | None:
+        """The state of a keyframe, or None if this code cannot use it. `apply` what came after it, and call
+        `end_reading`. `load` reads the messages in spans of the journal, when they are looked at."""
         state = cls.__new__(cls)
         try:
             facts = state.facts = _decode_facts(frame.facts)
             _check_spans(frame.spans, frame.seq)
         except (msgspec.DecodeError, ValueError, RecursionError):
             return None
-        head = facts.head
-        if (head.seq, head.sum) != (frame.seq, frame.sum) or not facts.is_sound():
+        if facts.head.seq != frame.seq or not facts.is_sound():
             return None
-        state._begin(BlobReader(state.facts.head.session, blobs))
+        facts.head.sum = frame.sum
+        state._begin(BlobReader(state.facts.head.session, blobs), NO_CONTENTS)
         state.keyframe_seq = frame.seq
+        state._postponed, state._is_reading = [], not frame.queued
+        state._load, state._spans, state._spans_to = load, frame.spans, frame.seq
         return state
-
-    def load_transcript(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
-        """Fold the messages and results in the lines of these spans, which come in pages."""
-        self.transcript_fold.load(spans, pages, where)
 
 
 def _check_spans(spans: Iterable[Span], last: int) -> None:
@@ -415,6 +545,13 @@ def _check_spans(spans: Iterable[Span], last: int) -> None:
         before = span.last
 
 
+def _digest(facts: Raw, adapter: AdapterFold | UnsetType) -> str:
+    digest = sha256(facts)
+    if isinstance(adapter, AdapterFold):
+        digest.update(adapter.data)
+    return digest.hexdigest()
+
+
 def read_keyframe(data: bytes | None) -> Keyframe | None:
     """A keyframe that this code can use, or None."""
     if not data:
@@ -423,6 +560,6 @@ def read_keyframe(data: bytes | None) -> Keyframe | None:
         frame = _decode_keyframe(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if frame.fold != FOLD_VERSION or sha256(frame.facts).hexdigest() != frame.digest:
+    if frame.fold != FOLD_VERSION or _digest(frame.facts, frame.adapter) != frame.digest:
         return None
     return frame

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..content.lazy import (
-    NO_BLOBS,
-    BlobReader,
-    has_marks,
-    lazy_result,
-    read_content,
-    read_parts,
-)
+from ..content.lazy import NO_BLOBS, BlobReader, has_marks
+from ..errors import Corrupt
 from ..messages import (
     OWN,
     CallPart,
@@ -26,12 +19,11 @@ from ..messages import (
     ToolResult,
     calls_of,
 )
-from .batch_decode import Opened, Opener, line_type
 from .call_pairing import Pairing, ReplyCalls
+from .codec import Page, read_body
 from .entries import (
     KIND_OF,
     ApprovalRefused,
-    Body,
     CallRef,
     CheckpointTaken,
     Entry,
@@ -49,15 +41,8 @@ from .entries import (
     ToolSettled,
     TranscriptCompacted,
 )
-from .transcript_items import Item, Messages
-
-
-class _Result(Struct, frozen=True, gc=False):
-    """A result for one call of a reply."""
-
-    call: CallRef
-    result: ToolResult
-    at: datetime
+from .pages import FactsDecoder, check_presence, decode_said
+from .transcript_items import NO_CONTENTS, Contents, Item, Messages, ResultItem
 
 
 class _InboxNumber(Struct, frozen=True, gc=False):
@@ -74,7 +59,7 @@ class _Compacted(Struct, frozen=True):
 
 
 _REQUEST, _STEP_END, _FORK = "request", "step end", "fork"
-_Event: TypeAlias = Item | _Result | _InboxNumber | _Compacted | str
+_Event: TypeAlias = Item | ResultItem | _InboxNumber | _Compacted | str
 
 
 class Spans:
@@ -92,6 +77,12 @@ class Spans:
             self._closed = list(self)
             self._first = seq
         self._last = seq
+
+    def extend_by(self, span: Span) -> None:
+        """Add entries that come after all others."""
+        if span.first <= span.last:
+            self.extend_to(span.first)
+            self._last = span.last
 
     def __iter__(self) -> Iterator[Span]:
         yield from self._closed
@@ -115,8 +106,9 @@ class Spans:
 class Transcript:
     """Folds entries into messages, and tracks which spans of the journal the current history consists of."""
 
-    def __init__(self, blobs: BlobReader = NO_BLOBS) -> None:
-        self._blobs = blobs
+    def __init__(self, blobs: BlobReader = NO_BLOBS, contents: Contents = NO_CONTENTS) -> None:
+        """`contents` is where contents are read that are not in memory."""
+        self._blobs, self.contents = blobs, contents
         self._live, self._seen = Spans(), Spans()
         """The entries of the current history, and all entries that were folded here."""
         self.complete = True
@@ -144,35 +136,82 @@ class Transcript:
         return tuple(self._live)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no entry that was folded here says anything of a transcript, as in journals of adapters."""
+        return all(event is _FORK for event in self._events.values())
+
+    @property
     def messages(self) -> Messages:
         """The messages, oldest first."""
         return Messages(self.items)
 
-    def apply(self, entry: Entry) -> Item | None:
-        """Fold the next entry; its item, if it is a message."""
+    def apply(self, entry: Entry) -> None:
+        """Fold the next entry."""
         seq = entry.seq
         self._live.extend_to(seq)
         self._seen.extend_to(seq)
-        event = _event_of(entry, self._blobs)
+        reader = _find_reader(entry.body.__class__)
+        if reader is None:
+            return
+        content: Raw | UnsetType | None = UNSET
+        if not entry.unread:
+            # Copied out of the buffer it was read with, which would otherwise stay in memory.
+            content = None if entry.content is None else entry.content.copy()
+        self._take(seq, reader(seq, entry.at, entry.body, content, self._blobs))
+
+    def skip(self, span: Span) -> None:
+        """Note entries that are of no kind that it needs."""
+        self._live.extend_by(span)
+        self._seen.extend_by(span)
+
+    def _take(self, seq: int, event: _Event | None) -> None:
         if event is None:
-            return None
+            return
         self._events[seq] = event
+        if event.__class__ is Item:
+            if event.content is UNSET:
+                self._note_unread(seq, event)
+            if event.inbox is None and not self.queued:
+                self._add(event)
+                return
+        elif event.__class__ is ResultItem and event.content is UNSET:
+            self._note_unread(seq, event)
+        elif event.__class__ is _Compacted and event.summary.content is UNSET:
+            self._note_unread(seq, event.summary)
         self._play(event)
-        return event if event.__class__ is Item else None
+
+    def _note_unread(self, seq: int, item: Item | ResultItem) -> None:
+        item.contents = contents = self.contents
+        contents.live, contents.unread_to = self._live, seq
+        if item.__class__ is Item and item.format != OWN:
+            contents.has_foreign = True
 
     def find_last_reply(self) -> tuple[Item, dict[int, ToolResult]] | None:
-        """The last message with calls, and the results they have, by the position of the call."""
+        """The last message with calls, and the results they have, by the position of the call. Contents that
+        are not in memory are read: blocks then."""
+        place = self._find_last_place()
+        return None if place is None else (self.items[place], self._results_of(place))
+
+    def _find_last_place(self) -> int | None:
         for place in range(len(self.items) - 1, -1, -1):
             item = self.items[place]
             if item.seq in self._replies and item.results is None:
-                return item, self._results_of(place)
+                return place
         return None
+
+    def lacks_result(self, call: CallRef) -> bool:
+        """Whether the call is one of the last reply with calls, and has no result."""
+        place = self._find_last_place()
+        if place is None or self.items[place].seq != call.reply:
+            return False
+        return call.index in self._calls_of(place).list_unanswered()
 
     def _results_of(self, place: int) -> dict[int, ToolResult]:
         """Results from the ledger, or added as messages after the reply: matched by id, in order."""
         reply = self.items[place]
         held = self._results.get(reply.seq)
-        found = dict(held.results or {}) if held is not None else {}
+        answered = (held.results if held is not None else None) or {}
+        found = {index: result.read() for index, result in answered.items()}
         calls = ReplyCalls(reply.parts, answered=found)
         for item in self.items[place + 1 :]:
             if item.results is not None:
@@ -186,28 +225,77 @@ class Transcript:
         return found
 
     def list_unanswered(self) -> list[tuple[CallRef, ToolCall]]:
-        """The calls of the last reply that have no result."""
-        last = self.find_last_reply()
-        if last is None:
+        """The calls of the last reply that have no result. If there are some, reads the reply."""
+        place = self._find_last_place()
+        if place is None or not (missing := self._calls_of(place).list_unanswered()):
             return []
-        reply, results = last
+        reply = self.items[place]
         # An erased reply has calls by its parts, and none that can be read.
         return [
             (CallRef(id=call.id, reply=reply.seq, index=index), call)
             for index, call in enumerate(calls_of(reply.read()))
-            if index not in results
+            if index in missing
         ]
 
-    def load(self, spans: Iterable[Span], pages: Iterable[Sequence[bytes]], where: str) -> None:
-        """Start with the lines of these spans; entries without a message or result are not decoded."""
+    def find_unanswered(self) -> Item | None:
+        """The last reply with calls, if some have no result and no other reply has followed: they are made
+        next."""
+        place = self._find_last_place()
+        if place is None or any(item.role == "assistant" for item in self.items[place + 1 :]):
+            return None
+        return self.items[place] if self._calls_of(place).list_unanswered() else None
+
+    def load(self, spans: Iterable[Span], pages: Iterable[Page], where: str) -> None:
+        """Start with the chunks of these spans; entries without a message or result are not decoded."""
         self._live, self._seen = Spans(spans), Spans(spans)
-        blobs, events, play = self._blobs, self._events, self._play
+        wanted = list(self._live)
         for page in pages:
-            for line in _OPENER.open(page, where):
-                event = _event_of(line, blobs)
-                if event is not None:
-                    events[line.seq] = event
-                    play(event)
+            chunks = _SPEAKING.decode_facts(page, where)
+            said: list[Any] = [None] * len(chunks)
+            if page.said is not None:
+                # References to blobs are read on first access.
+                own = b'"format":' not in page.facts and not has_marks(page.said)
+                said = decode_said(page, chunks, where, own)
+            for chunk, elements in zip(chunks, said, strict=True):
+                if page.said is not None:
+                    check_presence(elements, chunk, where)
+                # The first and the last chunk of a span may hold entries beside it.
+                first, last = chunk.seq, chunk.seq + len(chunk.entries) - 1
+                whole = any(span.first <= first and last <= span.last for span in wanted)
+                try:
+                    self._load_chunk(chunk, elements, page.said is None, None if whole else wanted, where)
+                except (LookupError, OverflowError) as error:
+                    raise Corrupt(where, f"not a chunk of a journal ({error})", seq=first) from error
+            if page.said is not None:
+                self.contents.note_read(Span(chunks[0].seq, last))
+
+    def _load_chunk(
+        self, chunk: Any, elements: list[Any] | None, unread: bool, wanted: list[Span] | None, where: str
+    ) -> None:
+        """Fold what the transcript needs of a chunk: of these spans, or all of it. Done for every chunk of a
+        long session, so no entries are made for it."""
+        seq, at, us, blobs = chunk.seq, chunk.at, chunk.us, self._blobs
+        unread = unread and bool(chunk.said)
+        for place, one in enumerate(chunk.entries, seq):
+            body = one.body
+            cls = body.__class__
+            reader = _find_reader(cls)
+            if reader is None:
+                reader, body = _find_stored_reader(one)
+                if reader is None:
+                    continue
+            if wanted is not None and not any(span.first <= place <= span.last for span in wanted):
+                continue
+            if cls is CheckpointTaken and not (self.in_step or self.queued):
+                self._events[place] = _STEP_END  # The most frequent one, and it changes nothing.
+                continue
+            content: Any = UNSET if unread else None
+            if elements is not None and (element := elements[place - seq]).__class__ is tuple:
+                content = element[1]
+                if content.__class__ is Raw:
+                    content = content.copy()
+            made = at + timedelta(microseconds=us[place - seq]) if us and us[place - seq] else at
+            self._take(place, reader(place, made, body, content, blobs))
 
     def learn(self, other: Transcript) -> None:
         """Take over the events of another transcript, so that a rewind to it needs no reading."""
@@ -216,15 +304,41 @@ class Transcript:
 
     def rewind(self, spans: Iterable[Span]) -> None:
         """Replay the events of these spans."""
-        self._live = Spans(spans)
+        self._live = self.contents.live = Spans(spans)
         self._reset()
+        if not all(self._seen.covers(span) for span in self.spans):
+            self.complete = False
+        for event in self._iter_live():
+            self._play(event)
+
+    def _iter_live(self) -> Iterator[_Event]:
+        """The events of the current history."""
         for span in self.spans:
-            if not self._seen.covers(span):
-                self.complete = False
             for seq in range(span.first, span.last + 1):
                 event = self._events.get(seq)
                 if event is not None:
-                    self._play(event)
+                    yield event
+
+    def ends_exactly(self, count: int, whole: Iterable[Span]) -> bool:
+        """Whether its last `count` messages are those of the transcript of the spans `whole`, of which only
+        the end was folded here.
+
+        They are if all of them came after the end of a step whose calls had their results: at that point, no
+        message waits for the end of a step.
+        """
+        first, earlier = self.spans[0].first if self.spans else 1, Spans(whole)
+        end = Transcript()
+        settled: int | None = None
+        for event in self._iter_live():
+            if settled is not None and isinstance(event, ResultItem):
+                reply = event.call.reply or first
+                if reply < first and earlier.covers(Span(reply, reply)):
+                    return False  # It belongs to a reply that was not folded.
+            end._play(event)
+            is_end = event is _STEP_END and any(item.role != "tool" for item in end.items)
+            if settled is None and is_end and not end._is_amid_step():
+                settled = len(end.items)
+        return settled is not None and len(end.items) - settled >= count
 
     def _play(self, event: _Event) -> None:
         if event.__class__ is Item:
@@ -236,7 +350,7 @@ class Transcript:
             self.in_step = False
         elif event is _REQUEST:
             self.in_step = True
-        elif isinstance(event, _Result):
+        elif isinstance(event, ResultItem):
             self._add_result(event)
         elif event is _FORK:
             self._taken = 0  # A fork has an inbox of its own.
@@ -252,11 +366,25 @@ class Transcript:
 
     def _is_amid_step(self) -> bool:
         """Whether a message would come between a call and its result. A checkpoint does not end a call."""
-        last = next((item for item in reversed(self.items) if item.role != "tool"), None)
-        found = self.find_last_reply()
-        if self.in_step or found is None or found[0] is not last:
-            return self.in_step
-        return bool(ReplyCalls(found[0].parts, answered=found[1]).list_unanswered())
+        if self.in_step:
+            return True
+        for place in range(len(self.items) - 1, -1, -1):
+            reply = self.items[place]
+            if reply.role != "tool":
+                return reply.seq in self._replies and bool(self._calls_of(place).list_unanswered())
+        return False
+
+    def _calls_of(self, place: int) -> ReplyCalls:
+        """The calls of a reply with what answers them, by the shapes of the messages after it alone."""
+        reply = self.items[place]
+        held = self._results.get(reply.seq)
+        calls = ReplyCalls(reply.parts, answered=(held.results if held is not None else None) or {})
+        for item in self.items[place + 1 :]:
+            if item.results is None:
+                for part in item.parts:
+                    if isinstance(part, ResultPart):
+                        calls.answer(part.call_id)
+        return calls
 
     def _take_in(self, item: Item) -> None:
         """Add a message from the inbox, unless it was taken before."""
@@ -274,7 +402,7 @@ class Transcript:
         if parts and any(part.__class__ is CallPart for part in parts):
             self._replies.add(item.seq)
 
-    def _add_result(self, event: _Result) -> None:
+    def _add_result(self, event: ResultItem) -> None:
         call = event.call
         if call.reply not in self._replies:
             return  # A rewind or a compaction removed that reply.
@@ -288,8 +416,8 @@ class Transcript:
         else:
             fresh = item.results is not None and call.index not in item.results
         assert item.results is not None
-        item.results[call.index] = event.result
-        item.parts = tuple(ResultPart(item.results[index].call_id) for index in sorted(item.results))
+        item.results[call.index] = event
+        item.parts = tuple(ResultPart(item.results[index].call.id) for index in sorted(item.results))
         if fresh and self.items[-1] is item:
             self.pairing.answer(call.id, len(self.items) - 1)
         elif fresh:
@@ -315,115 +443,67 @@ class Transcript:
             self._pair_again()
 
 
-def _event_of(entry: Opened, blobs: BlobReader) -> _Event | None:
-    """The event of an entry, or None if the transcript does not need it."""
-    body = entry.body
-    reader = _find_reader(body.__class__)
-    return None if reader is None else reader(entry, body, blobs)
+def _read_message_added(seq: int, at: datetime, body: MessageAdded, content: Any, blobs: BlobReader) -> Item:
+    return Item(seq, at, body.role, body.parts, content, body.format, None, body.inbox, blobs)
 
 
-def _own(content: Raw | Message | None) -> Raw | Message | None:
-    """Copy it out of the buffer it was read with, which would otherwise stay in memory."""
-    return content.copy() if isinstance(content, Raw) else content
-
-
-def _read_message_added(entry: Opened, body: MessageAdded, blobs: BlobReader) -> Item:
-    content = _own(entry.content)
-    return Item(entry.seq, entry.at, body.role, body.parts, content, body.format, None, body.inbox, blobs)
-
-
-def _read_model_replied(entry: Opened, body: ModelReplied, blobs: BlobReader) -> Item:
-    content = _own(entry.content)
-    return Item(entry.seq, entry.at, body.role, body.parts, content, body.format, None, None, blobs)
-
-
-def _read_tool_completed(entry: Opened, body: ToolCompleted, blobs: BlobReader) -> _Result | None:
-    return _read_result(entry, body.call, False, blobs, body.replay_of)
-
-
-def _read_tool_ran(entry: Opened, body: ToolRan, blobs: BlobReader) -> _Result | None:
-    return _read_result(entry, body.call, False, blobs)
-
-
-def _read_refused(entry: Opened, body: ToolRefused | ApprovalRefused, blobs: BlobReader) -> _Result | None:
-    return _read_result(entry, body.call, True, blobs)
-
-
-def _read_tool_failed(entry: Opened, body: ToolFailed, blobs: BlobReader) -> _Result | None:
-    return _read_result(entry, body.call, True, blobs) if body.final else None
-
-
-def _read_tool_in_doubt(entry: Opened, body: ToolInDoubt, blobs: BlobReader) -> _Result | None:
-    return _read_result(entry, body.call, True, blobs) if body.told else None
-
-
-def _read_tool_settled(entry: Opened, body: ToolSettled, blobs: BlobReader) -> _Result | None:
-    return _read_result(entry, body.call, body.verdict != "landed", blobs) if body.told else None
-
-
-def _read_compacted(entry: Opened, body: TranscriptCompacted, blobs: BlobReader) -> _Compacted:
-    # At the position of the last message that it replaces, so that items stay in the order of entries.
-    summary = Item(body.span.last, entry.at, "user", (), _own(entry.content), blobs=blobs)
-    return _Compacted(body.span, summary)
-
-
-_READERS: dict[type, Callable[[Opened, Any, BlobReader], _Event | None]] = {
-    MessageAdded: _read_message_added,
-    ModelReplied: _read_model_replied,
-    ModelRequested: lambda entry, body, blobs: _REQUEST,
-    CheckpointTaken: lambda entry, body, blobs: _STEP_END,
-    SessionForked: lambda entry, body, blobs: _FORK,
-    ToolCompleted: _read_tool_completed,
-    ToolRan: _read_tool_ran,
-    ToolFailed: _read_tool_failed,
-    ToolRefused: _read_refused,
-    ApprovalRefused: _read_refused,
-    ToolInDoubt: _read_tool_in_doubt,
-    ToolSettled: _read_tool_settled,
-    InboxTaken: lambda entry, body, blobs: _InboxNumber(body.number),
-    TranscriptCompacted: _read_compacted,
-}
-_SPEAKING = {KIND_OF[body]: body for body in _READERS}
-"""Kinds that the transcript needs. Bodies of other kinds are not decoded when only it is loaded."""
-
-
-def _in_our_format(body: type[Body]) -> Any:
-    """The same body, restricted to messages of our format."""
-    return msgspec.defstruct(
-        body.__name__, [("format", Literal["holdfast"], OWN)], bases=(body,), frozen=True
-    )
-
-
-# Skipping a message takes as long as decoding it. So messages of our format are decoded together with their
-# lines, unless one has references: blobs are read on first access.
-_OURS = {KIND_OF[body]: _in_our_format(body) for body in (MessageAdded, ModelReplied)}
-_READERS.update({_OURS["message.added"]: _read_message_added, _OURS["model.replied"]: _read_model_replied})
-_OPENER = Opener(
-    _SPEAKING,
-    msgspec.json.Decoder(line_type(_SPEAKING)),
-    eager=msgspec.json.Decoder(line_type({**_SPEAKING, **_OURS}, dict.fromkeys(_OURS, Message))),
-    may_be_eager=lambda joined: not has_marks(joined),
-)
-_find_reader = _READERS.get
+def _read_model_replied(seq: int, at: datetime, body: ModelReplied, content: Any, blobs: BlobReader) -> Item:
+    return Item(seq, at, body.role, body.parts, content, body.format, None, None, blobs)
 
 
 def _read_result(
-    entry: Opened, call: CallRef, is_error: bool, blobs: BlobReader, replay_of: str | None = None
-) -> _Result | None:
-    if call.reply is None:
+    seq: int,
+    at: datetime,
+    body: ToolCompleted | ToolRan | ToolFailed | ToolRefused | ApprovalRefused | ToolInDoubt | ToolSettled,
+    content: Any,
+    blobs: BlobReader,
+) -> ResultItem | None:
+    if body.call.reply is None:
         return None  # A call without a reply is only in the ledger.
-    content = _own(entry.content)
-    assert not isinstance(content, Message)
-    said = read_content(content)
-    here = blobs.at(entry.seq)
-    result = ToolResult(
-        call_id=call.id,
-        content=read_parts(said.parts, here) if said.parts else said.text,
-        is_error=is_error,
-        value=said.value,
-        replay_of=replay_of,
-        metadata={"full": said.full, "chars": said.chars} if said.full else {},
-    )
-    if content is not None and has_marks(content):
-        result = lazy_result(result, said.value, here)
-    return _Result(call, result, entry.at)
+    if isinstance(body, ToolInDoubt | ToolSettled) and not body.told:
+        return None
+    if isinstance(body, ToolFailed) and not body.final:
+        return None
+    landed = isinstance(body, ToolSettled) and body.verdict == "landed"
+    is_error = not (landed or isinstance(body, ToolCompleted | ToolRan))
+    replay_of = body.replay_of if isinstance(body, ToolCompleted) else None
+    return ResultItem(seq, at, body.call, content, is_error, replay_of, blobs)
+
+
+def _read_compacted(
+    seq: int, at: datetime, body: TranscriptCompacted, content: Any, blobs: BlobReader
+) -> _Compacted:
+    # At the position of the last message that it replaces, so that items stay in the order of entries.
+    summary = Item(body.span.last, at, "user", (), content, blobs=blobs, entry=seq)
+    return _Compacted(body.span, summary)
+
+
+_RESULTS = (ToolCompleted, ToolRan, ToolFailed, ToolRefused, ApprovalRefused, ToolInDoubt, ToolSettled)
+_READERS: dict[type, Callable[[int, datetime, Any, Any, BlobReader], _Event | None]] = {
+    MessageAdded: _read_message_added,
+    ModelReplied: _read_model_replied,
+    ModelRequested: lambda seq, at, body, content, blobs: _REQUEST,
+    CheckpointTaken: lambda seq, at, body, content, blobs: _STEP_END,
+    SessionForked: lambda seq, at, body, content, blobs: _FORK,
+    **dict.fromkeys(_RESULTS, _read_result),
+    InboxTaken: lambda seq, at, body, content, blobs: _InboxNumber(body.number),
+    TranscriptCompacted: _read_compacted,
+}
+_find_reader = _READERS.get
+
+
+def _find_stored_reader(one: Any) -> tuple[Callable[..., _Event | None] | None, Any]:
+    """The reader and the body of an entry in a chunk that has kinds of a newer version."""
+    kind = getattr(one, "kind", None)
+    if kind is None:
+        return None, None
+    body = read_body(kind, one.body)
+    return _find_reader(body.__class__), body
+
+
+NEEDED: frozenset[type] = frozenset(_READERS)
+"""Bodies of the entries that the transcript is folded from."""
+PLAIN: frozenset[type] = frozenset({MessageAdded, ModelReplied, ModelRequested, CheckpointTaken, *_RESULTS})
+"""… that change no more of the state than the number of messages."""
+_SPEAKING = FactsDecoder({KIND_OF[body]: body for body in _READERS})
+"""Decodes what the transcript needs. Bodies of other kinds are not decoded when only it is loaded."""

@@ -1,6 +1,6 @@
 """What a driver must do: keep bytes, in order, durably, for many processes at once.
 
-A driver is blocking and knows no meaning: lines, keyframes, inbox items, heartbeats and claims are bytes
+A driver is blocking and knows no meaning: chunks, keyframes, inbox items, heartbeats and claims are bytes
 to it. All decisions are made above. Its methods are called from several threads at once.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from ..core.codec import Chunk, Page
 from ..core.entries import SessionStatus
 from ..core.head import Head
 from ..errors import Corrupt
@@ -52,22 +53,41 @@ class ClaimChange(Struct, frozen=True, kw_only=True):
     record: str | None
 
 
+class RunMark(Struct, frozen=True, kw_only=True):
+    """A run begins or ends with entry `seq`, in the chunk whose last entry is `chunk`. `at` is the time of
+    that entry, as text that sorts by time."""
+
+    run: str
+    ended: bool
+    at: str
+    seq: int
+    chunk: int
+
+
 class Append(Struct, frozen=True, kw_only=True):
-    """Lines for one session: they follow the entry with the sum `after`, or begin a session (None).
+    """What one session commits: chunks that follow the one with the sum `after`, or begin a session (None).
 
     `head` describes the session after the last of them. A `pin` makes a fork. `keyframe` replaces the
-    one that is there. Inbox items up to `head.taken` are no longer needed.
+    one that is there. `runs` are for `list_runs`. If it `takes_inbox`, items up to `head.taken` are no longer
+    needed; else it has taken none.
     """
 
     session: SessionId
     after: str | None
-    first_seq: int
-    lines: tuple[bytes, ...]
-    kinds: tuple[str, ...]
+    chunks: tuple[Chunk, ...]
     head: Head
     keyframe: bytes | None = None
     claims: tuple[ClaimChange, ...] = ()
     pin: Pin | None = None
+    runs: tuple[RunMark, ...] = ()
+    takes_inbox: bool = False
+
+
+class Erasure(Struct, frozen=True):
+    """What is left of the details and of what was said in a chunk."""
+
+    details: bytes | None
+    said: bytes | None
 
 
 class Done(Struct, frozen=True):
@@ -140,19 +160,21 @@ class DueFilter(Struct, frozen=True, kw_only=True):
 
 
 class RunCursor(NamedTuple):
-    """A place in the list of runs: when it started, and where its line is."""
+    """A place in the list of runs: when it started, and with which entry."""
 
     at: str
     session: SessionId
     seq: int
 
 
-class RunLines(NamedTuple):
-    """The lines that begin and end a run; `ended` is None while there is no end."""
+class RunChunks(NamedTuple):
+    """The chunks in which a run begins and ends, each as a page without what was said; `ended` is None while
+    there is no end."""
 
+    run: str
     cursor: RunCursor
-    started: bytes
-    ended: bytes | None
+    started: Page
+    ended: Page | None
 
 
 class Beat(NamedTuple):
@@ -196,7 +218,7 @@ def read_listed_tip(row: Sequence[Any], where: str) -> Tip:
 
 
 def hidden_name(uid: str) -> SessionId:
-    """Where the pinned lines of a deleted session are: a name that no session can have."""
+    """Where the pinned chunks of a deleted session are: a name that no session can have."""
     return SessionId(f"~{uid}")
 
 
@@ -225,12 +247,12 @@ class Driver(Protocol):
         """
 
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
-        """Append each item's lines after its `after`, all of an item or none.
+        """Append each item's chunks after its `after`, all of an item or none.
 
         Durable on return, with head, keyframe, pin and claims. An item that does not fit gets
         `Conflict`, `Claimed` or `OriginGone` and has written nothing; the others are not affected. No
         session is twice in a batch. Where the backend has transactions the batch is one of them; where it
-        has none, a claim is taken before the lines and changed or freed after them.
+        has none, a claim is taken before the chunks and changed or freed after them.
 
         On `StoreFailed` each item may or may not be there; committing the same item again settles it:
         it answers `Done`, or `Conflict` with the item's own last sum, if it had landed.
@@ -240,10 +262,11 @@ class Driver(Protocol):
         to, something longer is due), raise `StoreBusy` at once, having written nothing.
         """
 
-    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-        """Up to `limit` lines with a `seq` greater than `after`, in order; none if there is no session.
+    def read(self, session: SessionId, after: int, limit: int, *, said: bool) -> Page:
+        """Up to `limit` chunks whose last entry comes after `after`, in order; none if there is no session.
 
-        `Corrupt` where they are damaged, now or as soon as one of them is read.
+        Without `said`, facts and details only, at the cost of those where the backend can. Fewer than `limit`
+        chunks mean that there are no more. `Corrupt` where they are damaged.
         """
 
     def find_tip(self, session: SessionId) -> Tip | None:
@@ -263,23 +286,30 @@ class Driver(Protocol):
         the backend has indexes. A tip without a head may or may not be wanted, and comes first.
         """
 
-    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
-        """Runs of one session or of all, oldest first, beginning after `after`."""
+    def list_runs(
+        self, session: SessionId | None, after: RunCursor | None, limit: int
+    ) -> Sequence[RunChunks]:
+        """Runs of one session or of all, oldest first, beginning after `after`; hidden ones are left out.
+
+        The end of a run is the last `RunMark` that says so. An end without a beginning in the same session is
+        not listed: a fork ended a run of its origin.
+        """
 
     def find_keyframe(self, session: SessionId) -> bytes | None:
         """The last keyframe that was committed, if it is still there."""
 
-    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
-        """Put other lines in the place of those with these `seq`s, drop the keyframe, replace the head.
+    def erase(self, session: SessionId, after: str, chunks: Mapping[int, Erasure], head: Head) -> Outcome:
+        """Replace details and what was said of the chunks with these `seq`s, drop the keyframe, replace the
+        head.
 
-        Lines that a fork has pinned stay as they are. All or nothing, durable on return. `Conflict` if the
+        Chunks that a fork has pinned stay as they are. All or nothing, durable on return. `Conflict` if the
         journal does not end with `after`.
         """
 
     def delete(self, session: SessionId, after: str) -> Outcome:
         """Remove the session and everything of it, if its journal ends with `after`.
 
-        Lines that a fork has pinned stay readable under `hidden_name(uid)` until the last fork goes.
+        Chunks that a fork has pinned stay readable under `hidden_name(uid)` until the last fork goes.
         Claims stay. The id is free for a new session at once.
         """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -10,6 +11,7 @@ import msgspec
 from ..blobs.chunking import checked_in, checked_out, even_parts
 from ..blobs.home import BlobContext, ListedBlob, StoredBlob, StoreHome
 from ..blobs.metadata import check_digest, decode_context, encode_context
+from ..core.codec import EMPTY_PAGE, Chunk, Page
 from ..core.head import Head
 from ..errors import NotFound
 from ..ids import HolderId, SessionId, fresh_uid
@@ -24,31 +26,54 @@ from .contract import (
     Conflict,
     Done,
     DueFilter,
+    Erasure,
     HeadFilter,
     InboxRow,
     OriginGone,
     Outcome,
     Pin,
+    RunChunks,
     RunCursor,
-    RunLines,
+    RunMark,
     Tip,
     hidden_name,
 )
 
 
 class _Journal:
-    def __init__(self, first_seq: int, head: Head) -> None:
-        self.first_seq, self.head = first_seq, head
-        self.lines: list[bytes] = []
-        self.runs: list[int] = []
-        """Positions of the lines that begin or end a run."""
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.chunks: list[Chunk] = []
+        self.runs: list[RunMark] = []
         self.keyframe: bytes | None = None
         self.inbox: list[InboxRow] = []
         self.posted = 0
         self.arrived: dict[int, datetime] = {}
         self.pin: Pin | None = None
         self.pinned: dict[str, Pin] = {}
-        """The forks that need these lines, by their uid."""
+        """The forks that need these chunks, by their uid."""
+
+    @property
+    def pinned_seq(self) -> int:
+        """The last entry that a fork needs, or 0."""
+        return max((pin.seq for pin in self.pinned.values()), default=0)
+
+    def place_after(self, seq: int) -> int:
+        """The place of the first chunk whose last entry comes after `seq`."""
+        return bisect_right(self.chunks, seq, key=_seq_of)
+
+    def page_of(self, seq: int) -> Page:
+        """The chunk whose last entry is `seq`, without what was said."""
+        return Page.of([self.chunks[self.place_after(seq - 1)]], said=False)
+
+    def list_runs(self, session: SessionId) -> Iterable[RunChunks]:
+        started = {mark.run: mark for mark in self.runs if not mark.ended}
+        # The last end of each run. A run that only ends here is one that a fork's origin began.
+        ended = {mark.run: mark for mark in self.runs if mark.ended}
+        for run, mark in started.items():
+            end = ended.get(run)
+            cursor = RunCursor(mark.at, session, mark.seq)
+            yield RunChunks(run, cursor, self.page_of(mark.chunk), self.page_of(end.chunk) if end else None)
 
     def tip(self, session: SessionId) -> Tip:
         head = msgspec.structs.replace(self.head)
@@ -58,14 +83,8 @@ class _Journal:
         return wanted.since(self.head, self.arrived[self.inbox[0].number] if self.inbox else None)
 
 
-class _RunEnvelope(msgspec.Struct):
-    at: str
-    kind: str
-    seq: int
-    run: str | None = None
-
-
-_decode_run = msgspec.json.Decoder(_RunEnvelope).decode
+def _seq_of(chunk: Chunk) -> int:
+    return chunk.seq
 
 
 class MemoryDriver:
@@ -101,28 +120,28 @@ class MemoryDriver:
             origin = self._journals.get(item.pin.origin) if item.pin else None
             if item.pin and (origin is None or origin.head.uid != item.pin.uid):
                 return OriginGone()
-            journal = self._journals[item.session] = _Journal(item.first_seq, item.head)
+            journal = self._journals[item.session] = _Journal(item.head)
             journal.pin = item.pin
             if origin and item.pin:
                 origin.pinned[item.head.uid] = item.pin
         for change in item.claims:
             self._change_claim(change)
-        for line, kind in zip(item.lines, item.kinds, strict=True):
-            if kind.startswith("run."):
-                journal.runs.append(len(journal.lines))
-            journal.lines.append(line)
+        journal.chunks += item.chunks
+        journal.runs += item.runs
         journal.head = item.head
         journal.keyframe = item.keyframe or journal.keyframe
-        journal.inbox = [row for row in journal.inbox if row.number > item.head.taken]
+        if item.takes_inbox:
+            journal.inbox = [row for row in journal.inbox if row.number > item.head.taken]
         return Done(journal.posted)
 
-    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
+    def read(self, session: SessionId, after: int, limit: int, *, said: bool) -> Page:
         with self._lock:
             journal = self._journals.get(session)
             if journal is None:
-                return []
-            start = max(0, after - journal.first_seq + 1)
-            return journal.lines[start : start + limit]
+                return EMPTY_PAGE
+            start = journal.place_after(after)
+            chunks = journal.chunks[start : start + limit]
+        return Page.of(chunks, said=said)
 
     def find_tip(self, session: SessionId) -> Tip | None:
         with self._lock:
@@ -144,38 +163,34 @@ class MemoryDriver:
             ]
             return [self._journals[name].tip(name) for _, name in sorted(found)[:limit]]
 
-    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+    def list_runs(
+        self, session: SessionId | None, after: RunCursor | None, limit: int
+    ) -> Sequence[RunChunks]:
         with self._lock:
-            runs: dict[tuple[SessionId, str | None], RunLines] = {}
-            for name, journal in self._journals.items():
-                if name.startswith("~") or session not in (None, name):
-                    continue
-                for position in journal.runs:
-                    line = journal.lines[position]
-                    fields = _decode_run(line)
-                    place = name, fields.run
-                    if fields.kind == "run.started":
-                        runs[place] = RunLines(RunCursor(fields.at, name, fields.seq), line, None)
-                    elif place in runs:
-                        # Otherwise a fork ends a run that its origin began: that one is listed there.
-                        runs[place] = runs[place]._replace(ended=line)
-        ordered = sorted(runs.values(), key=lambda run: run.cursor)
-        return [run for run in ordered if after is None or run.cursor > after][:limit]
+            found = [
+                run
+                for name, journal in self._journals.items()
+                if not name.startswith("~") and session in (None, name)
+                for run in journal.list_runs(name)
+                if after is None or run.cursor > after
+            ]
+        return sorted(found, key=lambda run: run.cursor)[:limit]
 
     def find_keyframe(self, session: SessionId) -> bytes | None:
         with self._lock:
             journal = self._journals.get(session)
             return journal.keyframe if journal else None
 
-    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+    def erase(self, session: SessionId, after: str, chunks: Mapping[int, Erasure], head: Head) -> Outcome:
         with self._lock:
             journal = self._journals.get(session)
             if journal is None or journal.head.sum != after:
                 return Conflict(journal.head.sum if journal else None)
-            pinned = max((pin.seq for pin in journal.pinned.values()), default=0)
-            for seq, line in lines.items():
-                if seq > pinned:
-                    journal.lines[seq - journal.first_seq] = line
+            for place in range(journal.place_after(journal.pinned_seq), len(journal.chunks)):
+                chunk = journal.chunks[place]
+                if (left := chunks.get(chunk.seq)) is not None:
+                    replaced = msgspec.structs.replace(chunk, details=left.details, said=left.said)
+                    journal.chunks[place] = replaced
             journal.keyframe = None
             journal.head = head
             return Done(journal.posted)
@@ -187,15 +202,14 @@ class MemoryDriver:
                 return Conflict(journal.head.sum if journal else None)
             del self._journals[session]
             if journal.pinned:
-                last = max(pin.seq for pin in journal.pinned.values())
-                del journal.lines[max(0, last - journal.first_seq + 1) :]
+                del journal.chunks[journal.place_after(journal.pinned_seq) :]
                 self._journals[hidden_name(journal.head.uid)] = journal
             else:
                 self._let_go(journal)
             return Done(journal.posted)
 
     def _let_go(self, journal: _Journal) -> None:
-        """The lines are gone; a hidden origin that no other fork needs goes with them."""
+        """The chunks are gone; a hidden origin that no other fork needs goes with them."""
         while journal.pin is not None:
             name = hidden_name(journal.pin.uid)
             origin = self._journals.get(name) or self._journals.get(journal.pin.origin)

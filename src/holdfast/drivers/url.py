@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import BadUrl
 from ..redact import find_scheme, has_credentials, show_corrected, show_scheme, show_url
+from ..suggestions import closest
 from .contract import Driver
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ def _find_by_scheme(url: str, create: bool) -> OpenDriver:
     opener = _SCHEMES.get(scheme)
     if opener is None:
         raise BadUrl(f"unknown scheme {show_scheme(url)!r} in {shown}; {_hint(scheme, rest)}")
+    _, mark, query = rest.partition("?")
+    if mark:
+        raise BadUrl(f"{shown}: {scheme}: takes no parameters{_option_hint(query)}")
     if scheme == "memory":
         if rest:
             raise BadUrl(f"{shown}: memory: takes no path; for a file write {show_corrected('sqlite', rest)}")
@@ -86,6 +91,15 @@ def _find_by_scheme(url: str, create: bool) -> OpenDriver:
             "'postgresql://user:password@host/database'"
         )
     return lambda: opener(Path(rest).expanduser(), create)
+
+
+def _option_hint(query: str) -> str:
+    """What the parameters of a URL may stand for. They are not shown: they may hold a password."""
+    names = [one.partition("=")[0] for one in re.split("[&;]", query)]
+    meant = {close: None for one in names if (close := closest(one, _OPTIONS))}
+    if meant:
+        return f"; did you mean open_store(…, {', '.join(f'{name}=…' for name in meant)})?"
+    return "; options are those of open_store(…), and a file with a '?' in its name is given as a Path"
 
 
 def _hint(scheme: str, rest: str) -> str:
@@ -125,5 +139,6 @@ _SCHEMES: dict[str, Callable[[Path, bool], Driver]] = {
     "dir": _open_directory,
     "sqlite": _open_sqlite,
 }
+_OPTIONS = ("blobs", "blob_urls", "create", "schema", "lease_s", "linger_s", "inline_bytes", "result_chars")
 _KNOWN = "known are memory:, dir:PATH, sqlite:PATH and postgresql://…"
 _ENDING = {"dir": "", "sqlite": ".db"}

@@ -1,14 +1,15 @@
 """All sessions of a store share one committer.
 
-Sessions hand over lines as they arise. A line that no task waits for leaves with the next barrier, or after a
-short linger. What is waited for is gathered until the event loop's turn ends, and while a commit is under way
-the next batch gathers: so one transaction and one sync carry the lines of many sessions.
+Sessions hand over entries as they arise. An entry that no task waits for leaves with the next barrier, or
+after a short linger. What is waited for is gathered until the event loop's turn ends, and while a commit is
+under way the next batch gathers: so one transaction and one sync carry the entries of many sessions. The
+entries of a session become chunks when they are committed, most often one.
 
-A thread commits. A single session's lines are committed right on the event loop's thread, as long as that has
-been quick: a hop into a thread and back would take as long as the commit itself.
+A thread commits. A single session's entries are committed right on the event loop's thread, as long as that
+has been quick: a hop into a thread and back would take as long as the commit itself.
 
-A commit that failed may have landed all the same. It is settled by committing the very same lines again: they
-name the `sum` they follow, so they land once or find themselves there, and no read can be fooled.
+A commit that failed may have landed all the same. It is settled by committing the very same chunks again:
+they name the `sum` they follow, so they land once or find themselves there, and no read can be fooled.
 """
 
 from __future__ import annotations
@@ -17,20 +18,32 @@ import logging
 import weakref
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
-
-from ..core.codec import Sealed
+from ..core.codec import NewEntry, seal, timestamp
+from ..core.entries import InboxTaken, RunStarted
+from ..core.fold import RUN_ENDS
 from ..core.head import Head
-from ..drivers.contract import Append, Claimed, Conflict, Done, Driver, OriginGone, Outcome, Pin
+from ..core.session_state import Keyframe
+from ..drivers.contract import (
+    Append,
+    ClaimChange,
+    Claimed,
+    Conflict,
+    Done,
+    Driver,
+    OriginGone,
+    Outcome,
+    Pin,
+    RunMark,
+)
 from ..errors import Closed, Fenced, HoldfastError, NotFound, StoreFailed, StoreUnreachable
 from ..ids import SessionId
-from ..limits import BATCH_BYTES_MAX, BATCH_LINES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
+from ..limits import BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, COMMIT_HERE_BYTES, COMMIT_HERE_S, LINGER_S
 from ..system import aio, processes, threads
 from ..system.clock import monotonic_s
 
 log = logging.getLogger("holdfast")
 _RETRY_S = 1.0
-"""How soon lines that failed are tried again when no task asks for them."""
+"""How soon entries that failed are tried again when no task asks for them."""
 _REMEMBER = 0.9
 _BUSY_LIKE_S = 10 * COMMIT_HERE_S
 """A commit that would have had to wait counts as this: the next few are made in the thread."""
@@ -91,14 +104,16 @@ def _set_all(waiters: list[Waiter]) -> None:
 class Channel:
     """What one open session has handed over, and what became of it. Guarded by the committer's lock."""
 
-    def __init__(self, session: SessionId, after: str | None, pin: Pin | None = None) -> None:
-        self.session, self.after, self.pin = session, after, pin
+    def __init__(self, session: SessionId, sum: str | None) -> None:
+        self.session = session
+        self.sum = sum
+        """The sum that the next commit follows; None if it begins the journal."""
         self.fence = 0
-        self.lines: list[bytes] = []
-        self.kinds: list[str] = []
+        self.entries: list[NewEntry] = []
+        self.size = 0
+        """The bytes of the entries, about."""
         self.head: Head | None = None
-        self.first_seq = 0
-        self.keyframe: bytes | None = None
+        self.keyframe: Keyframe | None = None
         self.flying: Append | None = None
         """Being committed, or failed and not yet settled."""
         self.durable_seq = 0
@@ -120,41 +135,62 @@ class Channel:
         """What to commit next: what failed before, else all that has gathered."""
         if self.flying is None:
             assert self.head is not None
-            item = Append(
-                session=self.session,
-                after=self.after,
-                first_seq=self.first_seq,
-                lines=tuple(self.lines),
-                kinds=tuple(self.kinds),
-                head=self.head,
-                keyframe=self.keyframe,
-                pin=self.pin,
-            )
+            item = make_append(self.entries, after=self.sum, head=self.head, keyframe=self.keyframe)
             # In one go: a signal's handler that raises must not come in between.
-            self.lines, self.kinds, self.keyframe, self.pin, self.after, self.flying = (
-                [], [], None, None, item.head.sum, item
+            self.entries, self.size, self.keyframe, self.sum, self.flying = (
+                [], 0, None, item.head.sum, item
             )  # fmt: skip
         return self.flying
 
 
-def make_append(sealed: Sequence[Sealed], *, after: str | None, head: Head, pin: Pin | None = None) -> Append:
-    """The commit of sealed entries that follow the entry with the sum `after`, or begin a journal (None).
+def make_append(
+    entries: Sequence[NewEntry],
+    *,
+    after: str | None,
+    head: Head,
+    keyframe: Keyframe | bytes | None = None,
+    claims: tuple[ClaimChange, ...] = (),
+    pin: Pin | None = None,
+    origin_sum: str = "",
+) -> Append:
+    """The commit of entries that follow the chunk with the sum `after`, or begin a journal (None).
 
-    `head` is copied: later entries change the caller's.
+    A fork's entries follow the chunk of its origin that has `origin_sum`. `head` becomes part of the commit:
+    hand over a copy.
     """
+    frame = keyframe if isinstance(keyframe, Keyframe) else None
+    chunks = seal(entries, after or origin_sum, ends=None if frame is None else frame.seq)
+    if frame is not None:
+        keyframe = frame.encode(next(chunk.sum for chunk in chunks if chunk.seq == frame.seq))
+    assert not isinstance(keyframe, Keyframe)
+    head.sum = chunks[-1].sum
+    runs: list[RunMark] = []
+    takes_inbox = False
+    for new in entries:
+        entry, cls = new.entry, new.entry.body.__class__
+        if cls is InboxTaken:
+            takes_inbox = True
+        elif (cls is RunStarted or cls in RUN_ENDS) and entry.run is not None:
+            chunk = next(one.seq for one in chunks if one.seq >= entry.seq)
+            at = timestamp(entry.at)
+            runs.append(
+                RunMark(run=entry.run, ended=cls is not RunStarted, at=at, seq=entry.seq, chunk=chunk)
+            )
     return Append(
         session=head.session,
         after=after,
-        first_seq=sealed[0].entry.seq,
-        lines=tuple(one.line for one in sealed),
-        kinds=tuple(one.entry.kind for one in sealed),
-        head=replace(head),
+        chunks=tuple(chunks),
+        head=head,
+        keyframe=keyframe,
+        claims=claims,
         pin=pin,
+        runs=tuple(runs),
+        takes_inbox=takes_inbox,
     )
 
 
 class Committer:
-    """Gathers lines, commits them in batches, and wakes up who waits."""
+    """Gathers entries, commits them in batches, and wakes up who waits."""
 
     def __init__(self, driver: Driver, *, linger_s: float = LINGER_S) -> None:
         self._driver, self._linger_s = driver, linger_s
@@ -177,18 +213,16 @@ class Committer:
     # -- called by sessions, in their event loop -----------------------------------------------------
 
     def offer(
-        self, channel: Channel, sealed: Sequence[Sealed], head: Head, *, keyframe: bytes | None = None
+        self, channel: Channel, entries: Sequence[NewEntry], head: Head, *, keyframe: Keyframe | None = None
     ) -> None:
-        """Hand over lines that belong into one commit. Returns at once; `head` must not change any more."""
+        """Hand over entries that belong into one commit. Returns at once; `head` must not change any more."""
         # The bare lock, not the condition around it: this is done for every entry.
         with self._lock:
             if channel.lost is not None or channel.closed is not None or self._closing:
                 self.check(channel)
-            if not channel.lines:
-                channel.first_seq = sealed[0].entry.seq
-            for one in sealed:
-                channel.lines.append(one.line)
-                channel.kinds.append(one.entry.kind)
+            channel.entries += entries
+            for new in entries:
+                channel.size += new.size
             channel.head = head
             channel.keyframe = keyframe or channel.keyframe
             if self._due is None or channel not in self._dirty:
@@ -220,17 +254,17 @@ class Committer:
             if channel.durable_seq >= seq:
                 return
             self._mark(channel)
-            leads = not self._urgent and self._writer is None
-            self._urgent = True
+            leads = not self._urgent and self._leader is None and self._writer is None
             if leads:
                 self._leader, waiter = threads.get_ident(), None
             else:
                 waiter = self._add_waiter(channel, seq)
                 if self._leader != threads.get_ident():
-                    self._wake.notify()  # Another event loop's turn may take its time.
+                    self._urgent = True  # Another event loop's turn may take its time.
+                    self._wake.notify()
         if leads:
             waiter = await self._lead(channel, seq)
-        # If the caller is cancelled here, the lines are committed all the same.
+        # If the caller is cancelled here, the entries are committed all the same.
         if waiter is not None:
             await waiter.wait()
 
@@ -246,6 +280,7 @@ class Committer:
             await aio.let_others_run()
         except BaseException:
             with self._lock:
+                self._urgent = True
                 self._wake.notify()
             raise
         told: list[Waiter] = []
@@ -279,14 +314,14 @@ class Committer:
         if channel.flying is not None or channel.keyframe is not None:
             return False
         is_quick = self._lately_s is not None and self._lately_s <= COMMIT_HERE_S
-        return is_quick and sum(map(len, channel.lines)) <= COMMIT_HERE_BYTES
+        return is_quick and channel.size <= COMMIT_HERE_BYTES
 
     def _abandon(self, channel: Channel, told: list[Waiter]) -> None:
         """Leave to the thread what this one has begun. Whatever was done of it may be done again."""
         with self._lock:
             if self._writer == threads.get_ident():
                 self._writer = None
-            if channel.lost is None and (channel.flying is not None or channel.lines):
+            if channel.lost is None and (channel.flying is not None or channel.entries):
                 self._dirty[channel] = None
             self._urgent = True
             self._wake.notify()
@@ -338,23 +373,23 @@ class Committer:
     def _gather(self) -> list[tuple[Channel, Append]]:
         batch: list[tuple[Channel, Append]] = []
         sessions: set[SessionId] = set()
-        lines = size = 0
+        count = size = 0
         for channel in list(self._dirty):
-            if batch and (lines > BATCH_LINES_MAX or size > BATCH_BYTES_MAX):
+            if batch and (count > BATCH_ENTRIES_MAX or size > BATCH_BYTES_MAX):
                 break
             if channel.session in sessions:
-                continue  # It was left while its lines failed, and opened anew: one after the other.
+                continue  # It was left while its entries failed, and opened anew: one after the other.
             if channel.lost is not None:
-                del self._dirty[channel]  # What came after the lines that were refused.
+                del self._dirty[channel]  # What came after the entries that were refused.
                 continue
             retry = channel.flying is not None
-            if retry or channel.lines:
+            if retry or channel.entries:
+                count += len(channel.entries)
                 item = channel.take()
                 batch.append((channel, item))
                 sessions.add(channel.session)
-                lines += len(item.lines)
-                size += sum(map(len, item.lines))
-            if not (retry and channel.lines):
+                size += sum(chunk.size for chunk in item.chunks)
+            if not (retry and channel.entries):
                 del self._dirty[channel]
         self._urgent = any(channel.waiters for channel in self._dirty) if self._dirty else False
         # After a commit it looks once more by itself: what is offered until then need not wake it up.
@@ -426,7 +461,7 @@ class Committer:
                 error = outcome
                 if self._closing:
                     channel.lost = error
-                    log.error("session %s: the last lines could not be written: %s", channel.session, error)
+                    log.error("session %s: the last entries could not be written: %s", channel.session, error)
                 else:
                     log.warning("session %s: a commit failed; will try again: %s", channel.session, error)
                     self._dirty[channel] = None
@@ -441,7 +476,7 @@ class Committer:
     # -- the end -------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write what is left and end the thread. Lines that fail once more are dropped, and logged."""
+        """Write what is left and end the thread. Entries that fail once more are dropped, and logged."""
         with self._wake:
             self._closing = True
             self._wake.notify()

@@ -16,6 +16,7 @@ from msgspec import Struct
 from ..blobs.home import BlobHome
 from ..blobs.public_urls import PresignedUrls, PublicUrls, check_home
 from ..content.encode import Given, PackedResult, Sizes, is_light, pack_light, pack_light_result
+from ..core.session_state import SessionState
 from ..core.values import Codec, Values
 from ..drivers.contract import Driver
 from ..errors import Closed, HoldfastError
@@ -69,6 +70,8 @@ class Engine:
         """Of sessions that were left while their last lines could not be written: they are tried again."""
         self.registering = threads.Lock()
         """Held while one is put there."""
+        self.snapshots: weakref.WeakSet[SessionState] = weakref.WeakSet()
+        """States that callers have, and that may have messages to read: they outlive the store."""
         self.holds: dict[str, HeldHere] = {}
         """Resources that are held here, or about to be."""
         self.heartbeat = Heartbeat(
@@ -167,6 +170,8 @@ class Engine:
     def set_aside(self, session: SessionId) -> Channel | None:
         """What a session that was left here has still to write, if any: also one whose event loop has ended
         before it was left."""
+        # In a forked child, a lock of the parent's event loop, which is asked below, may stay locked.
+        self.check_open()
         with self.registering:
             channel = self.channels.get(session)
             if channel is not None and channel.is_abandoned:
@@ -199,9 +204,17 @@ class Engine:
             await to_thread.run_sync(self.committer.close)
             for write_rest in self.on_close:
                 await write_rest()
+            await to_thread.run_sync(self._read_snapshots)
         finally:
             await to_thread.run_sync(self._let_go)
             self._closed = True
+
+    def _read_snapshots(self) -> None:
+        for state in list(self.snapshots):
+            try:
+                state.read_transcript()
+            except HoldfastError as error:
+                log.debug("session %r: its messages could not be read: %s", state.facts.head.session, error)
 
     def forget_in_child(self) -> None:
         """A forked child has no right to what its parent opened."""

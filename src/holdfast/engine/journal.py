@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from ..content.lazy import BlobSource
-from ..core.codec import GENESIS, Chain, Line, open_line, parse
+from ..content.lazy import BlobReader, BlobSource, has_marks
+from ..core.codec import GENESIS, Page, erase
 from ..core.entries import Entry, SessionForked, SessionOpened, Span
-from ..core.session_state import Keyframe, Overview, SessionState, read_keyframe
-from ..drivers.contract import Driver, Tip, hidden_name
+from ..core.pages import ALL_KINDS, Chain, cut_page, last_span, open_page, read_contents
+from ..core.session_state import AdapterFold, Keyframe, Overview, SessionState, read_keyframe
+from ..core.transcript import Transcript
+from ..core.transcript_items import Content, Contents
+from ..drivers.contract import Driver, Erasure, Tip, hidden_name
 from ..errors import Corrupt, NotFound
 from ..ids import SessionId
-from ..limits import HISTORY_MESSAGES, READ_LINES
+from ..limits import HISTORY_MESSAGES, READ_CHUNKS
 
 T = TypeVar("T")
 NONSENSE: Final = (
@@ -67,6 +72,8 @@ class Journal:
         segments: list[Segment] = []
         while True:
             seq, body = first
+            if body.id != id:
+                raise Corrupt(self.where, f"its journal is that of session {body.id!r}")
             # Each part begins before the one that it was forked into: stored references cannot go round.
             if last is not None and seq > last:
                 raise Corrupt(
@@ -108,10 +115,10 @@ class Journal:
         raise Corrupt(self.where, f"the history it shares with {fork.origin!r} is not there")
 
     def _first_entry(self, name: SessionId) -> _First | None:
-        lines = self._driver.read(name, 0, 1)
-        if not lines:
+        page = self._driver.read(name, 0, 1, said=False)
+        entry = next(open_page(page, self.where), None) if page.count else None
+        if entry is None:
             return None
-        entry = open_line(parse(lines[0], self.where), self.where)
         if not isinstance(entry.body, SessionOpened | SessionForked):
             raise Corrupt(self.where, f"begins with {entry.kind}", seq=entry.seq)
         return _First(entry.seq, entry.body)
@@ -121,43 +128,52 @@ class Journal:
         first = self._first_entry(self.session)
         return first is not None and first.body.uid == self.segments[-1].uid
 
-    def lines(self, after: int = 0, until: int | None = None) -> Iterator[bytes]:
-        """The lines with `after` < seq <= `until`, in order."""
-        return chain.from_iterable(self._pages(after, until))
-
-    def acknowledged(self, after: int = 0) -> Iterator[bytes]:
-        """All lines after an entry; `Corrupt` at the end if some that were acknowledged are missing."""
-        tip = self._find_tip()
-        for line in self.lines(after):
-            after += 1
-            yield line
-        self._check_reached(after, tip.seq, True)
-
-    def _pages(self, after: int, until: int | None) -> Iterator[Sequence[bytes]]:
+    def pages(self, after: int = 0, until: int | None = None, *, said: bool) -> Iterator[Page]:
+        """The chunks that hold the entries with `after` < seq <= `until`, in order."""
         for segment in self.segments:
             last = segment.last if until is None else min(until, segment.last or until)
+            after = max(after, segment.first - 1)
             while last is None or after < last:
-                if segment.last is not None and after >= segment.last:
-                    break
-                limit = READ_LINES if last is None else min(READ_LINES, last - after)
-                found = self._driver.read(segment.name, max(after, segment.first - 1), limit)
-                yield found
-                after = max(after, segment.first - 1) + len(found)
-                if len(found) < limit:
+                # No chunk is empty.
+                limit = READ_CHUNKS if last is None else min(READ_CHUNKS, last - after)
+                found = self._driver.read(segment.name, after, limit, said=said)
+                page = found if last is None else cut_page(found, last, self.where)
+                if page.count:
+                    after = self._end_of(page, after)
+                    yield page
+                if found.count < limit and (last is None or after < last):
                     if segment.last is not None:
                         raise Corrupt(
                             self.where, f"entry {after + 1}, which it shares with {segment.id!r}, is missing"
                         )
                     break
 
-    def entries(self, after: int = 0, until: int | None = None) -> Iterator[Entry]:
-        """The entries, decoded one by one but not checked against the chain."""
-        for line in self.lines(after, until):
-            entry = open_line(parse(line, self.where), self.where)
-            after += 1
-            if entry.seq != after:
-                raise Corrupt(self.where, f"expected entry {after}, found entry {entry.seq}")
-            yield entry
+    def _end_of(self, page: Page, after: int) -> int:
+        """The last entry of a page of what comes after an entry. It does, or reading on would never end."""
+        first, last = last_span(page, self.where)
+        if last <= after:
+            raise Corrupt(self.where, f"expected entry {after + 1}, found entry {first}")
+        return last
+
+    def entries(self, after: int = 0, until: int | None = None, *, said: bool = True) -> Iterator[Entry]:
+        """The entries, not checked against the chain; without `said`, their contents are not read."""
+        for page in self.pages(after, until, said=said):
+            for entry in open_page(page, self.where):
+                if entry.seq <= after:
+                    continue
+                if until is not None and entry.seq > until:
+                    return
+                if entry.seq != after + 1:
+                    raise Corrupt(self.where, f"expected entry {after + 1}, found entry {entry.seq}")
+                after = entry.seq
+                yield entry
+
+    def find_sum(self, seq: int) -> str | None:
+        """The sum of the chunk that ends with an entry; None if no chunk does."""
+        page = next(self.pages(seq - 1, seq, said=False), None)
+        if page is None or last_span(page, self.where).last != seq:
+            return None
+        return page.sums.decode("ascii", "replace")
 
     def page(self, after: int, limit: int) -> list[Entry] | None:
         """Up to `limit` entries after one; None if the session is gone, or another one has its id."""
@@ -199,6 +215,27 @@ class Journal:
                 if self.segments == before:
                     raise
 
+    def _read_later(self, read: Callable[[], T]) -> T:
+        """Read what belongs to a state that was folded before. Meanwhile, the session or one that it shares
+        entries with may have been deleted, and another one made under its id."""
+        while True:
+            try:
+                found = read()
+            except (Corrupt, NotFound):
+                if not self._has_moved():
+                    raise
+            else:
+                if not self._has_moved():
+                    return found
+
+    def _has_moved(self) -> bool:
+        """Whether the entries are elsewhere than when last looked for; `NotFound` if they are gone."""
+        now = self._find_segments()
+        if now[-1].uid != self.segments[-1].uid:
+            raise NotFound(f"session {self.session!r} was deleted before its messages were looked at")
+        before, self.segments = self.segments, now
+        return now != before
+
     def _find_tip(self) -> Tip:
         """What the journal must have at least. Looked up before the lines are read: it may grow meanwhile."""
         tip = self._driver.find_tip(self.session)
@@ -216,8 +253,8 @@ class Journal:
             state = self._fold_from(frame, until, tip)
             if state is not None:
                 return state
-        state = SessionState(self.session, self._blobs)
-        self._fold_tail(state, Chain(self.where, 0, GENESIS), self.lines(0, until), tip)
+        state = SessionState(self.session, self._blobs, Contents(partial(self.read_contents, 0)))
+        self._fold_tail(state, Chain(self.where, 0, GENESIS), self.pages(0, until, said=False), tip)
         if not state.seq:  # It was deleted since its first entry was read.
             raise NotFound(f"no session {self.session!r}")
         return state
@@ -226,20 +263,101 @@ class Journal:
         self, frame: Keyframe, until: int | None, tip: Tip | None, spans: Iterable[Span] | None = None
     ) -> SessionState | None:
         """None if the keyframe is not this journal's, or not enough. `spans`: read only these of it."""
-        spans = frame.spans if spans is None else spans
-        tail = self.lines(frame.seq - 1, until)
-        anchor = next(tail, None)
-        if anchor is None or parse(anchor, self.where).sum != frame.sum:
+        found = self._open_at(frame, until, spans)
+        if found is None:
             return None
-        state = SessionState.from_keyframe(frame, self._blobs)
+        state, tail = found
+        self._fold_tail(state, Chain(self.where, frame.seq, frame.sum), tail, tip)
+        self._end_reading(state, tip, whole=spans is None)
+        return state if state.is_complete else None
+
+    def _end_reading(self, state: SessionState, tip: Tip | None, *, whole: bool) -> None:
+        """The number of messages is known from the head, unless only some of them are read."""
+        is_there = tip is not None and (tip.seq, tip.sum) == (state.seq, state.facts.head.sum)
+        head = tip.head if tip is not None and is_there and whole else None
+        state.end_reading(None if head is None else head.messages)
+
+    def fold_on(
+        self,
+        state: SessionState,
+        sum: str,
+        fold: Callable[[Entry], None],
+        restore: Callable[[AdapterFold], bool] | None = None,
+        *,
+        said: bool = False,
+    ) -> SessionState:
+        """Fold what comes after `state`, which follows the chunk with this sum; the state after it.
+
+        `fold` is given each entry, too, with its content if `said`: an adapter folds its own entries by it.
+        With `restore`, the journal is read from its last keyframe, if that holds a fold of the adapter that
+        `restore` can use; `state` is then one of a journal of which nothing was read.
+        """
+        tip = self._find_tip()
+        frame = None if restore is None else read_keyframe(self._driver.find_keyframe(self.session))
+        pages = None
+        if restore is not None and frame is not None and isinstance(frame.adapter, AdapterFold):
+            found = self._open_at(frame)
+            if found is not None and restore(frame.adapter):
+                (state, pages), sum = found, frame.sum
+        tail = self.pages(state.seq, said=said) if pages is None else pages
+        state.facts.head.sum = sum
+        self._fold_tail(state, Chain(self.where, state.seq, sum), tail, tip, fold)
+        self._end_reading(state, tip, whole=True)
+        if not state.seq:  # It was deleted since its first entry was read.
+            raise NotFound(f"no session {self.session!r}")
+        return state
+
+    def _open_at(
+        self, frame: Keyframe, until: int | None = None, spans: Iterable[Span] | None = None
+    ) -> tuple[SessionState, Iterator[Page]] | None:
+        pages = self.pages(frame.seq - 1, until, said=False)
+        first = next(pages, None)
+        if first is None:
+            return None
+        anchor, rest = first.part(0, 1), first.part(1)
+        if (
+            last_span(anchor, self.where).last != frame.seq
+            or anchor.sums.decode("ascii", "replace") != frame.sum
+        ):
+            return None
+        if spans is not None:
+            frame = replace(frame, spans=tuple(spans))
+        state = SessionState.from_keyframe(frame, partial(self._load_transcript, frame.seq), self._blobs)
         if state is None or state.facts.head.session != self.session:
             return None
+        return state, chain([rest] if rest.count else [], pages)
+
+    def _load_transcript(self, checked_after: int, spans: Sequence[Span], said: bool) -> Transcript:
+        """Fold the messages and results of a keyframe's spans, with their contents or without."""
+        return self._read_later(lambda: self._read_transcript(checked_after, spans, said))
+
+    def _read_transcript(self, checked_after: int, spans: Sequence[Span], said: bool) -> Transcript:
+        contents = Contents(partial(self.read_contents, checked_after))
+        transcript = Transcript(BlobReader(self.session, self._blobs), contents)
         try:
-            state.load_transcript(spans, self._pages_of(spans), self.where)
+            transcript.load(spans, self._pages_of(spans, said), self.where)
         except NONSENSE as error:
             raise Corrupt(self.where, f"its messages make no sense ({error!r})") from error
-        self._fold_tail(state, Chain(self.where, frame.seq, frame.sum), tail, tip)
-        return state if state.transcript_fold.complete else None
+        return transcript
+
+    def read_contents(self, checked_after: int, spans: Sequence[Span], own: bool) -> dict[int, Content]:
+        """The contents of the entries in these spans. `own`: all messages in them are of our format.
+
+        Those after entry `checked_after` are compared with the digests in the chain.
+        """
+        return self._read_later(lambda: self._collect_contents(checked_after, spans, own))
+
+    def _collect_contents(self, checked_after: int, spans: Sequence[Span], own: bool) -> dict[int, Content]:
+        found: dict[int, Content] = {}
+        for span in spans:
+            for page in self.pages(span.first - 1, span.last, said=True):
+                # References to blobs are read on first access.
+                eager = own and page.said is not None and not has_marks(page.said)
+                contents = read_contents(page, self.where, checked_after=checked_after, may_be_messages=eager)
+                for seq, content in contents:
+                    if span.first <= seq <= span.last:
+                        found[seq] = content.copy() if isinstance(content, msgspec.Raw) else content
+        return found
 
     def overview(self) -> Overview:
         """The session at a glance: the keyframe, what came after it, and only the last messages before it."""
@@ -254,41 +372,82 @@ class Journal:
             spans = _last_entries(frame.spans, wanted)
             state = self._fold_from(frame, None, tip, spans)
             whole = spans == list(frame.spans)
-            if state is not None and (whole or len(state.transcript) >= HISTORY_MESSAGES):
-                return state.overview()
+            if state is not None:
+                state.read_transcript()
+                if whole or state.transcript_fold.ends_exactly(HISTORY_MESSAGES, frame.spans):
+                    return state.overview()
             if whole:
                 return self._fold(None, tip).overview()
             wanted *= 4
 
-    def _pages_of(self, spans: Iterable[Span]) -> Iterator[Sequence[bytes]]:
+    def _pages_of(self, spans: Iterable[Span], said: bool) -> Iterator[Page]:
         for span in spans:
             after = span.first - 1
-            for page in self._pages(after, span.last):
-                after += len(page)
+            for page in self.pages(after, span.last, said=said):
+                after = last_span(page, self.where).last
                 yield page
             if after < span.last:
                 raise Corrupt(self.where, f"entry {after + 1} is missing")
 
-    def _fold_tail(self, state: SessionState, chain: Chain, lines: Iterable[bytes], tip: Tip | None) -> None:
-        """Fold what comes next. `tip`: an entry that must be there, and its sum."""
+    def _fold_tail(
+        self,
+        state: SessionState,
+        chain: Chain,
+        pages: Iterable[Page],
+        tip: Tip | None,
+        fold: Callable[[Entry], None] | None = None,
+    ) -> None:
+        """Fold what comes next, also by `fold`. `tip`: a chunk that must be there, and its sum."""
         seq, sum = (0, "") if tip is None else (tip.seq, tip.sum)
         if chain.seq == seq and chain.sum != sum:
             raise Corrupt(self.where, _OTHER_END, seq=seq)
-        for data in lines:
-            line: Line = chain.check(data)
-            if line.seq == seq and line.sum != sum:
-                raise Corrupt(self.where, _OTHER_END, seq=seq)
-            try:
-                state.apply(open_line(line, self.where), line.sum)
-            except NONSENSE as error:
-                why = f"it makes no sense after what came before it ({line.kind}: {_words(error)})"
-                raise Corrupt(self.where, why, seq=line.seq) from error
+        for page in pages:
+            for chunk in chain.open(page):
+                if chunk.first <= seq <= chunk.last and (chunk.last, chunk.sum) != (seq, sum):
+                    raise Corrupt(self.where, _OTHER_END, seq=seq)
+                for entry in chunk.entries:
+                    try:
+                        state.apply(entry)
+                        if fold is not None:
+                            fold(entry)
+                    except NONSENSE as error:
+                        why = f"it makes no sense after what came before it ({entry.kind}: {_words(error)})"
+                        raise Corrupt(self.where, why, seq=entry.seq) from error
+                state.facts.head.sum = chunk.sum
         self._check_reached(state.seq, seq, True)
 
     def _check_reached(self, seq: int, acknowledged: int, ended: bool) -> None:
         if ended and seq < acknowledged:
             why = f"it ends with entry {seq}, but {acknowledged} were acknowledged: the last are missing"
             raise Corrupt(self.where, why)
+
+
+def find_erasures(
+    driver: Driver, session: SessionId, choose: Callable[[Entry], tuple[bool, bool]]
+) -> dict[int, Erasure]:
+    """What to erase in the chunks of a session, for `Driver.erase`.
+
+    `choose` says of an entry whether its details are erased, and whether its content is.
+    """
+    where, after = f"session {session!r}", 0
+    found: dict[int, Erasure] = {}
+    while (page := driver.read(session, after, READ_CHUNKS, said=True)).count:
+        assert page.said is not None
+        parts = zip(page.details.split(b"\n"), page.said.split(b"\n"), strict=True)
+        for chunk, (details, said) in zip(ALL_KINDS.decode(page, where), parts, strict=True):
+            if chunk.last <= after:
+                raise Corrupt(where, f"expected entry {after + 1}, found entry {chunk.first}")
+            after = chunk.last
+            chosen = [(entry.seq - chunk.first, *choose(entry)) for entry in chunk.entries]
+            left = Erasure(
+                erase(details, (place for place, words, _ in chosen if words), where),
+                erase(said, (place for place, _, content in chosen if content), where),
+            )
+            if left != Erasure(details, said):
+                found[chunk.last] = Erasure(
+                    *(None if one == b"null" else one for one in (left.details, left.said))
+                )
+    return found
 
 
 _OTHER_END: Final = "it is not the entry that was acknowledged under this number"

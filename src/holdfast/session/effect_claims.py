@@ -79,6 +79,8 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     value: Json = None
     parts: tuple[Text | Media, ...] = ()
+    unkept: bool = False
+    """The tool ran, and what it returned has no JSON form; `text` says so."""
     doubt: str = ""
     """Of a deleted owner: what is known of its effect in doubt. Empty: a deleted owner did nothing."""
     effect: Effect | None = None
@@ -106,6 +108,7 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
             text=given.text,
             value=given.value,
             parts=tuple(map(as_plain, given.parts)),
+            unkept=given.unkept,
             doubt="",
             effect=None,
             idle=False,
@@ -115,11 +118,11 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def given(self) -> Given:
         """The result."""
-        return Given(text=self.text, value=self.value, parts=self.parts)
+        return Given(text=self.text, value=self.value, parts=self.parts, unkept=self.unkept)
 
     def unfinished(self) -> Claim:
         """The same without a result: the owner's journal is the authority."""
-        return replace(self, done=False, text="", value=None, parts=())
+        return replace(self, done=False, text="", value=None, parts=(), unkept=False)
 
 
 _decoder = msgspec.json.Decoder(Claim)
@@ -325,7 +328,7 @@ def _leave_settlement(engine: Engine, facts: Facts, fence: int, row: Effect) -> 
 def _bare(facts: Facts, row: Effect) -> Effect:
     """The effect as it may be shown after its session was deleted: without arguments."""
     gone = f"its session was deleted while it was not known whether it had happened; its key is {row.key}"
-    return replace(row, status="in_doubt", args=None, notes={}, why=gone)
+    return replace(row, status="in_doubt", args=None, notes={}, why=gone, unsure="")
 
 
 def _settled(engine: Engine, facts: Facts, operation: str, claim: Claim) -> Claim:

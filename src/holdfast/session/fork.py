@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from msgspec.structs import replace
+
 from ..core.effects import Effect, Effects
-from ..core.entries import LeftBehind, SessionForked
+from ..core.entries import (
+    LeaseReleased,
+    LeaseRenewed,
+    LeaseTaken,
+    LeftBehind,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunStarted,
+    SessionClosed,
+    SessionForked,
+    SessionPostponed,
+)
+from ..core.fold import Checkpoint
 from ..core.session_state import SessionState
 from ..drivers.contract import Conflict, OriginGone, Pin
 from ..engine.committer import make_append
@@ -11,6 +29,9 @@ from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import BadInput, NotFound, ReadOnly
 from ..ids import SessionId, fresh_uid
+
+_SINCE_MAX: Final = 100
+"""Entries after the last version that are looked at one by one."""
 
 
 def fork(
@@ -27,13 +48,47 @@ def fork(
             raise NotFound(f"session {origin!r} has no version to fork from; take a checkpoint first")
         version = path[-1].version
     point = latest.get_checkpoint(version)
-    state = journal.fold(point.seq)
+    state = _at_latest_version(journal, latest, point) or journal.fold(point.seq)
     name = into or SessionId(f"{origin[:180]}-fork-{fresh_uid()[:8]}")
     behind = tuple(
         LeftBehind(issued=row.issued, tool=row.tool, call=row.call.id, status=row.status)
         for row in _changed_since(state.facts.effects, latest.facts.effects, point.seq)
     )
     return _begin(engine, journal, state, name, version, labels, behind)
+
+
+_NOTHING_OF_A_FORK: Final = frozenset(
+    {
+        LeaseTaken,
+        LeaseRenewed,
+        LeaseReleased,
+        RunStarted,
+        RunCompleted,
+        RunFailed,
+        RunCancelled,
+        RunPaused,
+        SessionClosed,
+        SessionPostponed,
+    }
+)
+"""What a fork does not inherit: with such entries after a version, a state is as good as the version's."""
+
+
+def _at_latest_version(journal: Journal, latest: SessionState, point: Checkpoint) -> SessionState | None:
+    """The latest state as that of its version, if nothing has happened since; else None.
+
+    The keyframe that is written when a session is closed stands after the last version: folding up to that
+    one would read the journal from its beginning.
+    """
+    since = latest.seq - point.seq
+    if point.version != latest.version or latest.facts.changed or since > _SINCE_MAX:
+        return None
+    entries = journal.entries(point.seq, latest.seq, said=False)
+    sum = journal.find_sum(point.seq)
+    if sum is None or not all(type(entry.body) in _NOTHING_OF_A_FORK for entry in entries):
+        return None
+    latest.facts.head.seq, latest.facts.head.sum = point.seq, sum
+    return latest
 
 
 def fork_end(engine: Engine, origin: SessionId, into: SessionId, labels: dict[str, str]) -> SessionId:
@@ -51,14 +106,15 @@ def _begin(
     labels: dict[str, str],
     left_behind: tuple[LeftBehind, ...],
 ) -> SessionId:
-    """Commit the line that continues `state`, and the pin of what it shares."""
-    origin, seq, uid = journal.session, state.seq, fresh_uid()
+    """Commit the entry that continues `state`, and the pin of what it shares."""
+    origin, seq, sum, uid = journal.session, state.seq, state.facts.head.sum, fresh_uid()
     if name == origin:
         raise BadInput(f"a fork needs an id of its own, not {origin!r}")
     # The journal that stores the entry: the version may be inherited.
     owner = journal.find_owner(seq)
     state.facts.head.session = name
     forked = SessionForked(
+        id=name,
         uid=uid,
         origin=owner.id,
         origin_uid=owner.uid,
@@ -66,9 +122,10 @@ def _begin(
         labels=labels,
         left_behind=left_behind,
     )
-    sealed = state.append(forked, engine.now())
+    entry = state.append(forked, engine.now())
     pin = Pin(origin=owner.name, uid=owner.uid, seq=seq)
-    outcome = engine.committer.commit_now(make_append([sealed], after=None, head=state.facts.head, pin=pin))
+    item = make_append([entry], after=None, origin_sum=sum, head=replace(state.facts.head), pin=pin)
+    outcome = engine.committer.commit_now(item)
     if isinstance(outcome, OriginGone):
         raise NotFound(f"session {origin!r} was deleted")
     if isinstance(outcome, Conflict):

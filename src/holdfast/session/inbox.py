@@ -167,7 +167,7 @@ def _open_verdict(number: int, item: InboxVerdict, state: SessionState) -> Opene
             f"{row.tool}: given up by {item.by}. {item.note or 'It is not known whether it happened.'} "
             "It is not run again."
         )
-    content = encode_content(text, item.value)
+    content = encode_content(text, item.value, unkept=item.unkept)
     # The result is in the content of `tool.settled` alone, where it can be erased.
     bare = msgspec.structs.replace(item, content=None, value=None)
     return (InboxTaken(number=number, item=bare), settled), content if settled.told else None

@@ -1,6 +1,6 @@
-"""Taking the lease of a session: fold it, check its holder, and commit a `lease.taken` line at its end.
+"""Taking the lease of a session: fold it, check its holder, and commit a `lease.taken` entry at its end.
 
-That line is the fence: an earlier holder names an older `sum` in its next commit, and the store refuses it.
+That entry is the fence: an earlier holder names an older `sum` in its next commit, and the store refuses it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core.entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
 from ..core.session_state import SessionState
@@ -96,11 +97,12 @@ def _try(
     bodies: list[Body] = []
     try:
         state = Journal(engine.driver, session, engine.blobs).fold()
+        state.transcript_fold  # noqa: B018 - Read here, in a thread: what is recorded next is folded into it.
     except NotFound:
         if not create:
             raise
         state = SessionState(session, engine.blobs)
-        bodies.append(SessionOpened(uid=fresh_uid(), labels=labels, parent=parent))
+        bodies.append(SessionOpened(id=session, uid=fresh_uid(), labels=labels, parent=parent))
     facts = state.facts
     if facts.unknown is not None:
         raise ReadOnly(session, *facts.unknown)
@@ -118,8 +120,8 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
     """Commit the bodies, the last of which takes the lease. None if this process is opening or closing it."""
     head = state.facts.head
     after = head.sum or None
-    sealed = [state.append(body, engine.now()) for body in bodies]
-    item = make_append(sealed, after=after, head=state.facts.head)
+    entries = [state.append(body, engine.now()) for body in bodies]
+    item = make_append(entries, after=after, head=replace(state.facts.head))
     head = item.head
     channel = Channel(head.session, head.sum)
     channel.head, channel.fence, channel.durable_seq = head, head.seq, head.seq
@@ -149,10 +151,9 @@ def _give_back(engine: Engine, found: Taken | _Held | _Refused | None) -> None:
     """Release a lease whose caller was cancelled before it could know of it."""
     if not isinstance(found, Taken):
         return
+    released = found.state.append(LeaseReleased(), engine.now())
     head = found.state.facts.head
-    after = head.sum
-    sealed = found.state.append(LeaseReleased(), engine.now())
-    item = make_append([sealed], after=after, head=found.state.facts.head)
+    item = make_append([released], after=found.channel.sum, head=replace(head))
     try:
         engine.committer.commit_now(item)
     except HoldfastError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from ..core.effects import Effect, Undone
-from ..core.entries import Body, MessageAdded, SessionRewound
+from ..core.entries import Body, MessageAdded, PlanChanged, SessionRewound, SummaryChanged
 from ..core.fold import Checkpoint
 from ..engine.journal import Journal
 
@@ -55,13 +55,17 @@ async def return_to(
         seq=target.seq,
         transcript=tuple(then.transcript_fold.spans),
         state=then.facts.values,
-        plan=then.facts.plan,
-        summary=then.facts.summary,
     )
+    # Entries of their own, because what they say can be erased, and user state cannot.
+    before: list[tuple[Body, bytes | None]] = []
+    if then.facts.plan != session.state.facts.plan:
+        before.append((PlanChanged(plan=then.facts.plan), None))
+    if then.facts.summary != session.state.facts.summary:
+        before.append((SummaryChanged(summary=then.facts.summary), None))
     # Messages that were sent, and that the model has not seen, are not left behind.
     kept: list[tuple[Body, bytes | None]] = [
         (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
         for item in waiting
     ]
-    session._writer.record_all([(rewound, None), *also, *kept])
+    session._writer.record_all([*before, (rewound, None), *also, *kept])
     await session.flush()

@@ -230,7 +230,10 @@ class Run:
         self._end_as(RunCompleted(output=output))
 
     def fail(self, reason: str, error: str = "") -> None:
-        """End the run as failed, without an exception: a spent budget, a step limit."""
+        """End the run as failed, without an exception: a spent budget, a step limit.
+
+        `reason` is a code, which stays when what was said is erased. Words belong into `error`.
+        """
         self._end_as(RunFailed(reason=reason, error=error))
 
     def cancel(self, reason: str = "") -> None:
@@ -238,7 +241,10 @@ class Run:
         self._end_as(RunCancelled(reason=reason))
 
     def pause(self, reason: str) -> None:
-        """End the run as paused: it waits for a person, and the status of the session becomes `waiting`."""
+        """End the run as paused: it waits for a person, and the status of the session becomes `waiting`.
+
+        `reason` is a code, which stays when what was said is erased.
+        """
         self._end_as(RunPaused(reason=reason))
 
     def _end_as(self, end: Body) -> None:

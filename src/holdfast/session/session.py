@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
+from msgspec import Raw
+
 from ..core.budget import Budget, BudgetState
 from ..core.call_pairing import Problem
 from ..core.effects import Effect, Undone
@@ -40,6 +42,7 @@ from ..system.clock import boot_s
 from .cadence import Cadence, Pace
 from .inbox import message_entry
 from .lease import take
+from .misuse import AsyncOnly
 from .resource_lease import Hold, hold
 from .rewind import Rewound, Undoer, return_to
 from .run import Run
@@ -67,7 +70,7 @@ class _Unopened:
         raise Closed(f"session {session.id!r} is not open: use `async with store.session(…) as session`")
 
 
-class Session:
+class Session(AsyncOnly):
     """A conversation or piece of work, open for reading and recording.
 
     Use it as `async with store.session(id) as session`. A method that records changes the state at once; the
@@ -75,6 +78,9 @@ class Session:
     durable on return wait for the disk. If the disk fails, they raise `StoreFailed`; nothing is lost, and the
     next one that waits tries again.
     """
+
+    _USE = "async with store.session(…) as session"
+    _USE_BLOCKING = "with store.session(…) as session` in a `with holdfast.blocking.open_store(…) as store"
 
     def __init__(
         self,
@@ -129,6 +135,10 @@ class Session:
             if error is None:
                 raise
             log.warning("session %s was not closed cleanly: %s", self.id, failure)
+
+    @property
+    def _is_entered(self) -> bool:
+        return "_writer" in vars(self)
 
     @property
     def is_lost(self) -> bool:
@@ -244,8 +254,8 @@ class Session:
 
     async def set(self, key: str, value: object) -> None:
         """Store a value under a key. A value that cannot be encoded is stored as an `Opaque`."""
-        body = StateSet(key=check_name("state key", key))
-        self._writer.record(body, content=await self._engine.pack_value(value))
+        key = check_name("state key", key)
+        self._writer.record(StateSet(key=key, value=Raw(await self._engine.pack_value(value))))
 
     @overload
     def get(self, key: str) -> Any: ...

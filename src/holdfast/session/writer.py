@@ -16,7 +16,7 @@ from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import Closed
 from ..ids import SessionId
-from ..limits import KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, KEYFRAME_LINES_MIN, PAGE_ROWS
+from ..limits import KEYFRAME_ENTRIES_MIN, KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, PAGE_ROWS
 from ..system.clock import boot_s
 from ..telemetry import end_step
 from .cadence import Pace
@@ -69,10 +69,10 @@ class SessionWriter:
     def record_all(
         self, entries: Sequence[tuple[Body, bytes | None]], *, growth: float = KEYFRAME_GROWTH
     ) -> None:
-        """Seal entries with their contents, fold them, and hand them to the committer as one commit.
+        """Fold entries with their contents, and hand them to the committer as one commit.
 
         A keyframe goes along when the tail has grown by the share `growth`, so that keyframes cost a constant
-        per line.
+        per entry.
         """
         engine, state, channel = self.engine, self.state, self.channel
         if channel.lost is not None or channel.closed is not None:
@@ -82,12 +82,12 @@ class SessionWriter:
             for body, content in entries:
                 check(body, content)
         run = current_run(self.id)
-        sealed = [state.append(body, engine.now(), run, content) for body, content in entries]
+        new = [state.append(body, engine.now(), run, content) for body, content in entries]
         head, before, keyframe = state.facts.head, state.keyframe_seq, None
         tail = head.seq - before
-        if tail >= KEYFRAME_LINES_MIN and tail >= growth * before:
+        if tail >= KEYFRAME_ENTRIES_MIN and tail >= growth * before:
             state.keyframe_seq, keyframe = head.seq, state.keyframe()
-        engine.committer.offer(channel, sealed, replace(head), keyframe=keyframe)
+        engine.committer.offer(channel, new, replace(head), keyframe=keyframe)
 
     def take_checkpoint(self, name: str | None = None) -> int:
         """Record a checkpoint without a flush, unless the position has one; its version."""
@@ -137,7 +137,9 @@ class SessionWriter:
         if found is None:
             return None
         effect, item = found
-        landed = Given(text=item.content or "", value=item.value) if item.verdict == "landed" else None
+        landed = None
+        if item.verdict == "landed":
+            landed = Given(text=item.content or "", value=item.value, unkept=item.unkept)
         facts, fence = self.state.facts, self.channel.fence
         known = await self.engine.call(share_verdict, self.engine, facts, fence, effect, landed)
         if known is None:
@@ -155,7 +157,7 @@ class SessionWriter:
             if channel.lost is None and channel.closed is None:
                 self.record_all([(LeaseReleased(), None)], growth=KEYFRAME_GROWTH_LEFT)
                 channel.closed = Closed(f"session {self.id!r} was closed")
-                # A cancelled caller waits all the same: the lines must be there before the next one opens it.
+                # A cancelled caller waits all the same: they must be there before the next one opens it.
                 while channel.durable_seq < self.state.seq:
                     try:
                         with anyio.CancelScope(shield=True):
@@ -169,6 +171,12 @@ class SessionWriter:
                 self.engine.left[self.id] = channel
         if interrupt is not None:
             raise interrupt
+
+    async def read_contents(self) -> None:
+        """Read the messages that are not in memory, in a thread, so that looking at them does not block."""
+        contents = self.state.transcript_fold.contents
+        if contents.are_missing:
+            await self.engine.call(contents.fetch)
 
     async def reload(self) -> None:
         """Fold the journal anew, after an erasure changed its bytes."""

@@ -32,7 +32,8 @@ Answered: TypeAlias = Literal["settled", "posted", "late"]
 class Waiting(Struct, frozen=True, kw_only=True):
     """A call that waits for a person's answer: `store.approve`, `refuse` or `resolve`.
 
-    `entry` and `since` are the entry that asked, or issued the call, and its time. A call in doubt of a
+    `entry` and `since` are the entry that asked, or issued the call, and its time. A call in doubt has in
+    `why` also what its verify hook said, and in `notes` what its body noted with `ctx.annotate`. One of a
     deleted session has an `operation`, for `store.resolve_operation`.
     """
 
@@ -45,6 +46,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     entry: int
     since: datetime
     operation: str | None = None
+    notes: dict[str, Json] = {}
 
 
 class Doubt(Struct, frozen=True):
@@ -99,11 +101,12 @@ def _as_waiting(doubt: Doubt) -> Waiting:
         call=row.call.id,
         tool=row.tool,
         kind="in_doubt",
-        why=row.why,
+        why=row.reason,
         args=row.args,
         entry=row.issued,
         since=row.at,
         operation=doubt.operation,
+        notes=row.notes,
     )
 
 

@@ -18,13 +18,14 @@ from datetime import datetime, timedelta
 
 from ..blobs.blob import Blob, Collected, describe, iter_blobs
 from ..content.references import find_digests
-from ..core.codec import Chain, parse
+from ..core.codec import Page
+from ..core.pages import Chain, last_span
 from ..drivers.contract import HeadFilter
 from ..engine.engine import Engine
 from ..engine.journal import Journal, Segment
 from ..errors import BadInput, NotFound
 from ..ids import SessionId
-from ..limits import BLOB_GRACE_MIN_S, PAGE_ROWS, READ_LINES
+from ..limits import BLOB_GRACE_MIN_S, PAGE_ROWS, READ_CHUNKS
 
 
 class References:
@@ -76,7 +77,7 @@ class References:
         """Read a journal once; False if it was deleted meanwhile, so that its lines are elsewhere."""
         if self._read.get(segment.name) == segment.uid:
             return True
-        reached = self._read_lines(segment.name, segment.id)
+        reached = self._read_chunks(segment.name, segment.id)
         if segment.last is not None and reached < segment.last:
             return False
         self._read[segment.name] = segment.uid
@@ -87,25 +88,30 @@ class References:
         while rows := self._driver.read_inbox(name, after, PAGE_ROWS):
             for row in rows:
                 after = row.number
-                self._note(row.item, name)
+                self._note_part(row.item, name)
 
-    def _read_lines(self, name: SessionId, owner: SessionId) -> int:
-        """Read all lines of a journal; the number of the last entry."""
+    def _read_chunks(self, name: SessionId, owner: SessionId) -> int:
+        """Read all chunks of a journal; the number of the last entry."""
         where = f"session {owner!r}"
         chain: Chain | None = None
-        after = 0
-        while lines := self._driver.read(name, after, READ_LINES):
-            for line in lines:
-                if chain is None:
-                    first = parse(line, where)
-                    chain = Chain(where, first.seq, first.sum)
-                else:
-                    chain.check(line)
-                after = chain.seq
-                self._note(line, owner)
-        return after
+        while (page := self._driver.read(name, chain.seq if chain else 0, READ_CHUNKS, said=True)).count:
+            if chain is None:
+                # What comes before the first chunk of a fork is in its origin.
+                first = page.part(0, 1)
+                chain = Chain(where, last_span(first, where).last, first.sums.decode())
+                self._note(first, owner)
+                page = page.part(1)
+            for _ in chain.open(page) if page.count else ():
+                pass
+            self._note(page, owner)
+        return chain.seq if chain else 0
 
-    def _note(self, stored: bytes, owner: SessionId) -> None:
+    def _note(self, page: Page, owner: SessionId) -> None:
+        # Facts, too: an adapter's body may refer to a blob.
+        for part in (page.facts, page.details, page.said or b""):
+            self._note_part(part, owner)
+
+    def _note_part(self, stored: bytes, owner: SessionId) -> None:
         for digest in find_digests(stored):
             self.of.setdefault(digest, set()).add(owner)
 

@@ -1,40 +1,42 @@
-"""Erasing the contents of a session, and deleting it."""
+"""Erasing what was said in a session, and deleting it."""
 
 from __future__ import annotations
 
-from copy import copy
+from msgspec.structs import replace
 
-from ..core.codec import erase as erase_line
-from ..core.codec import parse
-from ..core.entries import SessionErased
+from ..core.effects import Effects
+from ..core.entries import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Entry,
+    SessionErased,
+    SessionRewound,
+    StateSet,
+    ToolAnnotated,
+    ToolInDoubt,
+    ToolIssued,
+    ToolReported,
+)
+from ..core.transcript import Transcript
 from ..drivers.contract import Done, Outcome
 from ..engine.engine import Engine
+from ..engine.journal import find_erasures
 from ..errors import Fenced
-from ..limits import READ_LINES
 from ..session.effect_claims import settle_claims
 from ..session.session import Session
 
-_SAID = frozenset(
-    {
-        "message.added",
-        "model.replied",
-        "transcript.compacted",
-        "tool.completed",
-        "tool.ran",
-        "tool.failed",
-        "tool.refused",
-        "tool.reported",
-        "tool.in_doubt",
-        "tool.settled",
-        "approval.refused",
-        "adapter.steps.snapshot",
-    }
-)
-"""Kinds whose content is a message or the result of a tool."""
+_STATE = frozenset({StateSet, SessionRewound})
+"""Bodies whose details are user state: the application's own, and not what was said."""
+
+_ENDED = frozenset({"completed", "undone", "gave_up"})
+"""A call with this status is not made again."""
+
+_KEPT_CONTENTS = "adapter.langgraph."
+"""Contents of these kinds are checkpoints of a graph, which its saver removes."""
 
 
 async def erase(engine: Engine, session: Session) -> None:
-    """Replace contents by digests. The driver leaves those that a fork refers to."""
+    """Replace what was said by digests. The driver leaves what a fork refers to."""
     session._writer.record(SessionErased(upto=session.state.seq))
     await session.flush()
     outcome = await engine.call(_erase, engine, session)
@@ -44,24 +46,49 @@ async def erase(engine: Engine, session: Session) -> None:
 
 
 def _erase(engine: Engine, session: Session) -> Outcome:
-    driver, head = engine.driver, copy(session.state.facts.head)
-    after = 0
-    lines: dict[int, bytes] = {}
-    while found := driver.read(session.id, after, READ_LINES):
-        for data in found:
-            line = parse(data, session.id)
-            after = line.seq
-            if line.kind in _SAID:
-                lines[line.seq] = erase_line(data, session.id)
-    head.title = ""
-    return driver.erase(session.id, head.sum, lines, head)
+    driver, channel = engine.driver, session._writer.channel
+    head, sum = channel.head, channel.sum
+    assert head is not None
+    assert sum is not None
+    effects, transcript = session.state.facts.effects, session.state.transcript_fold
+    unanswered = transcript.find_unanswered()
+
+    def choose(entry: Entry) -> tuple[bool, bool]:
+        if unanswered is not None and entry.seq == unanswered.seq:
+            return False, False  # The calls are made by it.
+        if _is_needed(entry, effects, transcript):
+            return False, False
+        return type(entry.body) not in _STATE, not entry.kind.startswith(_KEPT_CONTENTS)
+
+    erased = find_erasures(driver, session.id, choose)
+    return driver.erase(session.id, sum, erased, replace(head, sum=sum))
+
+
+def _is_needed(entry: Entry, effects: Effects, transcript: Transcript) -> bool:
+    """Whether the entry belongs to a call that is not settled: it may have to be made again, or shown."""
+    body = entry.body
+    if isinstance(body, ToolAnnotated):
+        # A later attempt has the notes of those before it.
+        return any(one.issued in effects.open for one in effects.attempts(effects.rows[body.issued]))
+    if isinstance(body, ToolInDoubt | ToolReported):
+        return body.issued in effects.open
+    if isinstance(body, ToolIssued):
+        return entry.seq in effects.open
+    if isinstance(body, ApprovalGiven):
+        # Without the arguments of the answer, the call would be made with those that it was asked for.
+        rows = effects.find_call(body.call)
+        has_failed = bool(rows) and rows[-1].status == "failed" and not transcript.lacks_result(body.call)
+        return not has_failed and not any(row.status in _ENDED for row in rows)
+    return isinstance(body, ApprovalAsked) and entry.seq in effects.questions
 
 
 async def delete(engine: Engine, session: Session) -> None:
     """Delete the session under its lease, so that no other process can have taken it meanwhile."""
     await session.flush()
     await engine.call(settle_claims, engine, session)
-    outcome = await engine.call(engine.driver.delete, session.id, session.state.facts.head.sum)
+    sum = session._writer.channel.sum
+    assert sum is not None
+    outcome = await engine.call(engine.driver.delete, session.id, sum)
     if not isinstance(outcome, Done):
         raise Fenced(session.id, fence=session.fence)
     session._writer.mark_deleted()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 import anyio
 from anyio import to_thread
+from msgspec.structs import replace
 
 from ..blobs.blob import Blob, BlobData, Collected, OpenBlob, as_media, list_blob, open_blob, put_blob
 from ..blobs.home import BlobContext, BlobHome
@@ -18,14 +19,24 @@ from ..blobs.home_url import OpenHome, find_home
 from ..blobs.public_urls import PublicUrls, check_urls
 from ..content.encode import Sizes
 from ..content.references import get_digest
-from ..core.codec import open_line, parse
+from ..core.codec import Page
 from ..core.diff import Diff, compare
-from ..core.entries import Entry, InboxCancel, Parent, RunStarted, SessionOpened, SessionStatus, Verdict
+from ..core.entries import (
+    Body,
+    Entry,
+    InboxCancel,
+    Parent,
+    RunStarted,
+    SessionOpened,
+    SessionStatus,
+    Verdict,
+)
 from ..core.fold import RUN_ENDS, Checkpoint, RunInfo
 from ..core.head import Head
+from ..core.pages import open_page
 from ..core.session_state import Overview, SessionState
 from ..core.values import Codec
-from ..drivers.contract import Driver, HeadFilter, RunCursor, RunLines, Tip
+from ..drivers.contract import Driver, HeadFilter, RunChunks, RunCursor, Tip
 from ..drivers.url import OpenDriver, StoreAddress, find_driver
 from ..engine.committer import make_append
 from ..engine.engine import Engine, run_or_undo
@@ -47,6 +58,7 @@ from ..session.cadence import Cadence
 from ..session.effect_claims import OperationVerdict
 from ..session.fork import fork
 from ..session.inbox import encode_item, message_item
+from ..session.misuse import AsyncOnly, async_items
 from ..session.session import Session
 from ..system.aio import run_to_end
 from ..telemetry import look
@@ -112,8 +124,11 @@ def _close_both(opened: tuple[Driver, BlobHome]) -> None:
     driver.close()
 
 
-class Store:
+class Store(AsyncOnly):
     """A place for many sessions, made by `open_store`. All processes that open the same place share it."""
+
+    _USE = "async with holdfast.open_store(…) as store"
+    _USE_BLOCKING = "with holdfast.blocking.open_store(…) as store"
 
     def __init__(
         self,
@@ -132,6 +147,19 @@ class Store:
             await run_to_end(lambda: to_thread.run_sync(_close_both, (driver, home)))
             raise
         return self
+
+    def _open_here(self) -> None:
+        """Open it in this thread, which need not have an event loop. `aclose` closes it."""
+        opened = self._open_both()
+        try:
+            self._opened = self._make_engine(*opened)
+        except BaseException:
+            _close_both(opened)
+            raise
+
+    @property
+    def _is_entered(self) -> bool:
+        return self._opened is not None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -178,7 +206,10 @@ class Store:
         )
 
     async def load(self, session: str, version: int | None = None) -> SessionState:
-        """Read the state of a session, now or at a version. Takes no lease and changes nothing."""
+        """Read the state of a session, now or at a version. Takes no lease and changes nothing.
+
+        Messages are read when they are first looked at, or when the store is closed: the state outlives it.
+        """
         return await self._engine.call(self._load, session_id(session), version)
 
     def _load(self, session: SessionId, version: int | None) -> SessionState:
@@ -191,6 +222,7 @@ class Store:
             if version is None or journal.is_there():
                 break
         state.decoder = self._engine.values
+        self._engine.snapshots.add(state)
         return state
 
     async def head(self, session: str) -> Head:
@@ -216,6 +248,7 @@ class Store:
         journal = await self._engine.call(Journal, self._engine.driver, id, self._engine.blobs)
         return await self._engine.call(journal.overview)
 
+    @async_items
     async def checkpoints(self, session: str) -> AsyncIterator[Checkpoint]:
         """Iterate over the versions of a session, oldest first."""
         for one in (await self.load(session)).checkpoints:
@@ -270,6 +303,7 @@ class Store:
         """Ask the run of a session to stop. Durable on return."""
         return await self._post(session, encode_item(InboxCancel(by=by, reason=reason)))
 
+    @async_items
     async def in_doubt(self) -> AsyncIterator[Doubt]:
         """Iterate over the calls in doubt of all sessions: issued, and their outcome is unknown.
 
@@ -329,6 +363,7 @@ class Store:
     async def _post(self, session: str, item: bytes) -> int:
         return await self._engine.call(self._engine.driver.post, session_id(session), item)
 
+    @async_items
     async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncGenerator[Entry, None]:
         """Iterate over the entries of a session as they become durable.
 
@@ -355,6 +390,7 @@ class Store:
 
     # -- listings -----------------------------------------------------------------------------------
 
+    @async_items
     async def sessions(
         self,
         *,
@@ -421,21 +457,21 @@ class Store:
     def _is_interrupted(self, head: Head) -> bool:
         return head.open_run is not None and not self._is_held(head)
 
+    @async_items
     async def runs(self, *, session: str | None = None, parent: str | None = None) -> AsyncIterator[RunInfo]:
         """Iterate over runs, oldest first: of one session, of one parent run, or all. Filters combine."""
         id = None if session is None else session_id(session)
         after: RunCursor | None = None
         while True:
             rows = await self._engine.call(self._engine.driver.list_runs, id, after, PAGE_ROWS)
-            for run in await self._engine.call(
-                partial(_read_runs, self._engine, rows, strict=id is not None)
-            ):
+            for run in await self._engine.call(partial(_read_runs, self._engine, rows, id)):
                 if parent is None or (run.parent is not None and run.parent.run == parent):
                     yield run
             if len(rows) < PAGE_ROWS:
                 return
             after = rows[-1].cursor
 
+    @async_items
     async def workers(self) -> AsyncIterator[WorkerInfo]:
         """Iterate over the workers of the store, each as it last described itself."""
         for one in await self._engine.call(list_workers, self._engine):
@@ -479,12 +515,14 @@ class Store:
         """
         return await self._engine.blobs.link(get_digest(reference))
 
+    @async_items
     async def read_blob(self, reference: str) -> AsyncIterator[bytes]:
         """Iterate over the bytes of a blob, in parts."""
         async with self.open_blob(reference) as blob:
             async for part in blob:
                 yield part
 
+    @async_items
     async def blobs(self, *, sessions: bool = False) -> AsyncIterator[Blob]:
         """Iterate over all blobs in the order of their digests.
 
@@ -565,33 +603,38 @@ async def _submit(
 
 def _make_session(engine: Engine, session: SessionId, agent: str, labels: dict[str, str]) -> None:
     state = SessionState(session)
-    sealed = state.append(SessionOpened(uid=fresh_uid(), labels=labels, agent=agent), engine.now())
+    opened = SessionOpened(id=session, uid=fresh_uid(), labels=labels, agent=agent)
+    entry = state.append(opened, engine.now())
     # A conflict means that another process has just made the session, which is as good.
-    engine.committer.commit_now(make_append([sealed], after=None, head=state.facts.head))
+    engine.committer.commit_now(make_append([entry], after=None, head=replace(state.facts.head)))
 
 
-def _read_runs(engine: Engine, rows: Iterable[RunLines], *, strict: bool) -> list[RunInfo]:
-    """Decode runs. Without `strict`, leave out those of damaged sessions. Blocks."""
+def _read_runs(engine: Engine, rows: Sequence[RunChunks], of: SessionId | None) -> list[RunInfo]:
+    """Decode runs: of one session, or of all but those that are damaged. Blocks."""
     runs: list[RunInfo] = []
+    if of is not None and rows:
+        try:
+            Journal(engine.driver, of)  # `Corrupt` if it is that of another session.
+        except NotFound:
+            return []
     for row in rows:
         try:
             runs.append(_read_run(engine, row))
         except Corrupt as error:
-            if strict:
+            if of is not None:
                 raise
             log.warning("a run is left out of the list: %s", error)
     return runs
 
 
-def _read_run(engine: Engine, row: RunLines) -> RunInfo:
+def _read_run(engine: Engine, row: RunChunks) -> RunInfo:
     session = row.cursor.session
     where = f"session {session!r}"
-    started = open_line(parse(row.started, where), where)
+    started = _find_of_run(row.started, row.run, (RunStarted,), where)
     body = started.body
-    if not isinstance(body, RunStarted):
-        raise Corrupt(where, "it begins no run", seq=started.seq)
+    assert isinstance(body, RunStarted)
     run = RunInfo(
-        run=started.run or "",
+        run=row.run,
         session=session,
         started_at=started.at,
         agent=body.agent,
@@ -602,9 +645,7 @@ def _read_run(engine: Engine, row: RunLines) -> RunInfo:
         trace=body.trace,
     )
     if row.ended is not None:
-        ended = open_line(parse(row.ended, where), where)
-        if type(ended.body) not in RUN_ENDS:
-            raise Corrupt(where, "it ends no run", seq=ended.seq)
+        ended = _find_of_run(row.ended, row.run, RUN_ENDS, where)
         run.status, run.ended_at = RUN_ENDS[type(ended.body)][0], ended.at
         run.reason = getattr(ended.body, "reason", "")
     else:
@@ -614,3 +655,11 @@ def _read_run(engine: Engine, row: RunLines) -> RunInfo:
         open_here = run.run in facts.runs and facts.runs[run.run].status == "running"
         run.status = "running" if live and open_here else "interrupted"
     return run
+
+
+def _find_of_run(page: Page, run: str, kinds: Container[type[Body]], where: str) -> Entry:
+    """The last entry of a page that is of one of these kinds and of this run."""
+    found = [one for one in open_page(page, where) if one.run == run and type(one.body) in kinds]
+    if not found:
+        raise Corrupt(where, f"run {run!r} neither begins nor ends where the store says so")
+    return found[-1]

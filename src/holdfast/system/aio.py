@@ -17,6 +17,7 @@ import anyio.to_thread
 from anyio._core._eventloop import threadlocals
 from anyio.lowlevel import checkpoint, current_token
 
+from ..errors import Closed
 from . import threads
 
 T = TypeVar("T")
@@ -27,6 +28,9 @@ AsyncioCancelled: TypeAlias = asyncio.CancelledError
 
 _tasks: set[asyncio.Task[None]] = set()
 """What `spawn` started: asyncio itself keeps no strong reference to a task."""
+
+_LOOK_S = 1.0
+"""How often a thread that waits for an event loop checks whether the loop still runs."""
 
 _blocked: list[Any] = []
 """The event loops whose threads are in `blocking_this_loop`, once for each time."""
@@ -65,9 +69,12 @@ def has_ended(loop: Any) -> bool:
 
 def is_stopped(loop: Any) -> bool:
     """Whether no task of the loop can run now: it has ended, does not run, or is blocked by a sync call."""
-    if has_ended(loop) or loop in _blocked:
-        return True
-    return isinstance(loop, asyncio.AbstractEventLoop) and not loop.is_running()
+    return loop in _blocked or not _is_running(loop)
+
+
+def _is_running(loop: Any) -> bool:
+    """Whether the loop runs, even if a sync call blocks it at the moment."""
+    return not has_ended(loop) and (not isinstance(loop, asyncio.AbstractEventLoop) or loop.is_running())
 
 
 @contextmanager
@@ -93,6 +100,34 @@ def call_in_loop(loop: Any, function: Callable[..., object], *args: object) -> N
         loop.call_soon_threadsafe(function, *args)
     else:
         loop.run_sync_soon(function, *args)
+
+
+def wait_in_loop(loop: Any, work: Work[T]) -> T:
+    """Run a coroutine in the loop, with the context of the caller, and wait for its result. To be called in
+    another thread. `Closed` if the loop has ended or ends meanwhile."""
+    found: list[T] = []
+    errors: list[Exception] = []
+    ended = threads.Event()
+
+    async def run() -> None:
+        try:
+            found.append(await work())
+        except Exception as error:
+            errors.append(error)
+        finally:
+            ended.set()
+
+    if _is_running(loop):
+        with suppress(RuntimeError):  # It has ended since.
+            call_in_loop(loop, copy_context().run, spawn, run)
+            # A loop that stops does not always cancel what has not begun.
+            while not ended.wait(_LOOK_S) and _is_running(loop):
+                pass
+    if errors:
+        raise errors[0]
+    if not found:
+        raise Closed("the event loop has ended")
+    return found[0]
 
 
 def call_later(delay_s: float, function: Callable[[], object]) -> None:

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 
 
 def pid() -> int:
     """The number of this process. A forked child has another one than its parent."""
     return os.getpid()
+
+
+def is_ending() -> bool:
+    """True while the interpreter is torn down: daemon threads no longer run."""
+    return sys.is_finalizing()
 
 
 def host_name() -> str:

@@ -2,12 +2,14 @@
 
 from .context import ToolContext
 from .declaration import Tool, tool
+from .effects_by_name import Declaration, ToolEffects, mutate, pure, read, write
 from .outcome import Landed, NotDone, NotLanded, Result, Unsure
 from .policy import Policy, Rule, allow, ask, deny, paths_inside
 from .registry import Registry
 from .retry import Retry
 
 __all__ = [
+    "Declaration",
     "Landed",
     "NotDone",
     "NotLanded",
@@ -18,10 +20,15 @@ __all__ = [
     "Rule",
     "Tool",
     "ToolContext",
+    "ToolEffects",
     "Unsure",
     "allow",
     "ask",
     "deny",
+    "mutate",
     "paths_inside",
+    "pure",
+    "read",
     "tool",
+    "write",
 ]

@@ -8,13 +8,14 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from msgspec import Struct
 
 from ..errors import BadInput
 from ..limits import TOOL_TIMEOUT_S
 from ..messages import Json
+from ..reprs import attempt
 from .retry import Retry
 from .schema import Arguments, FunctionArguments, SchemaArguments, describe, parameters_of, wants_context
 
@@ -68,6 +69,7 @@ class Tool(Generic[P, R]):
         timeout_s: float | None,
         needs_approval: bool | Callable[..., bool],
         pollable: bool,
+        is_declared: bool,
     ) -> None:
         self.function, self.name, self.description = function, name, description
         self.body = Hook.of(function)
@@ -81,6 +83,8 @@ class Tool(Generic[P, R]):
         """For how long the service remembers keys; None if it does not."""
         self.harmless, self.retry, self.timeout_s = harmless, retry, timeout_s
         self.needs_approval, self.pollable = needs_approval, pollable
+        self.is_declared = is_declared
+        """Whether it says what it does to the world."""
 
     def with_body(self, body: Hook, arguments: Arguments | None = None) -> Tool[P, R]:
         """The same tool with another body, and another check of arguments, for one call."""
@@ -105,6 +109,10 @@ class Tool(Generic[P, R]):
 
 AnyTool: TypeAlias = Tool[..., Any]
 _UNDECLARED: Any = object()
+ANSWERS: Final = (
+    "not Landed(result) if it happened, NotLanded() if it did not, or Unsure() if that is not known"
+)
+"""What a verify hook that is wrong does not return."""
 
 
 @overload
@@ -195,16 +203,26 @@ def tool(
             timeout_s=TOOL_TIMEOUT_S if timeout_s is None and changes else timeout_s,
             needs_approval=needs_approval,
             pollable=pollable,
+            is_declared=side_effects is not _UNDECLARED,
         )
 
     return declare if function is None else declare(function)
 
 
-def as_tool(given: Callable[..., Any] | AnyTool) -> AnyTool:
-    """A tool, or a plain function as one that declares nothing."""
-    if not callable(given):
-        raise BadInput(f"{given!r} is not a tool: tools are functions, declared with @tool or plain")
-    return given if isinstance(given, Tool) else tool(given)
+def warn_undeclared(name: str, scope: object, how: str) -> None:
+    """Warn of a tool that declares nothing; `how` says what to write, in the words of its framework."""
+    log.warning(
+        "tool %r does not say what it does to the world: treated as side_effects='mutate', scope=%r. "
+        "If it only reads, write %s",
+        name,
+        scope,
+        how,
+    )
+
+
+def how_to_declare(name: str) -> str:
+    """What to write for a tool of an agent or a registry that only reads."""
+    return f'@holdfast.tool(side_effects="read"), or Agent(…, effects={{{name!r}: "read"}})'
 
 
 def _effects(
@@ -215,12 +233,7 @@ def _effects(
             f"tool {name!r}: unknown scope {scope!r}; known are {', '.join(_SCOPES)}, or a function"
         )
     if declared is _UNDECLARED:
-        log.warning(
-            "tool %r does not say what it does to the world: treated as side_effects='mutate', "
-            "scope=%r. If it does nothing, write @tool(side_effects=()).",
-            name,
-            scope or "call",
-        )
+        warn_undeclared(name, scope or "call", f"{how_to_declare(name)}.")
         return frozenset({"mutate"}), scope or "call"
     effects = check_side_effects(f"tool {name!r}", declared)
     if scope is None:
@@ -253,6 +266,9 @@ def _check_hook(
             f"tool {name!r}: {role} must have the tool's own parameters ({', '.join(names)}), "
             f"with ctx first if it wants it; it has ({', '.join(given)})"
         )
+    declared = attempt(lambda: inspect.unwrap(hook).__annotations__.get("return"), lambda: None)
+    if role == "verify" and (declared is bool or declared == "bool"):
+        raise BadInput(f"tool {name!r}: verify is declared to return a bool, {ANSWERS}")
 
 
 def _remembered_s(name: str, idempotent: bool | float | None, effects: frozenset[str]) -> float | None:

@@ -180,7 +180,9 @@ class Dispatch:
         if question is not None and question.approved is None:
             return _result(call, f"{call.name}: waits for a person's approval", "waiting")
         if question is not None and question.approved is False:
-            refused = Refused(gate="approval", content=question.answer, fingerprint=question.fingerprint)
+            # The answer is empty if it was erased.
+            content = question.answer or f"{call.name}: a person refused it"
+            refused = Refused(gate="approval", content=content, fingerprint=question.fingerprint)
             return self._refuse(call, refused, last)
         been_here = last is not None or effects.is_answered(call.ref)
         repeats = _NO_REPEATS if been_here else effects.repeats
@@ -237,8 +239,8 @@ class Dispatch:
     def _refuse(self, call: CallRequest, gated: Refused, last: Effect | None) -> Result:
         if last is not None and last.status == "in_doubt":
             # The code has changed under a call that was issued: there is no tool left to settle it.
-            text = f"{gated.content} It was issued before, and is in doubt: {last.why}."
-            self._ledger.doubt(last, last.why, text)
+            text = f"{gated.content} It was issued before, and is in doubt: {last.reason}."
+            self._ledger.doubt(last, last.why, text, unsure=last.unsure)
             return _result(call, text, "in_doubt")
         self._ledger.refuse(call.ref, call.name, gated.gate, gated.content, gated.fingerprint)
         note_refusal(gated.gate)
@@ -314,7 +316,7 @@ class Dispatch:
             body = ToolRefused(call=call.ref, tool=call.name, gate="in_doubt", fingerprint=ready.fingerprint)
         else:
             return _result(call, result.content, result.status)
-        given = Given(text=_whole(result), value=result.value, parts=result.parts)
+        given = Given(text=_whole(result), value=result.value, parts=result.parts, unkept=result.unkept)
         shown = await self._ledger.record_result(body, given)
         return replace(result, call_id=call.ref.id, content=shown.text)
 

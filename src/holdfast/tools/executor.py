@@ -33,6 +33,7 @@ from ..system.clock import boot_s
 from .context import AnyContext
 from .declaration import AnyTool, Hook
 from .gates import Ready
+from .http_requests import RequestLog
 from .outcome import NotDone, Ran
 
 _running: dict[str, Engine] = {}
@@ -82,16 +83,28 @@ async def execute(
         on_not_entered(row)
         raise
     _running[row.key] = engine
-    with working(session, what, key=row.key, fingerprint=row.fingerprint):
-        return await run_guarded(
+    requests = RequestLog(session, row)
+
+    def end() -> None:
+        requests.has_ended = True
+        _running.pop(row.key, None)
+
+    with working(session, what, key=row.key, fingerprint=row.fingerprint, requests=requests):
+        ran = await run_guarded(
             hook,
             ctx,
             values,
             timeout_s=row.timeout_s,
             grace_s=grace_s,
-            on_late=partial(on_late, tool, row),
-            on_end=lambda: _running.pop(row.key, None),
+            on_late=lambda ran: on_late(tool, row, _judge(ran, requests)),
+            on_end=end,
         )
+    return _judge(ran, requests)
+
+
+def _judge(ran: Ran, requests: RequestLog) -> Ran:
+    """How the body ended, by what it has sent, too."""
+    return replace(ran, unsent=True) if ran.error is not None and requests.explains(ran.error) else ran
 
 
 async def _check_lease(session: Session, engine: Engine, sure_s: float) -> None:
@@ -374,6 +387,7 @@ class _Work(Struct):
     what: str
     key: str
     fingerprint: str
+    requests: RequestLog | None
     over: bool = False
 
 
@@ -381,15 +395,33 @@ _around: ContextVar[tuple[_Work, ...]] = ContextVar("holdfast_work", default=())
 
 
 @contextmanager
-def working(session: Session, what: str, *, key: str = "", fingerprint: str = "") -> Iterator[None]:
-    """Mark the block as one that calls a tool's function or hook (`what`) for the session."""
-    work = _Work(session.state.facts.head.uid, what, key, fingerprint)
+def working(
+    session: Session,
+    what: str,
+    *,
+    key: str = "",
+    fingerprint: str = "",
+    requests: RequestLog | None = None,
+) -> Iterator[None]:
+    """Mark the block as one that calls a tool's function or hook (`what`) for the session. `requests` is for
+    what has side effects."""
+    work = _Work(session.state.facts.head.uid, what, key, fingerprint, requests)
     token = _around.set((*_around.get(), work))
     try:
         yield
     finally:
         work.over = True
         _around.reset(token)
+
+
+def find_requests() -> RequestLog | None:
+    """The HTTP requests of the body around the caller; None outside of one, and in one without side effects.
+
+    A body that its caller has left behind still counts; a task that has outlived the body does not.
+    """
+    around = _around.get()
+    requests = around[-1].requests if around else None
+    return None if requests is None or requests.has_ended else requests
 
 
 def refuse_inside(session: Session, asked: str) -> None:

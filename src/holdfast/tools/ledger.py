@@ -186,7 +186,8 @@ class Ledger:
         if not tool.changes_the_world:
             return True
         harmless: tuple[type[Exception], ...] = (NotDone, *tool.harmless)
-        nothing = not ran.begun or attempt(lambda: isinstance(ran.error, harmless), lambda: False)
+        nothing = ran.unsent or not ran.begun
+        nothing = nothing or attempt(lambda: isinstance(ran.error, harmless), lambda: False)
         return nothing and not self._session.state.facts.effects.may_have_landed_before(row)
 
     def may_repeat(self, tool: AnyTool, row: Effect) -> bool:
@@ -381,8 +382,7 @@ class Ledger:
         return replace(given, text=packed.shown)
 
     def _lacks_result(self, call: CallRef) -> bool:
-        found = self._session.state.transcript_fold.find_last_reply()
-        return found is not None and found[0].seq == call.reply and call.index not in found[1]
+        return self._session.state.transcript_fold.lacks_result(call)
 
     def _record_replay(
         self, call: CallRef, row: Effect, shown: str, stored: ResultContent, replay_of: str | None
@@ -412,7 +412,8 @@ class Ledger:
             side_effects=tool.sorted_effects,
             latency_ms=ran.latency_ms,
         )
-        return await self._record_given(body, as_given(ran.value))
+        given = as_given(ran.value, tool.name, changes_the_world=tool.changes_the_world)
+        return await self._record_given(body, given)
 
     async def complete(self, row: Effect, given: Given, latency_ms: float) -> Given:
         """Record the outcome, its blobs first; what the model is shown of it, and the same as data."""
@@ -463,14 +464,17 @@ class Ledger:
         why: str,
         text: str | None = None,
         *,
+        unsure: str = "",
         left_behind: bool = False,
         exited: bool = False,
     ) -> None:
-        """Record that it is not known whether it happened; with `text`, the model is told so."""
+        """Record that it is not known whether it happened; with `text`, the model is told so. `unsure`: why
+        verify could not say."""
         body = ToolInDoubt(
             call=row.call,
             issued=row.issued,
             why=why,
+            unsure=unsure,
             told=text is not None,
             left_behind=left_behind,
             exited=exited,
@@ -511,7 +515,7 @@ class Ledger:
         if row.status == "in_doubt":
             by = "the tool itself, late"
             if ran.done:
-                given = as_given(ran.value)
+                given = as_given(ran.value, row.tool, changes_the_world=True)
                 await self.land(row, by, given)
                 facts, fence = self._session.state.facts, self._session.fence
                 await self._engine.call(close_settlement, self._engine, facts, fence, row, given)
@@ -521,14 +525,16 @@ class Ledger:
 
     def tell_successor(self, row: Effect, ran: Ran) -> None:
         """Post how a body ended to the process that has the session now. Blocks."""
-        value = as_json(ran.value) if ran.done else None
+        given = as_given(ran.value, row.tool, changes_the_world=True) if ran.done else Given()
         engine, session = self._engine, self._session
+        text = given.text if given.unkept else as_text(given.value)
         item = InboxVerdict(
             issued=row.issued,
             verdict="landed" if ran.done else "not_landed",
             by=f"{engine.heartbeat.name}, which was out",
-            content=as_text(value) if ran.done else None,
-            value=value,
+            content=text if ran.done else None,
+            value=given.value,
+            unkept=given.unkept,
         )
         try:
             head = Journal(engine.driver, session.id).fold().facts.head

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -14,7 +16,9 @@ from ..core.entries import CallRef
 from ..errors import HoldfastError
 from ..limits import INT_BITS_MAX
 from ..messages import Json, Media, Text
-from ..reprs import describe_error, describe_value
+from ..reprs import describe_error, describe_value, name_of
+
+log = logging.getLogger("holdfast")
 
 
 class NotDone(HoldfastError):
@@ -65,6 +69,8 @@ class Ran(Struct, frozen=True, kw_only=True):
     """Why its caller no longer waits for it: `timed out` or `was cancelled`."""
     begun: bool = True
     """False if it was stopped while it still waited for a thread: surely nothing happened."""
+    unsent: bool = False
+    """It ended with the error of an HTTP request that was not sent, and sent no other: nothing happened."""
     left_behind: bool = False
     """A sync body that cannot be stopped, and still runs."""
     interrupt: BaseException | None = None
@@ -102,7 +108,8 @@ class Result(Struct, frozen=True, kw_only=True):
     in place of `content`, if the tool gave more than text.
 
     `waiting`: a person must approve first. `in_doubt`: it is not known whether it happened, and it is not run
-    again until that is known. `replay_of` names the call whose outcome this repeats.
+    again until that is known. `replay_of` names the call whose outcome this repeats. `unkept`: the tool ran,
+    so the call is `completed`; but what it returned has no JSON form, and `content` is an error that says so.
     """
 
     call_id: str
@@ -112,11 +119,12 @@ class Result(Struct, frozen=True, kw_only=True):
     parts: tuple[Text | Media, ...] = ()
     status: ResultStatus = "completed"
     replay_of: str | None = None
+    unkept: bool = False
 
     @property
     def is_error(self) -> bool:
         """Whether the model should take it as an error."""
-        return self.status != "completed"
+        return self.status != "completed" or self.unkept
 
 
 def result_of(call: CallRef, tool: str, text: str, status: ResultStatus) -> Result:
@@ -133,23 +141,31 @@ def completed(call: CallRef, tool: str, given: Given, replay_of: str | None = No
         value=given.value,
         parts=given.parts,
         replay_of=replay_of,
+        unkept=given.unkept,
     )
 
 
-def as_json(value: object) -> Json:
-    """A tool's return value as JSON-like data; what has no JSON form is described.
+class NoJsonForm(Exception):
+    """A value has no JSON form; the text says why. A body that an adapter made may return it, in the place of
+    such a value."""
 
-    Never raises: the effect has happened, and its outcome must be recorded.
-    """
+
+def as_json(value: object) -> Json:
+    """A value as JSON-like data; what has no JSON form is described. Never raises."""
     try:
-        return _faithful(value if _is_one_of(value, _SCALARS) else _as_builtins(value))
+        return _convert(value, describe_value)
     except KeyboardInterrupt:
         raise
     except BaseException:  # It holds itself, is nested without end, or cannot even be looked at.
         return describe_value(value)
 
 
+def _convert(value: object, fallback: Callable[[object], Json]) -> Json:
+    return _faithful(value if _is_one_of(value, _SCALARS) else _as_builtins(value, fallback))
+
+
 _SCALARS: Final = (str, int, bool, float, type(None))
+_PLAIN: Final = frozenset(_SCALARS)
 
 
 def _is_one_of(value: object, kinds: tuple[type, ...]) -> bool:
@@ -158,20 +174,71 @@ def _is_one_of(value: object, kinds: tuple[type, ...]) -> bool:
     return any(kind is one for one in kinds)
 
 
-def as_given(value: object) -> Given:
-    """What a tool returned: text for the model, and blocks where it gave media. Never raises."""
+def as_exact_json(value: object) -> Json:
+    """A value as JSON-like data, or `NoJsonForm` if it, or a part of it, has no JSON form."""
+    if type(value) is NoJsonForm:
+        raise value
+    try:
+        refuse_iterators(value)
+        return _convert(value, _refuse)
+    except (KeyboardInterrupt, NoJsonForm):
+        raise
+    except RecursionError:
+        raise NoJsonForm("it holds itself, or is nested too deeply") from None
+    except BaseException as error:  # It cannot even be looked at.
+        raise NoJsonForm(describe_error(error)) from None
+
+
+def no_json_form(value: object) -> NoJsonForm:
+    """The error that says that a value, or a part of one, has no JSON form."""
+    return NoJsonForm(f"{name_of(type(value))} has no JSON form")
+
+
+def _refuse(value: object) -> Json:
+    raise no_json_form(value)
+
+
+def refuse_iterators(value: object) -> None:
+    """Refuse generators, open files and cursors, which the conversion would read to their end."""
+    inside: Iterable[object] = ()
+    if type(value) is dict:
+        inside = value.values()
+    elif type(value) is list or type(value) is tuple:
+        inside = value
+    elif issubclass(type(value), Iterator):
+        raise no_json_form(value)
+    for one in inside:
+        if type(one) not in _PLAIN:
+            refuse_iterators(one)
+
+
+def as_given(value: object, tool: str, *, changes_the_world: bool) -> Given:
+    """What a tool returned: text for the model, and blocks where it gave media.
+
+    Never raises: the effect has happened, and its outcome must be recorded. If the value has no JSON form,
+    this is an error that says so.
+    """
     try:
         return _as_given(value)
     except KeyboardInterrupt:
         raise
-    except BaseException:  # It cannot even be looked at.
-        shown = describe_value(value)
-        return Given(text=shown, value=shown)
+    except NoJsonForm as error:
+        why = str(error)
+    except BaseException as error:
+        why = describe_error(error)
+    done = ", and its side effects are done" if changes_the_world else ""
+    kind = "" if type(value) is NoJsonForm else f", of type {name_of(type(value))},"
+    text = f"{tool}: it ran{done}. Its result{kind} cannot be kept: {why}. {_ADVICE}"
+    log.warning("%s", text)
+    return Given(text=text, unkept=True)
+
+
+_ADVICE: Final = "The tool has to return text, JSON data, bytes, media, a dataclass or a pydantic model."
 
 
 def _as_given(value: object) -> Given:
     if _is_one_of(value, _SCALARS) or type(value) is dict:
-        data = as_json(value)
+        data = as_exact_json(value)
         return Given(text=as_text(data), value=data)
     if isinstance(value, Media):
         value = as_plain(value)
@@ -179,7 +246,7 @@ def _as_given(value: object) -> Given:
         value = bytes(value)
     elif isinstance(value, list | tuple) and any(isinstance(one, Media) for one in value):
         value = [as_plain(one) for one in value]
-    data, parts = as_json(value), _find_parts(value)
+    data, parts = as_exact_json(value), _find_parts(value)
     if not parts:
         return Given(text=as_text(data), value=data)
     return Given(text="\n".join(map(_describe_part, parts)), value=data, parts=parts)
@@ -221,17 +288,19 @@ def sniff(beginning: bytes) -> str:
     return next(known, "application/octet-stream")
 
 
-def _as_builtins(value: object) -> Json:
+def _as_builtins(value: object, fallback: Callable[[object], Json]) -> Json:
     """Dataclasses, pydantic models and structs, at every depth, as dicts and lists."""
     from pydantic_core import to_jsonable_python  # only here: importing it takes a while
 
-    return to_jsonable_python(value, bytes_mode="base64", fallback=_open_struct)
+    def convert(inner: object) -> Json:
+        return to_jsonable_python(inner, bytes_mode="base64", fallback=open_struct)
 
+    def open_struct(inner: object) -> Json:
+        if isinstance(inner, Struct):
+            return msgspec.to_builtins(inner, enc_hook=convert, str_keys=True)
+        return fallback(inner)
 
-def _open_struct(value: object) -> Json:
-    if isinstance(value, Struct):
-        return msgspec.to_builtins(value, enc_hook=_as_builtins, str_keys=True)
-    return describe_value(value)
+    return convert(value)
 
 
 def _faithful(value: Json) -> Json:

@@ -5,25 +5,37 @@ from __future__ import annotations
 import logging
 import math
 from functools import cached_property
+from types import CoroutineType
 from typing import Any, TypeAlias
 
 import anyio
 
 from ..content.encode import Given
 from ..core.effects import Effect
-from ..errors import HoldfastError
 from ..ids import HolderId
-from ..limits import TOOL_TIMEOUT_S, VERIFY_S
+from ..limits import ERROR_CHARS, TOOL_TIMEOUT_S, VERIFY_S
 from ..reprs import describe_error, name_of
 from ..session.effect_claims import Behind
 from ..session.session import Session
 from ..system.clock import boot_s
 from .claims import Acquired, Busy, Known, OperationClaims, Settlements
-from .declaration import AnyTool, Hook
+from .declaration import ANSWERS, AnyTool, Hook
 from .executor import call, is_running, working
 from .gates import Ready
 from .ledger import Issue, Ledger
-from .outcome import Landed, NotLanded, Ran, Result, Unsure, Verification, as_given, completed, result_of
+from .outcome import (
+    Landed,
+    NotLanded,
+    Ran,
+    Result,
+    Unsure,
+    Verification,
+    as_given,
+    as_json,
+    as_text,
+    completed,
+    result_of,
+)
 
 log = logging.getLogger("holdfast")
 Finding: TypeAlias = Verification | Known | Busy
@@ -68,7 +80,7 @@ class Reconciler:
         wait.
         """
         if tool.verify is None:
-            return Unsure(f"{tool.name} has no verify hook")
+            return Unsure()
         await anyio.sleep(max(0.0, tool.verify_after_s - self._ledger.find_age_s(row)))
         while True:
             # Taken before asking: what holds now still holds for the answer.
@@ -77,25 +89,31 @@ class Reconciler:
             if not isinstance(answer, NotLanded) or answer.final or over_in_s <= 0:
                 return answer
             if math.isinf(over_in_s):
-                return Unsure("its body may still run: its process has not ended")
+                return Unsure(
+                    "verify says that it did not land, but its body may still run: its process has not ended"
+                )
             await anyio.sleep(over_in_s)
 
     async def _ask(self, hook: Hook, tool: AnyTool, row: Effect, values: dict[str, Any]) -> Verification:
+        """What the hook answers. One that is wrong is unsure, with what is wrong with it, also in the log."""
         ctx = self._ledger.context(row, self._deps, running=False)
         what = f"the verify hook of {tool.name}"
+        answer: Any = None
+        why = f"verify did not answer within {VERIFY_S:g} s"
         try:
-            with anyio.fail_after(VERIFY_S), working(self._session, what, key=row.key):
+            with anyio.move_on_after(VERIFY_S) as scope, working(self._session, what, key=row.key):
                 answer = await call(hook, ctx, values)
-        except TimeoutError:
-            return Unsure(f"verify did not answer within {VERIFY_S:.0f} s")
+            if not scope.cancelled_caught:
+                if issubclass(type(answer), Landed | NotLanded):
+                    found: Verification = answer
+                    return found
+                if issubclass(type(answer), Unsure):
+                    return Unsure(_describe_unsure(answer.why))
+                why = f"verify returned {_describe_answer(answer)}, {ANSWERS}"
         except Exception as error:
-            why = str(error) if isinstance(error, HoldfastError) else name_of(type(error))
-            log.warning("verify of %s raised %s: taken as unsure", tool.name, why)
-            return Unsure(f"verify raised {describe_error(error)}")
-        if not issubclass(type(answer), Landed | NotLanded | Unsure):
-            return Unsure(f"verify returned {name_of(type(answer))}, not Landed, NotLanded or Unsure")
-        found: Verification = answer
-        return found
+            why = f"verify raised {describe_error(error)}"
+        log.warning("session %s: call %r of %s: %s", self._session.id, row.call.id, tool.name, why)
+        return Unsure(why)
 
     # -- recording it --------------------------------------------------------------------------------
 
@@ -134,11 +152,13 @@ class Reconciler:
                 return result_of(row.call, row.tool, text, "failed")
             case Unsure() if more and self._ledger.is_recognised(tool, row):
                 return Issue.again(row)
+            case Unsure():
+                return await self._leave_in_doubt(row, found.why)
             case _:
                 return await self._leave_in_doubt(row)
 
-    async def _leave_in_doubt(self, row: Effect) -> Result:
-        await self.settlements.release(row)
+    async def _leave_in_doubt(self, row: Effect, unsure: str = "") -> Result:
+        await self.leave(row, unsure)
         return result_of(row.call, row.tool, await self.tell(row), "in_doubt")
 
     async def record_known(self, row: Effect, known: Known) -> Given | None:
@@ -154,7 +174,7 @@ class Reconciler:
 
     async def record_landed(self, row: Effect, answer: Landed) -> Given:
         """Record that it happened: what the model is shown, and the same as data."""
-        given = as_given(answer.result)
+        given = as_given(answer.result, row.tool, changes_the_world=True)
         shown = await self._ledger.land(row, "verify", given)
         await self._session.flush()
         await self.share_landed(row, given)
@@ -167,11 +187,24 @@ class Reconciler:
         if row.scope == "global" and text is not None:
             await self.claims.free(row)
 
+    async def leave(self, row: Effect, unsure: str) -> bool:
+        """Leave a row in doubt, for a person or for other sessions that share it. False if another caller
+        has settled it meanwhile.
+
+        `unsure`: why verify could not say what became of it, if it was asked. The same reason is recorded
+        once, however often verify is asked.
+        """
+        if unsure and row.status == "in_doubt" and row.unsure != unsure:
+            self._ledger.doubt(row, row.why, unsure=unsure)
+            await self._session.flush()
+        await self.settlements.release(row)
+        return row.status == "in_doubt"
+
     async def tell(self, row: Effect) -> str:
         """What is known of a row in doubt; recorded as the call's result, where the policy says so."""
         text = describe_doubt(row)
         if self.tells:
-            self._ledger.doubt(row, row.why, text)
+            self._ledger.doubt(row, row.why, text, unsure=row.unsure)
             await self._session.flush()
         return text
 
@@ -219,6 +252,24 @@ async def _find_end_s(session: Session, body: Behind, since_s: float) -> float:
     return max(0.0, since_s + limit_s - boot_s())
 
 
+def _describe_unsure(why: object) -> str:
+    said = "" if why is None else as_text(as_json(why))[:ERROR_CHARS]
+    return f"verify is unsure: {said}" if said else "verify is unsure"
+
+
+def _describe_answer(answer: object) -> str:
+    """What a wrong hook returned: the value only where it says nothing of the world."""
+    if answer is None or answer is True or answer is False:
+        return str(answer)
+    for one in (Landed, NotLanded, Unsure):
+        if answer is one:
+            return f"the class {one.__name__} without calling it"
+    if type(answer) is CoroutineType:
+        answer.close()
+        return "a coroutine that was not awaited (an async hook is declared with async def)"
+    return f"a value of type {name_of(type(answer))}"
+
+
 def describe_given_up(row: Effect, by: str) -> str:
     """What the model is told of a call that another session was told to give up."""
     return f"{row.tool}: given up by {by}. Whether it happened is not known. It is not run again."
@@ -227,7 +278,7 @@ def describe_given_up(row: Effect, by: str) -> str:
 def describe_doubt(row: Effect) -> str:
     """What the model is told of a call in doubt."""
     what = "was given up as unknown" if row.status == "gave_up" else "is in doubt"
-    why = f": {row.why}" if row.why else ""
+    why = f": {row.reason}" if row.reason else ""
     if row.undoes is not None:
         return (
             f"{row.tool}: it was done, and {row.call.id!r} of {row.at:%Y-%m-%d %H:%M:%S} UTC, which takes it "

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
+from ..content.encode import Given
 from ..core.effects import Effect, Repeats, Undone
 from ..core.entries import CallRef
 from ..errors import BadInput, LeaseHeld, NotFound
@@ -15,15 +17,17 @@ from ..limits import CRASHES_MAX, REPEATS_MAX, TOOL_GRACE_S
 from ..messages import Json, Text, ToolCall, ToolResult, calls_of
 from ..session.session import Session
 from ..store.approvals import Doubt
+from ..store.opening import AnyStore, use_store
 from ..store.store import Store
 from ..telemetry import active, note_failure, note_refusal
 from .context import ToolContext
-from .declaration import AnyTool, as_tool
+from .declaration import AnyTool, how_to_declare
 from .dispatch import CallRequest, Dispatch, OnResult
+from .effects_by_name import EffectsByName, ToolEffects
 from .executor import refuse_inside, refuse_waiting, run_plain
 from .gates import Asks, Gates, Refused
 from .lineage import Lineage, prefix_at_root
-from .outcome import Result, ResultStatus, as_json, as_text
+from .outcome import Result, ResultStatus, as_given, as_text
 from .policy import Policy
 from .runner import InDoubtPolicy, Runner
 from .tracing import TracedCall
@@ -39,13 +43,15 @@ class Registry:
     `in_doubt`: a call in doubt waits for a person (`wait`), or the model is told (`tell`); it is not run
     again either way. `max_repeats`: the third identical call in a row is not run. `max_crashes`: nor is a
     call that was running when the process died three times. `grace_s`: how long a running side effect may go
-    on when its caller is cancelled.
+    on when its caller is cancelled. `effects`: what tools do that cannot be decorated, by name or glob; it
+    wins over what they declare: `{"search_*": "read", "send": mutate(verify=…)}`.
     """
 
     def __init__(
         self,
         tools: Iterable[AnyTool | Callable[..., Any]] = (),
         *,
+        effects: Mapping[str, ToolEffects] | None = None,
         policy: Policy | None = None,
         in_doubt: InDoubtPolicy = "wait",
         max_repeats: int = REPEATS_MAX,
@@ -63,12 +69,21 @@ class Registry:
         self._gates = Gates(self._tools, policy or Policy(), max_repeats=max_repeats, max_crashes=max_crashes)
         self._repeats = Repeats()
         """The loop history of calls without a session."""
+        self._effects = EffectsByName(effects)
         for one in check_list("tools", tools):
-            self.add(one)
+            self._add(one)
+        self._effects.check_names(self._tools)
+        self._effects.warn_of_covered()
 
     def add(self, given: AnyTool | Callable[..., Any]) -> AnyTool:
         """Add a tool; a plain function counts as one that declares nothing."""
-        tool = as_tool(given)
+        tool = self._add(given)
+        self._effects.warn_of_covered()
+        return tool
+
+    def _add(self, given: AnyTool | Callable[..., Any]) -> AnyTool:
+        name = str(getattr(given, "__name__", ""))
+        tool = self._effects.apply(given, how_to_declare(name))
         if tool.name in self._tools:
             raise BadInput(f"there is a tool {tool.name!r} already; give one of them another name=…")
         self._tools[tool.name] = tool
@@ -138,6 +153,7 @@ class Registry:
         else side by side. `on_result` is called with each result as soon as it is there.
         """
         refuse_inside(session, "dispatch_step")
+        await session._writer.read_contents()
         calls, given = _last_calls(session)
         unanswered = session.state.transcript_fold.list_unanswered()
         missing = [CallRequest(ref, call.name, call.args) for ref, call in unanswered]
@@ -180,8 +196,14 @@ class Registry:
         found = self._tools.get(row.tool) if tool is None else tool
         await self._runner(session, deps).settle_call(found, self._gates, row)
 
-    async def settle_all(self, store: Store, *, deps: Any = None, policy: str | None = None) -> list[Doubt]:
+    async def settle_all(
+        self, store: AnyStore | None = None, *, deps: Any = None, policy: str | None = None
+    ) -> list[Doubt]:
         """Settle the calls in doubt of every session that has no holder; those that stay in doubt."""
+        async with use_store(store) as found:
+            return await self._settle_all(found, deps, policy)
+
+    async def _settle_all(self, store: Store, deps: Any, policy: str | None) -> list[Doubt]:
         found = {doubt.session async for doubt in store.in_doubt() if doubt.operation is None}
         for id in sorted(found):
             try:
@@ -231,11 +253,22 @@ class Registry:
             note_failure(ran.error or ran.exit, ran.stopped)
         if ran.exit is not None:
             raise ran.exit
-        value = as_json(ran.value) if ran.done else None
-        text = as_text(value) if ran.done else ran.describe_failure(tool.name)
-        self._repeats.note_result(gated.fingerprint, text.encode())
+        given = Given()
+        if ran.done:
+            given = as_given(ran.value, tool.name, changes_the_world=tool.changes_the_world)
+            text = given.text if given.unkept else as_text(given.value)
+        else:
+            text = ran.describe_failure(tool.name)
+        self._repeats.note_result(gated.fingerprint, sha256(text.encode()).hexdigest())
         status: ResultStatus = "completed" if ran.done else "failed"
-        return Result(call_id=call.ref.id, name=call.name, content=text, value=value, status=status)
+        return Result(
+            call_id=call.ref.id,
+            name=call.name,
+            content=text,
+            value=given.value,
+            status=status,
+            unkept=given.unkept,
+        )
 
 
 def _last_calls(session: Session) -> tuple[Sequence[ToolCall], dict[int, ToolResult]]:

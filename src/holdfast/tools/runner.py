@@ -151,7 +151,7 @@ class Runner:
 
     async def _record_value(self, row: Effect, ran: Ran) -> Given:
         """Record what the body gave, durably if it changes the world."""
-        given = as_given(ran.value)
+        given = as_given(ran.value, row.tool, changes_the_world=row.changes_the_world)
         shown = await self.ledger.complete(row, given, ran.latency_ms)
         if row.changes_the_world or self._session._writer.waits_for_calls:
             await self._session.flush()
@@ -229,13 +229,15 @@ class Runner:
                 await reconciler.record_not_landed(row, found)
                 await reconciler.settlements.release(row)
                 return None
+            unsure = found.why if isinstance(found, Unsure) else ""
             tried = self._session.state.facts.effects.find_call(row.call)
             may = isinstance(found, Unsure) and self.ledger.may_repeat(tool, row)
             if may and count_crashes(tried) < gates.max_crashes:
                 again = self.ledger.issue_again(ready, row, Issue.again(row))
                 await self.commit(again)
                 return await trace(self._session, row, self.run(ready, again))
-            await reconciler.settlements.release(row)
+            if not await reconciler.leave(row, unsure):
+                return None
         text = await reconciler.tell(row)
         return result_of(row.call, row.tool, text, "in_doubt") if reconciler.tells else None
 

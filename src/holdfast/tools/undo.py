@@ -50,10 +50,12 @@ async def _undo_one(
         return "cannot", "it is running"
     if tool is None or tool.undo is None:
         return "cannot", "the tool is gone" if tool is None else "the tool has no undo"
-    args, owner = await session._writer.engine.call(_find_intent, session, row.issued)
+    intent, owner = await session._writer.engine.call(_find_intent, session, row.issued)
     if owner != session.id:
         return "cannot", f"session {owner!r} did it, before this one was forked from it: undo it there"
-    ready = gates.fit(tool, args)
+    if intent is None:
+        return "cannot", "its arguments were erased"
+    ready = gates.fit(tool, intent.args)
     if ready is None:
         return "cannot", "its arguments no longer fit the tool"
     operation = digest("undo", session.state.facts.head.uid, str(row.issued))
@@ -112,7 +114,8 @@ async def _record(
     status: UndoStatus = "undone" if ran.done else "failed" if definite else "in_doubt"
     why = "" if ran.done else ran.why
     if status == "undone":
-        await runner.ledger.complete(issued, as_given(ran.value), ran.latency_ms)
+        given = as_given(ran.value, f"undo of {tool.name}", changes_the_world=True)
+        await runner.ledger.complete(issued, given, ran.latency_ms)
         session._writer.record(ToolUndone(issued=row.issued, by=issued.issued))
     elif status == "failed":
         runner.ledger.fail(issued, f"undo of {tool.name}: {why}", why, final=True)
@@ -124,10 +127,11 @@ async def _record(
     return status, why
 
 
-def _find_intent(session: Session, issued: int) -> tuple[Json, SessionId]:
-    """The arguments of an effect, and the session that did it: a fork inherits those of its origin."""
+def _find_intent(session: Session, issued: int) -> tuple[ToolIssued | None, SessionId]:
+    """The intent of an effect (None if it was erased), and the session that did it: a fork inherits those of
+    its origin."""
     journal = Journal(session._writer.engine.driver, session.id)
-    for entry in journal.entries(issued - 1, issued):
+    for entry in journal.entries(issued - 1, issued, said=False):
         if isinstance(entry.body, ToolIssued):
-            return entry.body.args, journal.find_owner(issued).id
+            return None if entry.details_erased else entry.body, journal.find_owner(issued).id
     raise Corrupt(journal.where, "the intent is not there", seq=issued)

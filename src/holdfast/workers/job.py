@@ -20,6 +20,7 @@ from ..core.head import Head
 from ..errors import Corrupt, Fenced, HoldfastError, NotFound, StoreFailed
 from ..ids import SessionId
 from ..reprs import describe_error
+from ..session.misuse import AsyncOnly
 from ..session.session import Session
 from ..store.store import Store
 from ..system import randomness
@@ -97,7 +98,7 @@ context manager that is left when the worker is done with the session."""
 async def _open_deps(make: MakeDeps | None, session: Session) -> AsyncIterator[Any]:
     """The dependencies of a session, for the block."""
     made = None if make is None else make(session)
-    if inspect.isawaitable(made):
+    if inspect.isawaitable(made) and not isinstance(made, AsyncOnly):
         made = await made
     if isinstance(made, AbstractAsyncContextManager):
         async with made as deps:

@@ -24,6 +24,7 @@ from ..limits import (
     WORK_POLL_S,
 )
 from ..reprs import describe_error
+from ..store.opening import AnyStore, find_open_store, use_store
 from ..store.store import Store
 from ..store.work_queue import find_due
 from ..system import randomness
@@ -38,6 +39,7 @@ RETRY = Retry(attempts=8, backoff_s=1.0, factor=3.0, backoff_max_s=900.0)
 class Worker:
     """Drives the sessions of a store that are due: `await Worker(store, agent).run()`.
 
+    `store` is an open store, or the URL or `Path` of one that `run` opens, and closes at its end.
     Any number of workers may run, on all machines that reach the store. A worker takes sessions of its
     `agents` (which need names) with a message in their inbox, an answered question, or a dead holder: the
     oldest first, up to `concurrency` at once, and only those with all of the `labels`.
@@ -50,7 +52,7 @@ class Worker:
 
     def __init__(
         self,
-        store: Store,
+        store: AnyStore,
         agents: Agent[Any, Any] | Iterable[Agent[Any, Any]],
         *,
         concurrency: int = WORK_CONCURRENCY,
@@ -65,7 +67,9 @@ class Worker:
             raise BadInput(
                 f"{concurrency=} must be at least 1, {drain_s=} not negative and {poll_s=} positive"
             )
-        self._store, self._tell = store, tell
+        self._given, self._tell = store, tell
+        self._store: Store
+        find_open_store(store)  # A wrong one is an error here.
         self._agents = _by_name([agents] if isinstance(agents, Agent) else agents)
         self._labels = check_labels(labels or {})
         self._concurrency, self._drain_s, self._poll_s = concurrency, drain_s, poll_s
@@ -96,6 +100,10 @@ class Worker:
         """Work until `stop` is called; with `until_idle`, also until no session is due."""
         for agent in self._agents.values():
             _ = agent.loop_config  # A model that cannot be opened is an error before a session is taken.
+        async with use_store(self._given) as self._store:
+            await self._work(until_idle)
+
+    async def _work(self, until_idle: bool) -> None:
         duty = Duty(
             agents=tuple(self._agents),
             concurrency=self._concurrency,

@@ -1,5 +1,6 @@
 """LangGraph: checkpoints in a holdfast store, and tools behind its gates and its ledger."""
 
+from ...tools.effects_by_name import mutate, pure, read, write
 from ..compat import check_versions
 
 check_versions(
@@ -19,4 +20,8 @@ __all__ = [
     "current_effect",
     "durable_tools",
     "effects",
+    "mutate",
+    "pure",
+    "read",
+    "write",
 ]

@@ -24,8 +24,6 @@ _encode = msgspec.json.Encoder().encode
 _HEAD: Final = re.compile(rb"[\xc6\xdb].{4}|[\xc5\xda].{2}", re.DOTALL)
 """Before bytes and before text, with their length in four bytes or in two. What is shorter stays inline."""
 _TEXTS: Final = frozenset(b"\xda\xdb")
-MARKS: Final = (b'["c"', b'["u"')
-"""What elements begin with that refer to blobs."""
 
 
 def cut_text(text: str, swap: Swap) -> bytes | None:

@@ -34,8 +34,10 @@ class LastWritten:
         """All items have a `__dict__`, and none is a container: they can be compared all at once."""
         self.honest = True
         """Two of them that call themselves equal are of one class and have equal fields."""
-        self.exact: list[tuple[int, str, Any]] = []
-        """Fields of theirs (place, name, object) for which being equal is not enough."""
+        self._exact: list[tuple[int, str, Any]] = []
+        """Fields of theirs (place, name, object) for which being equal is not enough …"""
+        self._exact_count = 0
+        """… of as many of the first items."""
         self.numbers = False
         """A list of numbers: its items were written together, and `marks` and `nodes` are empty."""
         self.number: int | None = None
@@ -48,7 +50,6 @@ class LastWritten:
         self.plain = self.plain and mark.__class__ is dict
         if self.plain:
             self.honest = self.honest and item.__class__.__eq__ in _HONEST
-            self.exact += _find_exact(len(self.items), mark)
         self.items.append(item)
         self.marks.append(mark)
         self.nodes.append(node)
@@ -66,7 +67,6 @@ class LastWritten:
         if self.plain:
             classes: set[Any] = set(map(type, items))
             self.honest = all(cls.__eq__ in _HONEST for cls in classes)
-            self.exact = [one for place, mark in enumerate(self.marks) for one in _find_exact(place, mark)]
 
     def begins(self, value: Sequence[Any]) -> bool:
         """Whether a list begins with all of these items, none of them changed."""
@@ -81,7 +81,7 @@ class LastWritten:
             # One comparison for all: item by item it would cost more than the rest of a `put`. It takes equal
             # for the same, so it is not enough for objects that may call themselves equal and are not.
             fields = list(map(_get_dict, start))
-            exact = all(fields[place].get(name) is one for place, name, one in self.exact)
+            exact = all(fields[place].get(name) is one for place, name, one in self._find_exact())
             if not exact or fields != self.marks:
                 return False
             if count and start[0] is not self.items[0]:
@@ -91,6 +91,12 @@ class LastWritten:
             return True
         except Exception:  # What fields hold may refuse to be compared.
             return False
+
+    def _find_exact(self) -> list[tuple[int, str, Any]]:
+        for place in range(self._exact_count, len(self.marks)):
+            self._exact += _find_exact(place, self.marks[place])
+        self._exact_count = len(self.marks)
+        return self._exact
 
     def find(self, place: int, item: Any) -> bytes | None:
         """How the item in this place was written, if it is still the same."""

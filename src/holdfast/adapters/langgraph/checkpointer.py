@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -27,11 +38,12 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ... import blocking
 from ...content.lazy import Shared
-from ...errors import BadInput, NotFound
+from ...errors import BadInput, BadUrl, NotFound
 from ...ids import check_list
+from ...store.opening import AnyStore, address_of, find_open_store
 from ...store.store import Store, open_store
 from ...system import randomness
-from ..leaseless_journal import NewEntry
+from ..leaseless_journal import EntryToWrite, Outdated
 from .journal import ThreadJournal, ThreadJournals
 from .serde import Allowed, CheckedSerializer
 from .sync_loop import SyncLoop
@@ -46,8 +58,9 @@ Check: TypeAlias = Literal["objects", "bytes"]
 class HoldfastSaver(BaseCheckpointSaver[str]):
     """A checkpointer: `builder.compile(checkpointer=HoldfastSaver(store))`.
 
-    `store` is an open store of `holdfast` or of `holdfast.blocking`. Every method exists as async and as
-    sync. What is put is durable when the method returns, and costs what is new.
+    `store` is an open store of `holdfast` or of `holdfast.blocking`, or the URL or `Path` of one that is
+    opened here, and closed by `close`. Every method exists as async and as sync. What is put is durable when
+    the method returns, and costs what is new.
 
     `allow` lists the application's own types that may be made when a checkpoint is read; simple ones of the
     standard library, LangChain's messages and LangGraph's own are known. `serde` replaces the serializer,
@@ -58,7 +71,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def __init__(
         self,
-        store: Store | blocking.Store,
+        store: AnyStore,
         *,
         allow: Iterable[Allowed] = (),
         serde: SerializerProtocol | None = None,
@@ -70,8 +83,15 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if serde is not None and allowed:
             raise BadInput("allow=… is for holdfast's own serializer; give the list to yours")
         super().__init__(serde=serde or CheckedSerializer(allowed))
-        self._store = store if isinstance(store, Store) else store._target
-        self._sync = SyncLoop(None if isinstance(store, Store) else store._loop)
+        self._stack = ExitStack()
+        """Closes the store, if it was opened here."""
+        found = find_open_store(store)
+        if found is None:
+            store = self._stack.enter_context(blocking.open_store(address_of(store)))
+            found = store.with_loop
+        self._store = found
+        self._given = store if isinstance(store, blocking.Store) else found
+        self._sync = SyncLoop.of(store)
         trust_objects = check == "objects"
         # LangGraph makes shallow copies of a saver, which share the journals.
         serializer, engine = self.serde, self._store._engine
@@ -94,6 +114,35 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """Open a store for the saver alone: `with HoldfastSaver.from_url("sqlite:graphs.db") as saver`, or
         `async with`."""
         return Opening(cls, url, {"allow": allow, "serde": serde, "check": check})
+
+    @classmethod
+    def from_conn_string(
+        cls,
+        conn_string: str,
+        *,
+        allow: Iterable[Allowed] = (),
+        serde: SerializerProtocol | None = None,
+        check: Check = "objects",
+        pipeline: bool = False,
+    ) -> Opening:
+        """Do the same as `from_url` for what LangGraph's own savers take, with `with` or `async with`.
+
+        `conn_string` is the path of a SQLite file, `:memory:`, or `postgresql://…`; or the URL of a store.
+        `pipeline` changes nothing: a commit is one round trip.
+        """
+        return cls.from_url(_read_conn_string(conn_string), allow=allow, serde=serde, check=check)
+
+    @property
+    def store(self) -> Store | blocking.Store:
+        """The store, open as long as the saver: `durable_tools(…, store=saver.store)`."""
+        return self._given
+
+    def setup(self) -> Awaitable[None]:
+        """Do nothing: an open store has its tables. It may be awaited, as that of an async saver."""
+        return _Nothing()
+
+    async def asetup(self) -> None:
+        """`setup`, with an event loop."""
 
     # -- with an event loop --------------------------------------------------------------------------
 
@@ -153,7 +202,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         merged = get_checkpoint_metadata(config, metadata)
         parent = get_checkpoint_id(config)
         await self._journals.append(
-            namespace, lambda thread: thread.put(checkpoint, merged, new_versions, parent)
+            namespace,
+            lambda thread: thread.put(checkpoint, merged, new_versions, parent),
+            lambda thread: thread.load_for_put(checkpoint, new_versions, parent),
         )
         return _config(namespace, checkpoint["id"])
 
@@ -171,7 +222,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 "writes belong to a checkpoint: config['configurable']['checkpoint_id'] is missing"
             )
         await self._journals.append(
-            _namespace_of(config), lambda thread: thread.put_writes(id, writes, task_id, task_path)
+            _namespace_of(config),
+            lambda thread: thread.put_writes(id, writes, task_id, task_path),
+            lambda thread: thread.writes_of(id),
         )
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -270,19 +323,29 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 continue
             if id not in known:
                 parent = get_checkpoint_id(found.parent_config) if found.parent_config else None
-                await self._journals.append(target, _put_imported(found, parent))
+                await self._put_imported(target, found, parent)
             for task, path, writes in _group_writes(found.pending_writes or []):
-                await self._journals.append(target, _write_imported(id, task, writes, path))
+                await self.aput_writes(_config(target, id), writes, task, path)
         return len(set(ids) - known)
 
     async def _merge_ahead(self, source: ThreadNamespace, target: ThreadNamespace) -> None:
         """Put the writes of a namespace whose checkpoint was not put yet: no list of checkpoints has them."""
         async with self._journals.reading(source) as journal:
-            ids = journal.thread.ahead()
+            ids = journal.thread.index.list_ahead()
         for id in ids:
             pending = await self._read(source, {}, partial(_read_pending, id))
             for task, path, writes in _group_writes(pending):
-                await self._journals.append(target, _write_imported(id, task, writes, path))
+                await self.aput_writes(_config(target, id), writes, task, path)
+
+    async def _put_imported(
+        self, target: ThreadNamespace, found: CheckpointTuple, parent: str | None
+    ) -> None:
+        checkpoint, metadata = found.checkpoint, found.metadata
+
+        def put(thread: ThreadState) -> EntryToWrite:
+            return thread.put(checkpoint, metadata, thread.changed(checkpoint, parent), parent)
+
+        await self._journals.append(target, put, lambda thread: thread.load_for_put(checkpoint, None, parent))
 
     # -- without one ---------------------------------------------------------------------------------
 
@@ -348,8 +411,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return self._wait(self.acopy_from(other))
 
     def close(self) -> None:
-        """Stop the thread of the sync methods, if it was started. The store stays open."""
+        """Stop the thread of the sync methods, and close the store if it was opened by this object.
+
+        A store that was given stays open.
+        """
         self._sync.end()
+        self._stack.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._sync.loop.wait(work)
@@ -374,23 +441,40 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """
         while True:
             async with self._journals.reading(namespace) as journal:
-                values = journal.thread.values
-                with values.by(self.serde):
-                    wanted = values.find_blobs(partial(read, journal, False))
-                    missing = wanted - blobs.keys()
-                    if not missing:
-                        for digest in blobs.keys() - wanted:
-                            del blobs[digest]
-                        with values.with_blobs(blobs):
-                            return read(journal, True)
+                try:
+                    missing, found = await self._journals.compute(
+                        journal, partial(self._read_if_there, journal, blobs, read)
+                    )
+                except Outdated:
+                    continue
+                if found is not None:
+                    return found[0]
+            # Not while the thread is locked: it may take long.
             blobs.update(await self._journals.fetch(namespace, missing))
 
+    def _read_if_there(
+        self, journal: ThreadJournal, blobs: dict[str, Shared], read: Callable[[ThreadJournal, bool], T]
+    ) -> tuple[set[str], tuple[T] | None]:
+        """The blobs that are missing, or what `read` finds."""
+        values = journal.thread.values
+        with values.by(self.serde):
+            wanted = values.find_blobs(partial(read, journal, False))
+            missing = wanted - blobs.keys()
+            if missing:
+                return missing, None
+            for digest in blobs.keys() - wanted:
+                del blobs[digest]
+            with values.with_blobs(blobs):
+                return missing, (read(journal, True),)
+
     async def _matches(self, namespace: ThreadNamespace, id: str, filter: dict[str, Any]) -> bool:
-        async with self._journals.reading(namespace) as journal:
+        def look(journal: ThreadJournal) -> bool:
             if id not in journal.thread.checkpoints:
                 return False
             metadata = journal.thread.metadata(id)
             return all(metadata.get(key) == value for key, value in filter.items())
+
+        return await self._journals.read(namespace, look)
 
     async def _list_namespaces(self, config: RunnableConfig | None) -> Sequence[ThreadNamespace]:
         if config is None:
@@ -429,6 +513,25 @@ class Opening:
         await self._astack.__aexit__(kind, error, trace)
 
 
+class _Nothing:
+    """Can be awaited, and need not be."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+def _read_conn_string(conn_string: str) -> str | Path:
+    """What a connection string of LangGraph's own savers names: a URL, or the path of a SQLite file."""
+    if conn_string == ":memory:":
+        return "memory:"
+    if re.match(r"\s*\w+\s*=", conn_string):
+        # libpq's other form. It may hold a password, and is not shown.
+        raise BadUrl("a connection string is a path, or 'postgresql://user:password@host:5432/database'")
+    # A single letter before the colon is a drive of Windows.
+    is_url = not conn_string or re.match(r"[A-Za-z0-9+]{2,}:", conn_string)
+    return conn_string if is_url else Path(conn_string)
+
+
 def _namespace_of(config: RunnableConfig) -> ThreadNamespace:
     given = config["configurable"]
     return ThreadNamespace(str(given["thread_id"]), given.get("checkpoint_ns") or "")
@@ -441,14 +544,14 @@ def _config(namespace: ThreadNamespace, id: str | None = None) -> RunnableConfig
 
 def _find_tuple(journal: ThreadJournal, id: str, *, keep: bool) -> CheckpointTuple | None:
     thread, namespace = journal.thread, journal.key
-    stored = thread.checkpoints.get(id)
-    if stored is None:
+    if id not in thread.checkpoints:
         return None
+    parent = thread.index.parents[id]
     return CheckpointTuple(
         config=_config(namespace, id),
         checkpoint=thread.checkpoint(id, keep=keep),
         metadata=thread.metadata(id),
-        parent_config=_config(namespace, stored.parent) if stored.parent else None,
+        parent_config=_config(namespace, parent) if parent else None,
         pending_writes=thread.pending(id),
     )
 
@@ -464,21 +567,6 @@ def _read_pending(id: str, journal: ThreadJournal, is_final: bool) -> list[Pendi
 def _keep_latest(thread: ThreadState) -> set[str]:
     latest = thread.latest()
     return set() if latest is None else thread.needed([latest])
-
-
-def _put_imported(found: CheckpointTuple, parent: str | None) -> Callable[[ThreadState], NewEntry]:
-    checkpoint, metadata = found.checkpoint, found.metadata
-
-    def put(thread: ThreadState) -> NewEntry:
-        return thread.put(checkpoint, metadata, thread.changed(checkpoint, parent), parent)
-
-    return put
-
-
-def _write_imported(
-    id: str, task: str, writes: Sequence[tuple[str, Any]], path: str
-) -> Callable[[ThreadState], NewEntry | None]:
-    return lambda thread: thread.put_writes(id, writes, task, path)
 
 
 def _group_writes(writes: Sequence[PendingWrite]) -> Iterator[tuple[str, str, Sequence[tuple[str, Any]]]]:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-from langchain_core import messages
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Raw
@@ -17,92 +16,19 @@ from ...content.lazy import Shared
 from ...errors import Corrupt
 from .blob_extraction import iter_digests, join_bytes, join_text
 from .change_tracking import LastWritten
+from .message_forms import MessageForm, MessageTemplate, make_template
 from .serde import CheckedSerializer
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
-_PACKED = b'["b",'
 _TEMPLATE_BYTES = 1200
 """What a template takes in memory beside its texts."""
-# Reads the base64 by itself, without a text in between.
-_decode_packed = msgspec.json.Decoder(tuple[str, str, bytes]).decode
-
-
-_MESSAGES: Final[frozenset[Any]] = frozenset(
-    {
-        messages.AIMessage,
-        messages.AIMessageChunk,
-        messages.ChatMessage,
-        messages.FunctionMessage,
-        messages.HumanMessage,
-        messages.RemoveMessage,
-        messages.SystemMessage,
-        messages.ToolMessage,
-    }
-)
-"""Every serializer that checks names knows these, so which one reads a message makes no difference."""
-_FIXED: Final = frozenset({str, int, float, bool, type(None), bytes})
-_DEPTH_MAX: Final = 16
-"""What is nested deeper is decoded anew: it is rare, and copying it must not overflow the stack."""
-_set = object.__setattr__
-
-
-class MessageTemplate:
-    """A message as it was decoded. Its copies share nothing mutable with it or with each other."""
-
-    __slots__ = ("_cls", "_extra", "_fields", "_given", "_loose")
-
-    def __init__(self, message: Any, fields: dict[str, Any], loose: list[str]) -> None:
-        self._cls, self._fields, self._loose = message.__class__, fields, loose
-        self._extra = _copy(message.__pydantic_extra__)
-        self._given = tuple(message.__pydantic_fields_set__)
-
-    def copy(self) -> Any:
-        """The message, as a new object."""
-        made = self._cls.__new__(self._cls)
-        fields = self._fields.copy()
-        for name in self._loose:
-            fields[name] = _copy(fields[name])
-        # What a copy by pydantic consists of, without asking for each part whether it is there.
-        _set(made, "__dict__", fields)
-        _set(made, "__pydantic_fields_set__", set(self._given))
-        _set(made, "__pydantic_extra__", _copy(self._extra))
-        _set(made, "__pydantic_private__", None)
-        return made
-
-
-def make_template(value: Any) -> MessageTemplate | None:
-    """Make the template of a message of plain data; None for other values."""
-    if value.__class__ not in _MESSAGES or value.__pydantic_private__ is not None:
-        return None
-    if not _is_plain(value.__pydantic_extra__, _DEPTH_MAX):
-        return None
-    fields = vars(value).copy()
-    loose = [name for name, one in fields.items() if one.__class__ not in _FIXED]
-    for name in loose:
-        if not _is_plain(fields[name], _DEPTH_MAX):
-            return None
-        fields[name] = _copy(fields[name])
-    return MessageTemplate(value, fields, loose)
-
-
-def _is_plain(value: Any, depth: int) -> bool:
-    cls = value.__class__
-    if cls is dict:
-        inner = value.values()
-    elif cls is list:
-        inner = value
-    else:
-        return cls in _FIXED
-    return not value or (depth > 0 and all(_is_plain(one, depth - 1) for one in inner))
-
-
-def _copy(value: Any) -> Any:
-    if value.__class__ is dict:
-        return {key: _copy(one) for key, one in value.items()} if value else {}
-    if value.__class__ is list:
-        return [_copy(one) for one in value] if value else []
-    return value
+_REFERENCE: Final = b'["r",'
+_MESSAGE: Final = b'["m",'
+_LEAVES: Final = (b'["b",', b'["f",', b'"')
+"""What elements begin with that refer to no other one."""
+_SKIMMED: Final = 32
+_ABSENT: Final = object()
 
 
 class ElementReader:
@@ -111,12 +37,19 @@ class ElementReader:
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
         self.raw: dict[int, Raw] = {}
+        """The elements that are in memory, by number …"""
+        self.parts: dict[int, Any] = {}
+        """… and those that were decoded together."""
+        self.load: Callable[[int], None] | None = None
+        """Reads an element that is not there into memory, if the journal has it."""
         self.bytes = 0
         """About what they take in memory, and what is kept of them besides."""
         self.has_blobs = False
-        """Whether any of them refers to a blob."""
-        self._templates: dict[bytes, MessageTemplate] = {}
-        """Of messages that were read before, by the nodes that refer to them."""
+        """Whether an element may refer to a blob."""
+        self._forms: dict[int, MessageForm] = {}
+        self._templates: dict[int, MessageTemplate | None] = {}
+        """Of messages that were read before and are of no common form, by element; None after the first
+        time."""
         self._blobs: Mapping[str, Shared] = {}
         self._wanted: set[str] | None = None
 
@@ -131,8 +64,13 @@ class ElementReader:
 
     def find_blobs(self, read: Callable[[], object]) -> set[str]:
         """The blobs that reading needs. Nothing is made by it meanwhile."""
-        if not self.has_blobs:
-            return set()
+        return self._look(read) if self.has_blobs else set()
+
+    def look_at(self, node: bytes) -> None:
+        """Read all elements that a node needs into memory."""
+        self._look(lambda: self.read(node))
+
+    def _look(self, read: Callable[[], object]) -> set[str]:
         wanted: set[str] = set()
         self._wanted = wanted
         try:
@@ -166,8 +104,12 @@ class ElementReader:
             raise Corrupt("a LangGraph thread", "an element contains itself") from error
 
     def _item(self, node: bytes) -> Any:
-        template = self._templates.get(node)
-        return self._value(_decode(node))[0] if template is None else template.copy()
+        if node.startswith(_REFERENCE):
+            number = int(node[len(_REFERENCE) : -1])
+            part = self._part(number)
+            if part.__class__ is list and part[0] == "m":
+                return self._read_message(part, number)
+        return self._value(_decode(node))[0]
 
     def read_map(self, node: Raw) -> dict[str, bytes]:
         """The members of a dict that `write_map` wrote, each as it was given."""
@@ -182,13 +124,12 @@ class ElementReader:
         tag, number = part[0], None
         while tag == "r":
             number = _older(part[1], number)
-            raw = self._raw(number)
-            if memoryview(raw)[:5] == _PACKED:
-                return self._unpack(number, raw), None
-            part = _decode(raw)
+            part = self._part(number)
             if part.__class__ is not list:
                 return part, None
             tag = part[0]
+        if tag == "m":
+            return self._read_message(part, number), None
         if tag in ("b", "c", "u"):
             return self._make(part), None
         if tag == "l":
@@ -206,22 +147,33 @@ class ElementReader:
             return int(part[1], 16), None
         raise Corrupt("a LangGraph thread", f"there is no part {tag!r}")
 
-    def _unpack(self, number: int, raw: Raw) -> Any:
-        """What the serializer wrote as an element of its own."""
-        node = b'["r",%d]' % number
-        template = self._templates.get(node)
-        if template is not None:
-            return template.copy()
+    def _read_message(self, part: list[Any], number: int | None) -> Any:
+        """A message, which is element `number`."""
+        _, form_number, texts = part
+        form = self._forms.get(form_number) or self._read_form(form_number, number)
         if self._wanted is not None:
             return None
-        _, form, data = _decode_packed(raw)
-        value = self.serde.loads_typed((form, data))
-        # Another serializer may return something else the next time.
-        template = make_template(value) if isinstance(self.serde, CheckedSerializer) else None
+        if form.template is not None:
+            return form.template.copy(texts)
+        template = None if number is None else self._templates.get(number)
         if template is not None:
-            self._templates[node] = template
-            self.bytes += _TEMPLATE_BYTES + len(data)
-        return value
+            return template.copy(())
+        message = form.make(texts, self.serde.loads_typed)
+        # Another serializer may return something else the next time.
+        if number is not None and isinstance(self.serde, CheckedSerializer):
+            if number in self._templates:
+                template = self._templates[number] = make_template(message)
+                self.bytes += _TEMPLATE_BYTES if template is not None else 0
+            else:
+                self._templates[number] = None
+        return message
+
+    def _read_form(self, number: int, user: int | None) -> MessageForm:
+        tag, names, parts = self._part(_older(number, user))
+        if tag != "f":
+            raise Corrupt("a LangGraph thread", f"element {number} is not the form of a message")
+        form = self._forms[number] = MessageForm(names, [*map(b64decode, parts)])
+        return form
 
     def _make(self, part: list[Any]) -> Any:
         """What the serializer wrote, or a text that was cut out."""
@@ -252,16 +204,34 @@ class ElementReader:
                     todo.extend(part[1])
                 elif tag in ("d", "s", "x"):
                     todo.append(part[1])
+                elif tag == "m":
+                    todo.append(["r", part[1]])
                 elif tag == "r" and part[1] not in found:
-                    todo.append(self._part(part[1]))
-                    found[part[1]] = self.raw[part[1]]
+                    raw = found[part[1]] = self.get_raw(part[1])
+                    todo.append(self._skim(part[1], raw))
         return found
 
-    def _part(self, number: int) -> Any:
-        return _decode(self._raw(number))
+    def _skim(self, number: int, raw: Raw) -> Any:
+        """An element without what refers to no other one."""
+        if number in self.parts:
+            return self.parts[number]
+        start = bytes(memoryview(raw)[:_SKIMMED])
+        if start.startswith(_MESSAGE):
+            return ["m", int(start[len(_MESSAGE) :].partition(b",")[0])]
+        return None if start.startswith(_LEAVES) else _decode(raw)
 
-    def _raw(self, number: int) -> Raw:
+    def _part(self, number: int) -> Any:
+        part = self.parts.get(number, _ABSENT)
+        return part if part is not _ABSENT else _decode(self.get_raw(number))
+
+    def get_raw(self, number: int) -> Raw:
+        """An element as it is stored; `Corrupt` if it is not there."""
         raw = self.raw.get(number)
+        if raw is None and number in self.parts:
+            raw = Raw(_encode(self.parts[number]))
+        if raw is None and self.load is not None:
+            self.load(number)
+            raw = self.raw.get(number)
         if raw is None:
             raise Corrupt("a LangGraph thread", f"element {number} is not there")
         return raw
@@ -307,12 +277,24 @@ class ElementReader:
     def _collect(
         self, parts: list[Any], keys: list[str] | None, number: int | None, ops: int, keep: bool
     ) -> tuple[list[Any], LastWritten | None]:
+        items: list[Any] = []
+        kids: dict[int, LastWritten] = {}
+        for place, part in enumerate(parts):
+            if part.__class__ is list and part[0] == "r":
+                # Most often, it is a list of messages, and a long one.
+                inner = self._part(part[1])
+                if inner.__class__ is list and inner[0] == "m":
+                    items.append(self._read_message(inner, part[1]))
+                    continue
+            item, kid = self._value(part, keep)
+            items.append(item)
+            if kid is not None:
+                kids[place] = kid
         if not keep or number is None:
-            return [self._value(one)[0] for one in parts], None
+            return items, None
         kept = LastWritten(keys)
-        found = [self._value(one, keep) for one in parts]
-        kept.fill([item for item, _ in found], [*map(_encode, parts)])
-        kept.kids = {place: kid for place, (_, kid) in enumerate(found) if kid is not None}
+        kept.fill(items, [*map(_encode, parts)])
+        kept.kids = kids
         kept.number, kept.ops, kept.node = number, ops, b'["r",%d]' % number
         return list(kept.items), kept
 

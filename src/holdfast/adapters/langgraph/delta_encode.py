@@ -8,8 +8,10 @@ As JSON, a part is text, a number, a truth value or null, or one of
 
     ["r", n]                      element n
     ["b", form, base64]           bytes of the serializer
-    ["c", form, parts]            the same with large content cut out: base64, ["b", reference] for bytes,
-                                  ["t", reference] for a text
+    ["m", n, texts]               a message with these texts, of the form in element n
+    ["f", names, parts]           a form: the names of the texts, and what the serializer wrote around them
+    ["c", form, parts]            bytes of the serializer with large content cut out: base64, ["b", reference]
+                                  for bytes, ["t", reference] for a text
     ["u", reference]              a text of large binary content
     ["i", hex]                    an integer of more than 64 bits
     ["l", parts], ["l", parts, n] a list; with n, a part ["k", a, b] is items a to b of the list in element n;
@@ -29,7 +31,7 @@ from __future__ import annotations
 import logging
 import math
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -41,9 +43,10 @@ from msgspec import Raw
 from ...content.extract import Piece, Swap
 from ...limits import STATE_DEPTH_MAX
 from ...reprs import describe_value
-from .blob_extraction import MARKS, cut_bytes, cut_text
+from .blob_extraction import cut_bytes, cut_text
 from .change_tracking import CONTAINERS, LastWritten, mark_of
 from .delta_decode import ElementReader
+from .message_forms import CutMessage, cut_message
 from .serde import NOT_ENCODABLE, CheckedSerializer, UnknownValue
 
 log = logging.getLogger("holdfast")
@@ -75,24 +78,32 @@ class Elements(ElementReader):
         self._trust_objects = trust_objects
         self.next = 0
         self._numbers: dict[bytes, int] = {}
+        """The number of each element, by its digest …"""
+        self._unnumbered: list[int] = []
+        """… except these, which were read and not looked for yet."""
         self._fresh: list[bytes] = []
 
     def clear(self) -> None:
         """Drop all elements; numbering continues."""
         self.raw.clear()
+        self.parts.clear()
+        self._forms.clear()
         self._templates.clear()
         self._numbers.clear()
+        self._unnumbered.clear()
         self.bytes = 0
-        self.has_blobs = False
 
-    def add(self, found: Iterable[tuple[int, Raw]]) -> None:
-        """Elements that were read, with their numbers."""
-        for number, raw in found:
-            self.raw[number] = raw
-            self.bytes += len(memoryview(raw))
-            self.has_blobs = self.has_blobs or bytes(memoryview(raw)[:4]) in MARKS
-            self._numbers[_digest(raw)] = number
-            self.next = max(self.next, number + 1)
+    def add(self, found: Mapping[int, Raw], size: int) -> None:
+        """Elements that were read, by their numbers, and about how many bytes they are."""
+        self.raw.update(found)
+        self._unnumbered += found
+        self.bytes += size
+
+    def add_parts(self, found: Mapping[int, Any], size: int) -> None:
+        """The same of elements that were decoded."""
+        self.parts.update(found)
+        self._unnumbered += found
+        self.bytes += size
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -279,7 +290,18 @@ class Elements(ElementReader):
                     pass  # The serializer knows what to do with it.
         form, data = self._dump(value)
         cut = cut_bytes(form, data, self._swap)
-        return self._refer(cut) if cut is not None else self._place(_inline(form, data))
+        if cut is not None:
+            return self._refer(cut)
+        if isinstance(self.serde, CheckedSerializer):
+            message = cut_message(value, form, data)
+            if message is not None:
+                return self._place(self._write_message(message))
+        return self._place(_inline(form, data))
+
+    def _write_message(self, message: CutMessage) -> bytes:
+        parts = b'","'.join([b64encode(part) for part in message.parts])
+        number = self._number(b'["f",%b,["%b"]]' % (_encode(message.names), parts))
+        return b'["m",%d,%b]' % (number, _encode(message.texts))
 
     def _refer(self, cut: bytes) -> bytes:
         self.has_blobs = True
@@ -305,6 +327,9 @@ class Elements(ElementReader):
         return node if len(node) <= _INLINE_BYTES else b'["r",%d]' % self._number(node)
 
     def _number(self, node: bytes) -> int:
+        if self._unnumbered:
+            self._numbers.update((_digest(self.get_raw(number)), number) for number in self._unnumbered)
+            self._unnumbered.clear()
         digest = _digest(node)
         number = self._numbers.get(digest)
         if number is None:

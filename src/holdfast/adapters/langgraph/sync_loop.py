@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from ...blocking import Store
 from ...blocking.loop import Loop, start_loop
+from ...store.opening import AnyStore
 
 
 class SyncLoop:
@@ -13,6 +15,11 @@ class SyncLoop:
     def __init__(self, loop: Loop | None) -> None:
         self._loop = loop
         self._stack = ExitStack()
+
+    @classmethod
+    def of(cls, store: AnyStore) -> SyncLoop:
+        """The loop of the store, if it has one."""
+        return cls(store._loop if isinstance(store, Store) else None)
 
     @property
     def loop(self) -> Loop:

@@ -1,19 +1,12 @@
-"""One namespace of a thread: the fold over the adapter's entries in its journal.
+"""One namespace of a thread: its checkpoints and writes, read from the journal as they are needed.
 
-| kind, after `adapter.langgraph.` | body | content |
-| --- | --- | --- |
-| `named`  | `thread`, `ns` | |
-| `put`    | `id`, `parent`, `n` | a checkpoint: `doc`, `meta`, `channels`, and new elements |
-| `writes` | `id`, `task`, `path`, `n` | `writes`: [index, channel, value], and new elements |
-| `kept`   | | checkpoints and writes that are left, and their elements: what came before is void |
-
-`by` in every body is the saver that wrote it, `at` its process, `n` the number of the first of the line's
-elements.
+`thread_index.py` describes the entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -31,21 +24,22 @@ from langgraph.checkpoint.serde.types import ERROR
 from msgspec import Raw, Struct
 
 from ...content.extract import Piece
-from ...core.entries import ADAPTER_PREFIX, AdapterBody, Entry
-from ..leaseless_journal import NewEntry
+from ...core.entries import AdapterBody, Entry
+from ...errors import Corrupt
+from ..leaseless_journal import EntryToWrite, NotLoaded
 from .change_tracking import LastWritten
 from .delta_encode import Elements, is_snapshot
 from .serde import CheckedSerializer
+from .thread_index import KEPT, PUT, WRITES, StoredIndex, ThreadIndex
 
-PREFIX: Final = f"{ADAPTER_PREFIX}langgraph."
-NAMED, PUT, WRITES, KEPT = (PREFIX + one for one in ("named", "put", "writes", "kept"))
+_WHERE: Final = "a LangGraph thread"
 
 
 def new_entry(
     kind: str, data: dict[str, Any], content: bytes | None = None, pieces: tuple[Piece, ...] = ()
-) -> NewEntry:
-    """An entry of one of these kinds."""
-    return NewEntry(kind=kind, body=AdapterBody(data=data), content=content, pieces=pieces)
+) -> EntryToWrite:
+    """An entry of one of the kinds of `thread_index.py`."""
+    return EntryToWrite(kind=kind, body=AdapterBody(data=data), content=content, pieces=pieces)
 
 
 class StoredWrite(NamedTuple):
@@ -62,36 +56,66 @@ class StoredCheckpoint(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A checkpoint. `doc` is all of it but its id and its values, which `channels` has by channel."""
 
     id: str
-    parent: str | None = None
     doc: Raw
     meta: Raw
     channels: Raw
     writes: tuple[StoredWrite, ...] = ()
 
 
-class _Put(Struct, kw_only=True):
-    elements: list[Raw] = []
-    doc: Raw
-    meta: Raw
-    channels: Raw
+_ABSENT: Final = Raw()
 
 
-class _Writes(Struct, kw_only=True):
-    elements: list[Raw] = []
-    writes: list[tuple[int, str, Raw]]
+class _Content(Struct, kw_only=True):
+    """The content of an entry: of `put`, `writes` or `kept`."""
 
-
-class _Left(Struct, kw_only=True, omit_defaults=True):
-    elements: dict[int, Raw] = {}
-    records: list[StoredCheckpoint]
+    elements: list[Raw] | dict[int, Raw] = {}
+    doc: Raw = _ABSENT
+    meta: Raw = _ABSENT
+    channels: Raw = _ABSENT
+    task: str = ""
+    path: str = ""
+    writes: list[tuple[int, str, Raw]] = []
+    records: list[StoredCheckpoint] = []
     ahead: dict[str, tuple[StoredWrite, ...]] = {}
     """Writes that were stored before their checkpoint, by its id."""
 
 
+class _Left(Struct, kw_only=True, omit_defaults=True):
+    """The content of `kept`."""
+
+    elements: dict[int, Raw] = {}
+    records: list[StoredCheckpoint]
+    ahead: dict[str, tuple[StoredWrite, ...]] = {}
+
+
 _encode = msgspec.json.Encoder().encode
-_read_put = msgspec.json.Decoder(_Put).decode
-_read_writes = msgspec.json.Decoder(_Writes).decode
-_read_left = msgspec.json.Decoder(_Left).decode
+_read_content = msgspec.json.Decoder(_Content).decode
+
+
+class _Writes(Struct):
+    """The writes of a checkpoint, by task and place, after as many of its entries."""
+
+    count: int = 0
+    found: dict[tuple[str, int], StoredWrite] = {}
+
+
+class _Alive(Struct, kw_only=True):
+    """What the latest checkpoint consists of, with the writes that were stored before their checkpoint."""
+
+    numbers: list[int]
+    elements: list[Any]
+    records: list[StoredCheckpoint]
+    ahead: dict[str, tuple[StoredWrite, ...]] = {}
+
+
+class _StoredThread(Struct, kw_only=True):
+    """A thread in a keyframe."""
+
+    index: StoredIndex
+    alive: _Alive | None
+
+
+_read_thread = msgspec.json.Decoder(_StoredThread).decode
 
 
 class _Last(NamedTuple):
@@ -102,71 +126,159 @@ class _Last(NamedTuple):
     nodes: dict[str, bytes]
 
 
-def notes_failure(entry: Entry) -> bool:
-    """Whether the entry only says that a task has failed: another process may still be doing it."""
-    if entry.kind != WRITES or entry.content is None:
-        return False
-    return all(channel == ERROR for _, channel, _ in _read_writes(entry.content).writes)
+def _refuse_to_load(seq: int) -> None:
+    raise NotLoaded
 
 
 class ThreadState:
-    """The checkpoints and writes of one namespace of a thread."""
+    """The checkpoints and writes of one namespace of a thread.
+
+    `load` reads the content of an entry and gives it to `add_contents`, or raises `NotLoaded`.
+    """
 
     def __init__(self, serde: SerializerProtocol, *, trust_objects: bool, inline_bytes: int | None) -> None:
-        self.checkpoints: dict[str, StoredCheckpoint] = {}
-        self.writes: dict[str, dict[tuple[str, int], StoredWrite]] = {}
-        self._put: set[str] = set()
-        """The ids of all checkpoints that were ever put, removed ones included."""
+        self.load: Callable[[int], None] = _refuse_to_load
+        self.index = ThreadIndex()
         self.values = Elements(serde, trust_objects=trust_objects, inline_bytes=inline_bytes)
+        self.values.load = self._load_element
+        # What LangGraph itself says is not the application's: it is never encrypted, and needs no list.
+        self.own = LangGraphValues(self.values)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.values.clear()
+        self._loaded: set[int] = set()
+        """Entries whose contents are in memory, or were made here."""
+        self._records: dict[str, StoredCheckpoint] = {}
+        self._entry_writes: dict[int, Mapping[str, Sequence[StoredWrite]]] = {}
+        """What each entry has written, by checkpoint."""
+        self._writes: dict[str, _Writes] = {}
+        self._made: Sequence[StoredWrite] = ()
+        """The writes in the entry that was made last."""
         self._kept: dict[str, LastWritten | None] = {}
         self._doc: LastWritten | None = None
         self._meta: LastWritten | None = None
         self._map: LastWritten | None = None
         self._last: _Last | None = None
-        # What LangGraph itself says is not the application's: it is never encrypted, and needs no list.
-        self.own = LangGraphValues(self.values)
+
+    @property
+    def checkpoints(self) -> dict[str, int]:
+        """The checkpoints, in the order in which they were put, and the entry of each."""
+        return self.index.checkpoints
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what it takes in memory."""
+        return self.index.memory_bytes + self.values.bytes
 
     # -- folding -------------------------------------------------------------------------------------
 
+    def reset(self, index: ThreadIndex | None = None) -> None:
+        """Begin with nothing, or with an index that was stored."""
+        self.index = index or ThreadIndex()
+        self._begin()
+        self.values.next, self.values.has_blobs = self.index.next, self.index.has_blobs
+
     def apply(self, entry: Entry) -> None:
-        """Fold the next entry. A later entry makes an erased one void."""
-        body = entry.body
-        if not entry.kind.startswith(PREFIX) or not isinstance(body, AdapterBody):
+        """Fold an entry that was read."""
+        if not self.index.apply(entry):
             return
-        said: Any = body.data
-        if entry.kind == PUT:
-            self._put.add(said["id"])
-        if entry.content is None:
+        if entry.kind == KEPT:
+            self._begin()  # What is in memory may be gone.
+        elif entry.kind == PUT:
+            id = self.index.owners[entry.seq]
+            self._records.pop(id, None)
+            if self._last is not None and self._last.id == id:
+                self._last = None
+        self.values.next, self.values.has_blobs = self.index.next, self.index.has_blobs
+
+    def apply_own(self, entry: Entry, content: bytes | None) -> None:
+        """Fold an entry that was made here."""
+        if not self.index.apply(entry):
             return
-        if entry.kind == PUT:
-            put = _read_put(entry.content)
-            self.values.add(enumerate(put.elements, said["n"]))
-            self.checkpoints[said["id"]] = StoredCheckpoint(
-                id=said["id"], parent=said.get("parent"), doc=put.doc, meta=put.meta, channels=put.channels
+        if entry.kind == KEPT:
+            self._begin()
+            assert content is not None
+            self.add_contents({entry.seq: Raw(content)})
+        else:
+            self._loaded.add(entry.seq)
+            if entry.kind == WRITES:
+                self._entry_writes[entry.seq] = {self.index.owners[entry.seq]: self._made}
+        self.values.next, self.values.has_blobs = self.index.next, self.index.has_blobs
+
+    # -- contents ------------------------------------------------------------------------------------
+
+    def find_unloaded(self, seq: int, count: int) -> int:
+        """The first of up to `count` entries that end with `seq` and whose contents are not in memory."""
+        entries = self.index.entries
+        place = bisect_left(entries, seq)
+        first = max(0, place - count + 1)
+        while place > first and entries[place - 1] not in self._loaded:
+            place -= 1
+        return entries[place]
+
+    def add_contents(self, contents: Mapping[int, Any]) -> None:
+        """Take in the contents of entries, as they were read."""
+        for seq, content in contents.items():
+            if isinstance(content, Raw) and seq not in self._loaded and self.index.has_entry(seq):
+                try:
+                    self._add_content(seq, _read_content(content), len(memoryview(content)))
+                except (msgspec.DecodeError, ValueError, LookupError) as error:
+                    raise Corrupt(_WHERE, f"its content makes no sense ({error!r})", seq=seq) from error
+
+    def _add_content(self, seq: int, found: _Content, size: int) -> None:
+        index = self.index
+        id = index.owners.get(seq)
+        elements = found.elements
+        if isinstance(elements, list):
+            numbers = index.find_elements(seq)
+            elements = dict(zip(numbers, elements, strict=True))
+        self.values.add(elements, size)
+        self._loaded.add(seq)
+        if id is not None and index.checkpoints.get(id) == seq:
+            if _ABSENT in (found.doc, found.meta, found.channels):
+                raise ValueError("a part of the checkpoint is missing")
+            self._records[id] = StoredCheckpoint(
+                id=id, doc=found.doc, meta=found.meta, channels=found.channels
             )
-        elif entry.kind == WRITES:
-            found = _read_writes(entry.content)
-            self.values.add(enumerate(found.elements, said["n"]))
-            self._note(said["id"], [StoredWrite(said["task"], said["path"], *one) for one in found.writes])
-        elif entry.kind == KEPT:
-            self._forget(_read_left(entry.content))
+        elif found.writes and id is not None:
+            writes = [StoredWrite(found.task, found.path, *one) for one in found.writes]
+            self._entry_writes[seq] = {id: writes}
+        elif found.records or found.ahead:
+            here = [one for one in found.records if index.checkpoints.get(one.id) == seq]
+            self._records.update((one.id, one) for one in here)
+            self._entry_writes[seq] = {**found.ahead, **{one.id: one.writes for one in found.records}}
 
-    def _note(self, id: str, writes: Sequence[StoredWrite]) -> None:
-        known = self.writes.setdefault(id, {})
-        replace = _is_special(one.place for one in writes)
-        for one in writes:
-            if replace or (one.task, one.place) not in known:
-                known[one.task, one.place] = one
+    def _need(self, seq: int) -> None:
+        if seq not in self._loaded:
+            self.load(seq)
 
-    def _forget(self, left: _Left) -> None:
-        self.values.clear()
-        self.values.add(left.elements.items())
-        self.checkpoints = {one.id: msgspec.structs.replace(one, writes=()) for one in left.records}
-        writes = {**left.ahead, **{one.id: one.writes for one in left.records}}
-        self.writes = {id: {(one.task, one.place): one for one in found} for id, found in writes.items()}
-        # What they name may be gone.
-        self._kept.clear()
-        self._doc = self._meta = self._map = self._last = None
+    def _load_element(self, number: int) -> None:
+        seq = self.index.find_element(number)
+        if seq is not None:
+            self._need(seq)
+
+    def _record(self, id: str) -> StoredCheckpoint:
+        """A checkpoint that is there."""
+        found = self._records.get(id)
+        if found is None:
+            self._need(self.index.checkpoints[id])
+            found = self._records.get(id)
+            if found is None:
+                raise Corrupt(_WHERE, f"checkpoint {id} has no content", seq=self.index.checkpoints[id])
+        return found
+
+    def writes_of(self, id: str) -> dict[tuple[str, int], StoredWrite]:
+        """The writes of a checkpoint, by task and place."""
+        known = self._writes.setdefault(id, _Writes())
+        entries = self.index.writes.get(id, ())
+        if known.count < len(entries):
+            for seq in reversed(entries[known.count :]):
+                self._need(seq)
+            for seq in entries[known.count :]:
+                _note(known.found, self._entry_writes.get(seq, {}).get(id, ()))
+            known.count = len(entries)
+        return known.found
 
     # -- writing -------------------------------------------------------------------------------------
 
@@ -176,7 +288,7 @@ class ThreadState:
         metadata: CheckpointMetadata,
         versions: ChannelVersions,
         parent: str | None,
-    ) -> NewEntry:
+    ) -> EntryToWrite:
         """The entry of a checkpoint, folded already. `versions` are those of the channels that changed."""
         doc = {key: value for key, value in checkpoint.items() if key not in ("id", "channel_values")}
         nodes = self._write_channels(checkpoint, versions, parent)
@@ -184,16 +296,29 @@ class ThreadState:
         written, self._doc = self.own.write(doc, self._doc)
         meta, self._meta = self.own.write(_as_lists(dict(metadata)), self._meta)
         id = checkpoint["id"]
-        self._put.add(id)
         self._last = _Last(id, dict(checkpoint["channel_versions"]), nodes)
-        self.checkpoints[id] = StoredCheckpoint(
-            id=id, parent=parent, doc=Raw(written), meta=Raw(meta), channels=Raw(channels)
-        )
+        self._records[id] = StoredCheckpoint(id=id, doc=Raw(written), meta=Raw(meta), channels=Raw(channels))
         first, fresh = self.values.take_fresh()
         content = b'{"elements":[%b],"doc":%b,"meta":%b,"channels":%b}' % (
             b",".join(fresh), written, meta, channels,
         )  # fmt: skip
-        return new_entry(PUT, _body(first, id=id, parent=parent), content, self.values.take_pieces())
+        pieces = self.values.take_pieces()
+        body = _body(first, len(fresh), content, id=id, parent=parent, blobs=bool(pieces))
+        return new_entry(PUT, body, content, pieces)
+
+    def load_for_put(
+        self, checkpoint: Checkpoint, versions: ChannelVersions | None, parent: str | None
+    ) -> None:
+        """Look at all that `put` needs: what is not in memory would be written again."""
+        if versions is None:
+            versions = self.changed(checkpoint, parent)
+        before = self._recall(parent)
+        if before is not None and before is not self._last and len(self._loaded) < len(self.index.entries):
+            for node in before.nodes.values():
+                self.values.look_at(node)
+        for channel, version in checkpoint["channel_versions"].items():
+            if channel not in versions:
+                self._inherit(channel, version, before, given=channel in checkpoint["channel_values"])
 
     def changed(self, checkpoint: Checkpoint, parent: str | None) -> ChannelVersions:
         """The versions that a checkpoint from elsewhere has, and its parent here has not."""
@@ -239,17 +364,19 @@ class ThreadState:
             return None
         if self._last is not None and self._last.id == id:
             return self._last
-        record = self.checkpoints.get(id)
-        if record is None:
+        if id not in self.checkpoints:
             return None
+        record = self._record(id)
         doc = self.own.read(record.doc)
         return _Last(id, doc.get("channel_versions", {}), self.values.read_map(record.channels))
 
-    def put_writes(self, id: str, writes: Sequence[tuple[str, Any]], task: str, path: str) -> NewEntry | None:
-        """The entry of a task's writes, folded already; None if all of them are stored."""
+    def put_writes(
+        self, id: str, writes: Sequence[tuple[str, Any]], task: str, path: str
+    ) -> EntryToWrite | None:
+        """The entry of a task's writes; None if all of them are stored."""
         indexes = [WRITES_IDX_MAP.get(channel, place) for place, (channel, _) in enumerate(writes)]
         replace = _is_special(indexes)
-        known = self.writes.get(id, {})
+        known = self.writes_of(id)
         found: list[StoredWrite] = []
         for index, (channel, value) in zip(indexes, writes, strict=True):
             if replace or (task, index) not in known:
@@ -257,34 +384,81 @@ class ThreadState:
                 found.append(StoredWrite(task, path, index, channel, Raw(node)))
         if not found:
             return None
-        self._note(id, found)
+        self._made = found
         first, fresh = self.values.take_fresh()
         listed = _encode([(one.place, one.channel, one.value) for one in found])
-        content = b'{"elements":[%b],"writes":%b}' % (b",".join(fresh), listed)
-        body = _body(first, id=id, task=task, path=path)
-        return new_entry(WRITES, body, content, self.values.take_pieces())
+        content = b'{"task":%b,"path":%b,"elements":[%b],"writes":%b}' % (
+            _encode(task), _encode(path), b",".join(fresh), listed,
+        )  # fmt: skip
+        pieces = self.values.take_pieces()
+        failed = all(channel == ERROR for channel, _ in writes)
+        body = _body(first, len(fresh), content, id=id, blobs=bool(pieces), failed=failed)
+        return new_entry(WRITES, body, content, pieces)
 
-    def keep(self, ids: Iterable[str]) -> NewEntry:
+    def keep(self, ids: Iterable[str]) -> EntryToWrite:
         """The entry that keeps these checkpoints, and writes whose checkpoint was not put yet; not folded."""
+        elements, records, ahead = self._gather(ids)
+        content = _encode(_Left(elements=elements, records=records, ahead=ahead))
+        body: dict[str, Any] = {
+            "n": self.values.next,
+            "size": len(content),
+            "left": [(one.id, self.index.parents[one.id]) for one in records],
+            "ahead": list(ahead),
+        }
+        if self.index.has_blobs:
+            body["blobs"] = True
+        return new_entry(KEPT, body, content)
+
+    def _gather(
+        self, ids: Iterable[str]
+    ) -> tuple[dict[int, Raw], list[StoredCheckpoint], dict[str, tuple[StoredWrite, ...]]]:
+        """These checkpoints with their writes, writes whose checkpoint was not put yet, and what elements
+        all of them need."""
         wanted = set(ids)
         records = [
-            msgspec.structs.replace(record, writes=tuple(self._sorted(id)))
-            for id, record in self.checkpoints.items()
+            msgspec.structs.replace(self._record(id), writes=tuple(self._sorted(id)))
+            for id in self.checkpoints
             if id in wanted
         ]
-        ahead = {id: tuple(self._sorted(id)) for id in self.ahead()}
+        ahead = {id: tuple(self._sorted(id)) for id in self.index.list_ahead()}
         nodes = [node for one in records for node in (one.doc, one.meta, one.channels)]
         nodes += [write.value for one in records for write in one.writes]
         nodes += [write.value for writes in ahead.values() for write in writes]
-        left = _Left(elements=self.values.reach(nodes), records=records, ahead=ahead)
-        return new_entry(KEPT, {}, _encode(left))
+        return self.values.reach(nodes), records, ahead
 
-    def ahead(self) -> list[str]:
-        """Checkpoints that were not put yet and have writes: LangGraph may store these first.
+    # -- keyframes -----------------------------------------------------------------------------------
 
-        Writes that come after their checkpoint was removed are not among them, and go with the next removal.
-        """
-        return [id for id in self.writes if id not in self._put]
+    def store(self) -> bytes:
+        """The index, and what the latest checkpoint consists of, as JSON."""
+        return _encode(_StoredThread(index=self.index.store(), alive=self._find_alive()))
+
+    def _find_alive(self) -> _Alive | None:
+        """None if not all of it is in memory: it is then not worth reading it."""
+        latest = self.latest()
+        for find in (self.needed, set):
+            try:
+                elements, records, ahead = self._gather(() if latest is None else find([latest]))
+            except (NotLoaded, Corrupt):
+                continue
+            return _Alive(
+                numbers=list(elements), elements=list(elements.values()), records=records, ahead=ahead
+            )
+        return None
+
+    def restore(self, data: Raw) -> None:
+        """Begin with what was stored; an exception if it makes no sense."""
+        stored = _read_thread(data)
+        self.reset(ThreadIndex.restore(stored.index))
+        alive, writes = stored.alive, self.index.writes
+        if alive is None:
+            return
+        parts = dict(zip(alive.numbers, alive.elements, strict=True))
+        self.values.add_parts(parts, len(memoryview(data)))
+        self._records = {one.id: one for one in alive.records}
+        given = {**alive.ahead, **{one.id: one.writes for one in alive.records}}
+        for id, found in given.items():
+            known = {(one.task, one.place): one for one in found}
+            self._writes[id] = _Writes(len(writes.get(id, ())), known)
 
     # -- reading -------------------------------------------------------------------------------------
 
@@ -294,11 +468,11 @@ class ThreadState:
 
     def metadata(self, id: str) -> CheckpointMetadata:
         """A checkpoint's metadata."""
-        return cast(CheckpointMetadata, self.own.read(self.checkpoints[id].meta))
+        return cast(CheckpointMetadata, self.own.read(self._record(id).meta))
 
     def checkpoint(self, id: str, *, keep: bool) -> Checkpoint:
         """A checkpoint with its values. With `keep`, the next `put` goes on from these objects."""
-        record = self.checkpoints[id]
+        record = self._record(id)
         doc = self.own.read(record.doc)
         nodes = self.values.read_map(record.channels)
         values: dict[str, Any] = {}
@@ -316,8 +490,9 @@ class ThreadState:
         return [(one.task, one.channel, self.values.read(one.value)[0]) for one in self._sorted(id)]
 
     def _sorted(self, id: str) -> list[StoredWrite]:
-        writes = self.writes.get(id, {}).values()
-        return sorted(writes, key=lambda one: writes_sort_key(one.path, one.task, one.place))
+        return sorted(
+            self.writes_of(id).values(), key=lambda one: writes_sort_key(one.path, one.task, one.place)
+        )
 
     def ancestors(self, id: str) -> Iterator[str]:
         """The checkpoints that one was built on, the nearest first, each once.
@@ -325,13 +500,11 @@ class ThreadState:
         `put` may name any parent, so the chain can lead back to where it began.
         """
         seen = {id}
-        record = self.checkpoints.get(id)
-        while record is not None and record.parent is not None and record.parent not in seen:
-            parent = record.parent
+        parent = self.index.parents.get(id)
+        while parent is not None and parent not in seen and parent in self.checkpoints:
+            yield parent
             seen.add(parent)
-            record = self.checkpoints.get(parent)
-            if record is not None:
-                yield parent
+            parent = self.index.parents.get(parent)
 
     def delta_history(self, id: str, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         """For each channel, the nearest value that an ancestor has, and what was written since."""
@@ -344,7 +517,7 @@ class ThreadState:
             for one in reversed(self._sorted(ancestor)):
                 if one.channel in open_ones:
                     writes[one.channel].append((one.task, one.channel, self.values.read(one.value)[0]))
-            nodes = self.values.read_map(self.checkpoints[ancestor].channels)
+            nodes = self.values.read_map(self._record(ancestor).channels)
             for channel in open_ones & nodes.keys():
                 seeds[channel] = self.values.read(nodes[channel])[0]
             open_ones -= nodes.keys()
@@ -359,8 +532,8 @@ class ThreadState:
         """These checkpoints, and the ancestors that their delta channels are rebuilt from."""
         found: set[str] = set()
         for id in ids:
-            record = self.checkpoints.get(id)
-            if record is not None:
+            if id in self.checkpoints:
+                record = self._record(id)
                 found.add(id)
                 have = self.values.read_map(record.channels)
                 for channel in self.own.read(record.doc).get("channel_versions", {}).keys() - have.keys():
@@ -377,8 +550,8 @@ class ThreadState:
         written = False
         for ancestor in self.ancestors(id):
             found.add(ancestor)
-            written |= any(one.channel == channel for one in self.writes.get(ancestor, {}).values())
-            value = self.values.read_map(self.checkpoints[ancestor].channels).get(channel)
+            written |= any(one.channel == channel for one in self.writes_of(ancestor).values())
+            value = self.values.read_map(self._record(ancestor).channels).get(channel)
             if value is not None:
                 return found if is_snapshot(value) or written else set()
         return found if written else set()
@@ -413,5 +586,15 @@ def _is_special(indexes: Iterable[int]) -> bool:
     return all(index < 0 for index in indexes)
 
 
-def _body(first: int, **more: str | None) -> dict[str, Any]:
-    return {"n": first, **{key: value for key, value in more.items() if value is not None}}
+def _note(known: dict[tuple[str, int], StoredWrite], writes: Sequence[StoredWrite]) -> None:
+    """Add writes to those that are there: only special ones replace any."""
+    replace = _is_special(one.place for one in writes)
+    for one in writes:
+        if replace or (one.task, one.place) not in known:
+            known[one.task, one.place] = one
+
+
+def _body(first: int, count: int, content: bytes, *, id: str, **more: str | bool | None) -> dict[str, Any]:
+    """What is said of an entry beside its content; what is empty is left out."""
+    given = {key: value for key, value in more.items() if value}
+    return {"n": first, "m": count, "size": len(content), "id": id, **given}

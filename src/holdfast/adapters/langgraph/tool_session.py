@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
 from anyio.lowlevel import current_token
 from langgraph.types import interrupt
 
-from ... import blocking
 from ...errors import BadInput, NotFound
 from ...ids import SessionId, escape_id
 from ...session.session import Session
+from ...store.opening import AnyStore, find_open_store, use_store
 from ...store.store import Store
 from ...tools.declaration import AnyTool
 from ...tools.dispatch import CallRequest
@@ -46,9 +46,11 @@ def ledger_labels(thread: str) -> dict[str, str]:
 class _OpenLedger:
     """A session that is open in one event loop, for as many calls as there are at once."""
 
-    def __init__(self, session: Session) -> None:
-        self.session, self.users = session, 0
-        self.is_open = False
+    def __init__(self, store: AnyStore, id: SessionId, wait_s: float, labels: Mapping[str, str]) -> None:
+        self._store, self._id, self._wait_s, self._labels = store, id, wait_s, labels
+        self._session: Session | None = None
+        self._stack = AsyncExitStack()
+        self.users = 0
         self._lock = anyio.Lock()
         self._left = anyio.Event()
 
@@ -67,20 +69,36 @@ class _OpenLedger:
     async def enter(self, registry: Registry, tool: AnyTool | None, deps: object) -> None:
         """Open it if it is not open yet, and settle the calls that were cut off."""
         async with self._lock:
-            if not self.is_open:
-                await self.session.__aenter__()
-                self.is_open = True
-                await registry.settle(self.session, tool=tool, deps=deps)
+            if self._session is None:
+                async with AsyncExitStack() as stack:
+                    store = await stack.enter_async_context(use_store(self._store))
+                    opening = store.session(self._id, wait_s=self._wait_s, labels=self._labels)
+                    self._session = await stack.enter_async_context(opening)
+                    self._stack = stack.pop_all()
+                await registry.settle(self._session, tool=tool, deps=deps)
+
+    @property
+    def session(self) -> Session:
+        """The open session."""
+        assert self._session is not None, "it was entered"
+        return self._session
+
+    async def close(self) -> None:
+        """Close the session, and the store if it was opened for it."""
+        await self._stack.aclose()
 
 
 class ThreadLedgers:
     """Dispatches calls of graphs, each in the session of its thread."""
 
-    def __init__(
-        self, store: Store | blocking.Store, registry: Registry, *, deps: object, wait_s: float
-    ) -> None:
-        self._store = store if isinstance(store, Store) else store._target
-        self._sync = SyncLoop(None if isinstance(store, Store) else store._loop)
+    def __init__(self, store: AnyStore, registry: Registry, *, deps: object, wait_s: float) -> None:
+        if find_open_store(store) is None and store == "memory:":
+            raise BadInput(
+                "store='memory:' is empty each time that it is opened, so effects would be repeated: pass an "
+                "open store, such as that of the saver (store=saver.store)"
+            )
+        self._store = store
+        self._sync = SyncLoop.of(store)
         self.registry, self._deps, self._wait_s = registry, deps, wait_s
         self._open: dict[tuple[object, SessionId], _OpenLedger] = {}
 
@@ -106,8 +124,7 @@ class ThreadLedgers:
         key = current_token().native_token, id
         found = self._open.get(key)
         if found is None:
-            session = self._store.session(id, wait_s=self._wait_s, labels=ledger_labels(thread))
-            found = self._open[key] = _OpenLedger(session)
+            found = self._open[key] = _OpenLedger(self._store, id, self._wait_s, ledger_labels(thread))
         found.users += 1
         try:
             await found.enter(self.registry, tool, self._deps)
@@ -116,8 +133,7 @@ class ThreadLedgers:
             found.leave()
             if not found.users:
                 del self._open[key]
-                if found.is_open:
-                    await found.session.__aexit__(None, None, None)
+                await found.close()
 
     # -- people --------------------------------------------------------------------------------------
 
@@ -152,7 +168,7 @@ _FORMS: Mapping[Asked, str] = {
 class InterruptAnswer(NamedTuple):
     """What was asked about a call, and what the graph was resumed with."""
 
-    store: Store
+    store: AnyStore
     session: SessionId
     asked: Asked
     call: str
@@ -160,8 +176,12 @@ class InterruptAnswer(NamedTuple):
 
     async def answered(self) -> None:
         """Put the answer on record. It may be about another call that waits: the next look will tell."""
+        async with use_store(self.store) as store:
+            await self._record(store)
+
+    async def _record(self, store: Store) -> None:
         said = self.answer if isinstance(self.answer, dict) else {"approve": self.answer}
-        waiting, answered = await self._others()
+        waiting, answered = await self._others(store)
         call = said.get("call")
         if call is None:
             # LangGraph hands out answers in the order of asking, anew each time the node is run. Calls at
@@ -172,25 +192,25 @@ class InterruptAnswer(NamedTuple):
             call = self.call
         if call in waiting:
             with suppress(NotFound):  # Calls that run at once are handed the same answer: one was quicker.
-                await self._answer(call, said)
+                await self._answer(store, call, said)
 
-    async def _answer(self, call: str, said: Mapping[str, Any]) -> None:
+    async def _answer(self, store: Store, call: str, said: Mapping[str, Any]) -> None:
         by = str(said.get("by") or BY)
         if "outcome" in said:
-            await self.store.resolve(
+            await store.resolve(
                 self.session, call, said["outcome"], by=by, note=str(said.get("note", "")),
                 result=said.get("result"),
             )  # fmt: skip
         elif said.get("approve") is True:
-            await self.store.approve(self.session, call, by=by, args=said.get("args"))
+            await store.approve(self.session, call, by=by, args=said.get("args"))
         elif said.get("approve") is False:
-            await self.store.refuse(self.session, call, by=by, reason=str(said.get("reason", "")))
+            await store.refuse(self.session, call, by=by, reason=str(said.get("reason", "")))
         else:
             raise BadInput(f"{self.answer!r} answers nothing; resume with {_FORMS[self.asked]}")
 
-    async def _others(self) -> tuple[set[str], bool]:
+    async def _others(self, store: Store) -> tuple[set[str], bool]:
         """The calls that wait, and whether others of the same task have had an answer."""
-        state = await self.store.load(self.session)
+        state = await store.load(self.session)
         ledger = state.facts.effects
         task = self.call.rpartition("/")[0]
         answered = {one.call.id for one in ledger.answers.values()}

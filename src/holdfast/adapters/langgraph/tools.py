@@ -19,15 +19,15 @@ from langchain_core.tools import BaseTool, ToolException
 from langgraph.errors import GraphBubbleUp
 from pydantic import BaseModel, PrivateAttr, TypeAdapter
 
-from ... import blocking
 from ...core.entries import CallRef
 from ...errors import BadInput
 from ...ids import check_list
 from ...limits import TOOL_GRACE_S
-from ...store.store import Store
+from ...store.opening import AnyStore
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Hook, SideEffects, tool
 from ...tools.dispatch import CallRequest
+from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects
 from ...tools.outcome import Declined, NotDone, Result, as_text
 from ...tools.policy import Policy
 from ...tools.registry import Registry
@@ -55,7 +55,8 @@ def effects(tool: BaseTool, *, side_effects: SideEffects, **options: Any) -> Dec
     """Declare what a LangChain tool does to the world: `effects(pay, side_effects="mutate", verify=…)`.
 
     The words are those of `holdfast.tool`: `scope`, `verify`, `verify_after_s`, `undo`, `idempotent`,
-    `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`.
+    `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`. `durable_tools(…, effects={…})` declares
+    many tools at once, by name.
     """
     return Declared(tool, {"side_effects": side_effects, **options})
 
@@ -63,7 +64,8 @@ def effects(tool: BaseTool, *, side_effects: SideEffects, **options: Any) -> Dec
 def durable_tools(
     tools: Iterable[AnyGraphTool],
     *,
-    store: Store | blocking.Store,
+    store: AnyStore,
+    effects: Mapping[str, ToolEffects | Declared] | None = None,
     policy: Policy | None = None,
     in_doubt: InDoubtPolicy = "wait",
     deps: object = None,
@@ -73,31 +75,68 @@ def durable_tools(
 ) -> list[BaseTool]:
     """The same tools, for `ToolNode` or for nodes of your own, whose effects are not done twice.
 
-    Takes LangChain's tools, plain or declared with `effects`, and holdfast's. A call that needs a person's
-    approval, or is in doubt, interrupts the graph; the answer is the value that it is resumed with.
-    `in_doubt="tell"` tells the model instead of the person. `allow` lists types of results that are neither
-    text nor JSON; `wait_s` is how long to wait for another process that works on the thread; `grace_s` is how
-    long a running side effect may go on when its caller is cancelled.
+    Takes LangChain's tools, plain or declared with `effects`, and holdfast's. `store` is that of the saver
+    (`saver.store`), another open one, or the URL or `Path` of one that is opened while tools run.
+    `effects={…}` declares tools by name or glob, and wins: `{"search_*": "read", "send": mutate(verify=…)}`.
+    A call that needs a person's approval, or is in doubt, interrupts the graph; the answer is the value that
+    it is resumed with. `in_doubt="tell"` tells the model instead of the person. `allow` lists types of
+    results that are neither text nor JSON; `wait_s` is how long to wait for another process that works on the
+    thread; `grace_s` is how long a running side effect may go on when its caller is cancelled.
     """
     registry = Registry(policy=policy, in_doubt=in_doubt, grace_s=grace_s)
     ledger = ThreadLedgers(store, registry, deps=deps, wait_s=wait_s)
+    by_name = _read_effects(effects)
     serde = CheckedSerializer(allow)
-    return [_wrap(one, ledger, serde) for one in check_list("tools", tools)]
+    made = [_wrap(one, ledger, serde, by_name) for one in check_list("tools", tools)]
+    by_name.check_names(registry.tools)
+    by_name.warn_of_covered()
+    return made
 
 
-def _wrap(given: AnyGraphTool, ledger: ThreadLedgers, serde: CheckedSerializer) -> BaseTool:
+def _read_effects(given: Mapping[str, ToolEffects | Declared] | None) -> EffectsByName:
+    if not isinstance(given, Mapping):
+        return EffectsByName(given)
+    return EffectsByName(
+        {
+            name: Declaration(one.declaration) if isinstance(one, Declared) else one
+            for name, one in given.items()
+        }
+    )
+
+
+def _wrap(
+    given: AnyGraphTool, ledger: ThreadLedgers, serde: CheckedSerializer, by_name: EffectsByName
+) -> BaseTool:
     declaration: Mapping[str, Any] = {}
     if isinstance(given, Declared):
         given, declaration = given
     if isinstance(given, DurableTool):
         raise BadInput(f"tool {given.name!r} is a durable one already")
     if isinstance(given, BaseTool):
-        ledger.registry.add(_as_tool(given, declaration, serde))
+        declared = by_name.find(given.name, is_declared=bool(declaration))
+        if declared is None and not declaration:
+            declared = by_name.get_undeclared(given.name, _how_to_declare(given.name))
+        options = declaration if declared is None else declared.options
+        _check_scope(ledger.registry.add(_as_tool(given, options, serde)))
         return DurableTool.around(given, ledger, serde)
-    own = ledger.registry.add(given)
+    own = by_name.apply(given, _how_to_declare(str(getattr(given, "__name__", ""))))
+    _check_scope(ledger.registry.add(own))
     made = DurableTool(name=own.name, description=own.description, args_schema=own.schema)
     made._ledger, made._serde = ledger, serde
     return made
+
+
+def _how_to_declare(name: str) -> str:
+    return f'durable_tools([…], effects={{{name!r}: "read"}})'
+
+
+def _check_scope(made: AnyTool) -> None:
+    """A graph's calls are in no run: what is to be done once in a run would be done once in the thread."""
+    if made.scope == "run":
+        raise BadInput(
+            f"tool {made.name!r}: scope='run' has no meaning in a graph, whose calls are in no run. Write "
+            "scope='call': each call of the model is then done once, also if its node is run again"
+        )
 
 
 _effect: ContextVar[AnyContext | None] = ContextVar("holdfast_langgraph_effect", default=None)

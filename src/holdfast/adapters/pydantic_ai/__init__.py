@@ -5,6 +5,7 @@ and after a crash the same `agent.run(…)` goes on where it was. `steps` and `m
 pydantic-ai-harness (extra `pydantic-ai-harness`).
 """
 
+from ...tools.effects_by_name import mutate, pure, read, write
 from ..compat import check_versions
 
 check_versions("holdfast.adapters.pydantic_ai", "pydantic-ai", {"pydantic-ai-slim": ((2, 62), 3)})
@@ -25,4 +26,8 @@ __all__ = [
     "current_effect",
     "effects",
     "fork_run",
+    "mutate",
+    "pure",
+    "read",
+    "write",
 ]

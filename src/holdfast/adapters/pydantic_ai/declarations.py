@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from pydantic_ai import RunContext
 from pydantic_ai import Tool as TheirTool
 from pydantic_ai.tools import ToolDefinition
 
-from ...errors import BadInput
 from ...limits import TOOL_TIMEOUT_S
-from ...messages import Json
-from ...tools.declaration import AnyTool, Scope, SideEffects, tool
+from ...tools.declaration import AnyTool, Scope, SideEffects
+from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, check_options, declare
 from ...tools.executor import call
 from ...tools.retry import Retry
-from ...tools.schema import parameters_of
 from .context import current_effect
 
 KEY: Final = "holdfast"
 """Under which a tool's metadata holds its declaration."""
 
 Options: TypeAlias = Mapping[str, Any]
+NamedEffects: TypeAlias = Mapping[str, ToolEffects | Mapping[str, Any]]
+"""What tools do, by name or glob; a declaration may also be what `effects` gives."""
 _INTERNAL: Final = frozenset({"capability-load", "tool-search"})
 """Kinds of tools with which pydantic-ai itself shows the model more tools."""
 
@@ -43,8 +43,8 @@ def effects(
 ) -> dict[str, Any]:
     """Metadata for a tool of pydantic-ai: `@agent.tool_plain(metadata=effects(side_effects="mutate"))`.
 
-    The words are those of `holdfast.tool`. For tools of an MCP server or another toolset, hand it over by the
-    tool's name: `Durable(store, effects={"send": effects(…)})`.
+    The words are those of `holdfast.tool`. For tools of an MCP server or another toolset, declare them by
+    name or glob: `Durable(store, effects={"search_*": "read", "send": mutate(verify=…)})`.
     """
     given = {
         "side_effects": side_effects,
@@ -59,10 +59,8 @@ def effects(
         "needs_approval": needs_approval,
         "pollable": pollable,
     }
-    hooks = [hook for hook in (verify, undo) if hook is not None]
-    names = parameters_of(hooks[0]) if hooks else ()
     # What makes no sense is refused here, and not in the middle of a run.
-    _declare("tool", [one.name for one in names if one.kind is not one.VAR_KEYWORD], given)
+    check_options(given)
     return {KEY: given}
 
 
@@ -93,33 +91,61 @@ def _as_tool(declared: AnyTool) -> TheirTool[Any]:
 class Declarations:
     """The tools of an agent as the ledger knows them, each looked at once."""
 
-    def __init__(self, by_name: Mapping[str, Mapping[str, Any]], timeout_s: float) -> None:
-        for name, given in by_name.items():
-            if KEY not in given:
-                raise BadInput(f"effects={{{name!r}: …}}: write effects(side_effects=…) there")
-        self._by_name, self._timeout_s = by_name, timeout_s
+    def __init__(self, by_name: NamedEffects, timeout_s: float) -> None:
+        is_mapping = isinstance(by_name, Mapping)
+        self._effects = EffectsByName(
+            {name: _from_metadata(given) for name, given in by_name.items()} if is_mapping else by_name
+        )
+        self._timeout_s = timeout_s
         self._known: dict[tuple[str, int], tuple[object, AnyTool]] = {}
 
-    def find(self, definition: ToolDefinition) -> AnyTool:
-        """The tool, without a body. One that declares nothing is warned of once."""
+    def find(self, definition: ToolDefinition, offered: Collection[str] | None = None) -> AnyTool:
+        """The tool, without a body. One that declares nothing is warned of once; `offered` are all names."""
         metadata = definition.metadata or {}
-        said = self._by_name.get(definition.name, metadata).get(KEY)
+        named = self._find_named(definition)
+        said = metadata.get(KEY) if named is None else named.options
         place = (definition.name, id(said))
         known = self._known.get(place)
         if known is None:
             # Kept beside it, so that its id stays its own.
-            known = self._known[place] = (said, self._make(definition, said, metadata))
+            known = self._known[place] = (said, self._make(definition, said, metadata, offered))
         return known[1]
 
-    def _make(self, definition: ToolDefinition, said: Any, metadata: Mapping[str, Any]) -> AnyTool:
-        names = list(definition.parameters_json_schema.get("properties", ()))
+    def look_at(self, definitions: Iterable[ToolDefinition]) -> None:
+        """Warn of tools that only `*` covers."""
+        for one in definitions:
+            self._find_named(one)
+        self._effects.warn_of_covered()
+
+    def warn_of_unmatched(self, offered: Collection[str]) -> None:
+        """Warn of names and globs that none of the tools has that the agent was offered in a run."""
+        self._effects.warn_of_unmatched(offered)
+
+    def _find_named(self, definition: ToolDefinition) -> Declaration | None:
+        said = (definition.metadata or {}).get(KEY)
+        is_declared = (
+            definition.tool_kind in _INTERNAL if said is None else getattr(said, "is_declared", True)
+        )
+        return self._effects.find(definition.name, is_declared=is_declared)
+
+    def _make(
+        self,
+        definition: ToolDefinition,
+        said: Any,
+        metadata: Mapping[str, Any],
+        offered: Collection[str] | None,
+    ) -> AnyTool:
+        name, names = definition.name, list(definition.parameters_json_schema.get("properties", ()))
         if said is None and definition.tool_kind in _INTERNAL:
             said = {"side_effects": ()}
         if said is None:
             said = _hinted(metadata.get("annotations"))
-        if isinstance(said, Mapping) or said is None:
-            made = _declare(definition.name, names, said or {})
-            limit_s = None if said is None else said.get("timeout_s")
+        if said is None:
+            how = f'metadata=effects(side_effects="read"), or Durable(…, effects={{{name!r}: "read"}})'
+            said = self._effects.get_undeclared(name, how, offered).options
+        if isinstance(said, Mapping):
+            made = declare(name, names, said)
+            limit_s = said.get("timeout_s")
         else:
             made = copy.copy(said)
             limit_s = made.timeout_s if made.timeout_s != TOOL_TIMEOUT_S else None
@@ -128,21 +154,10 @@ class Declarations:
         return made
 
 
-def _declare(name: str, names: Iterable[str], given: Options) -> AnyTool:
-    def body(**args: Any) -> None:
-        raise AssertionError("each call brings its own body")
-
-    schema: dict[str, Json] = {"type": "object", "properties": {one: {} for one in names}}
-    options = {key: value for key, value in given.items() if value is not None}
-    made: AnyTool = tool(name=_plain(name), description="", schema=schema, **options)(body)
-    made.name = name
-    return made
-
-
-def _plain(name: str) -> str:
-    """The name in the alphabet of ours; servers have others."""
-    kept = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
-    return f"t_{kept}"[:64] if not kept or kept[0].isdigit() else kept[:64]
+def _from_metadata(given: object) -> object:
+    """What `effects` gave as metadata, as a declaration; anything else as it is."""
+    found = given.get(KEY) if isinstance(given, Mapping) else None
+    return Declaration(found) if isinstance(found, Mapping) else given
 
 
 def _hinted(annotations: Mapping[str, Any] | None) -> Options | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import UNSET
@@ -36,7 +35,8 @@ from ...limits import CRASHES_MAX, LEASE_TERM_S, REPEATS_MAX, TOOL_GRACE_S, TOOL
 from ...session.cadence import Cadence
 from ...session.run import current_run
 from ...session.session import Session
-from ...store.store import Store, open_store
+from ...store.opening import AnyStore, find_open_store, use_store
+from ...store.store import Store
 from ...system.aio import run_to_end
 from ...tools.canonical import digest, fingerprint
 from ...tools.executor import asks_to_exit
@@ -45,7 +45,7 @@ from ...tools.outcome import as_json
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
 from .context import count_delegate, find_effect
-from .declarations import Declarations, effects
+from .declarations import Declarations, NamedEffects, effects
 from .durable_run import Beginning, RunRecorder, begin
 from .errors import RunExits, RunWaits
 from .media_urls import Links
@@ -93,14 +93,15 @@ def _root_of(session: Session, run: str) -> str:
 class Durable(AbstractCapability[Any]):
     """Makes the runs of an agent durable: `Agent(…, capabilities=[Durable(store, session="order-42")])`.
 
-    `store` is an open store, or the URL of one that is opened for each run. `session` is any text, or a
-    function of the run's context; without one, each conversation id is a session. After a crash, the same
-    `agent.run(…)` on the same session goes on where it was. A run that was completed is followed by a new
-    one, unless `once`: then its result is given again.
+    `store` is an open store, or the URL or `Path` of one that is opened for each run. `session` is any text,
+    or a function of the run's context; without one, each conversation id is a session. After a crash, the
+    same `agent.run(…)` on the same session goes on where it was. A run that was completed is followed by a
+    new one, unless `once`: then its result is given again.
 
     A session is driven by one process at a time; a second one gets `LeaseHeld`, after `wait_s`. `effects`
-    declares tools that cannot do so themselves, by name. `in_doubt`: a call of which it is not known
-    whether it happened waits for a person (`wait`: the run raises `RunWaits`), or the model is told (`tell`).
+    declares tools that cannot do so themselves, by name or glob: `{"search_*": "read", "send":
+    mutate(verify=…)}`; it wins over their metadata. `in_doubt`: a call of which it is not known whether it
+    happened waits for a person (`wait`: the run raises `RunWaits`), or the model is told (`tell`).
     `policy`, `max_repeats`, `max_crashes` and `grace_s` are those of `holdfast.Registry`, and `timeout_s` is
     what a tool with side effects gets if it does not say.
 
@@ -108,9 +109,9 @@ class Durable(AbstractCapability[Any]):
     store must have been opened with a home or with `blob_urls` that give such.
     """
 
-    store: Store | str | Path
+    store: AnyStore
     session: SessionChoice = None
-    effects: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    effects: NamedEffects = field(default_factory=dict)
     once: bool = False
     in_doubt: InDoubtPolicy = "wait"
     policy: Policy | None = None
@@ -127,6 +128,7 @@ class Durable(AbstractCapability[Any]):
     _run_ids: RunIds = field(default_factory=RunIds, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        find_open_store(self.store)  # A wrong one is an error here.
         self._declared = Declarations(self.effects, self.timeout_s)
         # Options that make no sense are refused here, and not in the middle of a run.
         Tools.check(
@@ -139,13 +141,14 @@ class Durable(AbstractCapability[Any]):
             self._check_links()
 
     def _check_links(self) -> None:
-        if not isinstance(self.store, Store):
+        store = find_open_store(self.store)
+        if store is None:
             raise BadInput(
                 "media_urls=True needs a store whose blobs have URLs: "
                 "Durable(open_store(…, blobs=…, blob_urls=…), …)"
             )
         with suppress(Closed):  # A store that is opened later is checked when a run begins.
-            self.store._engine.blobs.check_links()
+            store._engine.blobs.check_links()
 
     def get_ordering(self) -> CapabilityOrdering:
         """Innermost, so that changes by other capabilities are recorded."""
@@ -177,6 +180,8 @@ class DurableRun(AbstractCapability[Any]):
     durable: Durable
     id: str | None = field(default=_ID, kw_only=True)
     _recorder: RunRecorder | None = field(default=None, init=False, repr=False)
+    _offered: set[str] = field(default_factory=set, init=False, repr=False)
+    """The names of the tools that the model was shown in one of the steps."""
 
     def get_ordering(self) -> CapabilityOrdering:
         """The same as that of `Durable`."""
@@ -215,7 +220,7 @@ class DurableRun(AbstractCapability[Any]):
     @asynccontextmanager
     async def _driving(self, ctx: RunContext[Any]) -> AsyncIterator[None]:
         durable, agent = self.durable, None if ctx.agent is None else ctx.agent.name
-        async with _opened(durable.store) as store:
+        async with use_store(durable.store) as store:
             links = Links(store._engine) if durable.media_urls else None
             opening = opening_for(store, durable.session, ctx, wait_s=durable.wait_s, cadence=durable.cadence)
             async with opening as session:
@@ -240,6 +245,8 @@ class DurableRun(AbstractCapability[Any]):
                         yield
                     finally:
                         await run_to_end(tools.stop)
+                        if self._offered:  # A run that ended before its first step says nothing about them.
+                            durable._declared.warn_of_unmatched(self._offered)
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Record the end."""
@@ -273,6 +280,12 @@ class DurableRun(AbstractCapability[Any]):
         return self.recorder.wrap(model)
 
     # -- tools ---------------------------------------------------------------------------------------
+
+    def look_at(self, definitions: Iterable[ToolDefinition]) -> None:
+        """Note which tools there are in a step."""
+        listed = list(definitions)
+        self._offered.update(one.name for one in listed)
+        self.durable._declared.look_at(listed)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """Add tools that recorded calls need and the agent no longer has."""
@@ -312,7 +325,7 @@ class DurableRun(AbstractCapability[Any]):
         answer = recorder.find_answer(call)
         if answer is not None:
             return _repeat(answer, ctx)
-        declared = self.durable._declared.find(tool_def)
+        declared = self.durable._declared.find(tool_def, self._offered)
         try:
             return await recorder.tools.execute(
                 ctx, recorder.refer_to(call), declared, tool_def, args, handler
@@ -373,6 +386,7 @@ class _Remembering(WrapperToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         tools = await self.wrapped.get_tools(ctx)
+        self.run.look_at(tool.tool_def for tool in tools.values())
         recorder = self.run._recorder
         gone = set() if recorder is None else recorder.list_tools_on_record() - tools.keys()
         return {**tools, **{name: self._make(name) for name in gone}}
@@ -401,15 +415,6 @@ def _repeat(answer: Answer, ctx: RunContext[Any]) -> Any:
         raise ToolFailed(str(answer.content))
     ctx.usage.tool_calls += 1
     return answer.content
-
-
-@asynccontextmanager
-async def _opened(store: Store | str | Path) -> AsyncIterator[Store]:
-    if isinstance(store, Store):
-        yield store
-        return
-    async with open_store(store) as opened:
-        yield opened
 
 
 def opening_for(

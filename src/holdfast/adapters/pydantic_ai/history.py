@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from itertools import groupby
 from typing import Any, Final
@@ -22,19 +22,20 @@ from pydantic_ai.messages import (
 
 from ...agents.providers.request import conversation, to_own_message
 from ...messages import AnyMessage, ForeignMessage, Json, foreign
-from ...reprs import attempt, describe_value
+from ...reprs import describe_error, describe_value
 from ...session.inbox import message_entry
 from ...session.session import Session
-from ...tools.outcome import as_json
+from ...tools.outcome import NoJsonForm, as_json, no_json_form, refuse_iterators
 
 FORMAT: Final = "pydantic-ai"
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def dump(message: ModelMessage) -> Json:
-    """The message as JSON-like data, every field of it; what has no JSON form is described."""
-    dumped = ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=describe_value)
+def dump(message: ModelMessage, fallback: Callable[[Any], Json] = describe_value) -> Json:
+    """The message as JSON-like data, every field of it; what has no JSON form is described, or what
+    `fallback` says."""
+    dumped = ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=fallback)
     return as_json(dumped[0])
 
 
@@ -123,10 +124,17 @@ def opening_of(prompt: str | Sequence[UserContent] | None, given: Sequence[str])
 _WRAPPED: Final = "pydantic_ai.tool_return"
 
 
-def keep_result(value: Any) -> Json:
-    """What a tool returned, as the ledger keeps it. Never raises: what the tool did is done, and must be
-    recorded."""
-    return attempt(lambda: _keep_any(value), lambda: describe_value(value))
+def keep_result(value: Any) -> Json | NoJsonForm:
+    """What a tool returned, as the ledger keeps it; in its place what is wrong with it, if it has no JSON
+    form. Never raises: what the tool did is done, and must be recorded."""
+    try:
+        return _keep_any(value)
+    except KeyboardInterrupt:
+        raise
+    except NoJsonForm as error:
+        return error
+    except BaseException as error:
+        return NoJsonForm(describe_error(error))
 
 
 def _keep_any(value: Any) -> Json:
@@ -159,11 +167,25 @@ def give_result(kept: Json) -> Any:
 
 
 def _keep(value: Any) -> Json:
-    return as_json(dump(ModelRequest(parts=[ToolReturnPart("", value, "")]))["parts"][0]["content"])
+    refuse_iterators(value)
+    return _dump_content(ToolReturnPart("", value, ""))
 
 
 def _keep_content(content: str | Sequence[UserContent]) -> Json:
-    return as_json(dump(ModelRequest(parts=[UserPromptPart(content)]))["parts"][0]["content"])
+    return _dump_content(UserPromptPart(content))
+
+
+def _dump_content(part: ToolReturnPart | UserPromptPart) -> Json:
+    flaws: list[NoJsonForm] = []
+
+    def note_flaw(value: Any) -> Json:
+        flaws.append(no_json_form(value))
+        return None
+
+    kept = dump(ModelRequest(parts=[part]), note_flaw)["parts"][0]["content"]
+    if flaws:
+        raise flaws[0]
+    return kept
 
 
 def _give(kind: str, content: Json) -> Any:

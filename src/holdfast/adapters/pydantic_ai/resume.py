@@ -8,7 +8,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from ...errors import NotFound
 from ...ids import fit_session_id, label_of_original, unfit_session_id
 from ...session.session import Session
-from ...store.store import Store
+from ...store.opening import AnyStore, use_store
 from .history import add, messages_from
 
 
@@ -20,32 +20,36 @@ class Continuation(Struct, frozen=True):
     messages: list[ModelMessage]
 
 
-async def continue_run(store: Store, *, session: str, version: int | None = None) -> Continuation:
+async def continue_run(store: AnyStore, *, session: str, version: int | None = None) -> Continuation:
     """The history of a session, to continue with a new prompt.
 
     If its last run was cut off in the middle of a step, the session goes back to the last continuable
     version, or to `version`. The journal keeps what came after it. To finish a run that was cut off, this is
     not needed: call `agent.run` with the same prompt.
     """
-    async with store.session(fit_session_id(session), create=False) as opened:
-        if version is not None and version != opened.version:
-            await opened.rewind(version=version)
-        reached = await go_back(opened)
+    async with (
+        use_store(store) as found,
+        found.session(fit_session_id(session), create=False) as continued,
+    ):
+        if version is not None and version != continued.version:
+            await continued.rewind(version=version)
+        reached = await go_back(continued)
         # In a thread: what is large in them is read from blobs now.
-        messages = await opened._writer.engine.call(messages_from, list(opened.transcript))
+        messages = await continued._writer.engine.call(messages_from, list(continued.transcript))
         return Continuation(session, reached, messages)
 
 
 async def fork_run(
-    store: Store, *, session: str, version: int | None = None, into: str | None = None
+    store: AnyStore, *, session: str, version: int | None = None, into: str | None = None
 ) -> Continuation:
     """A new session that begins with the history of another, at its latest version or an earlier one; another
     agent may go on with it. What was done in the world is inherited with it, and is not done again."""
     origin = fit_session_id(session)
     target = None if into is None else fit_session_id(into)
     labels = {"session": label_of_original(into)} if into is not None and target != into else None
-    forked = await store.fork(origin, version=version, into=target, labels=labels)
-    return await continue_run(store, session=unfit_session_id(forked) if into is None else into)
+    async with use_store(store) as found:
+        forked = await found.fork(origin, version=version, into=target, labels=labels)
+        return await continue_run(found, session=unfit_session_id(forked) if into is None else into)
 
 
 _SAID = "No result: the run was cut off before this call had one, and was not resumed."

@@ -21,9 +21,6 @@ from ...content.lazy import BlobReader, Shared
 from ...content.references import MARK
 from .step_fold import Snapshot, Steps
 
-_BASES: Final = 8
-"""How many runs of a conversation the first snapshot of another one is compared with."""
-
 _UNEQUAL: Final = (b'"media_type"', b'"identifier"')
 """What stands in messages with fields that their own comparison leaves out."""
 
@@ -89,6 +86,14 @@ class Histories:
         self._last[run_id] = len(stored) + 1, [*kept[:keep], *fresh]
         return Delta(base, keep, [one.data for one in fresh], tuple(swap.pieces.values()))
 
+    def list_needed(self, run_id: str) -> list[Snapshot]:
+        """The snapshots whose messages `add` looks at."""
+        run = self._steps.find(run_id)
+        stored = [] if run is None else run.snapshots
+        place, _ = self._last.get(run_id, (0, []))
+        is_known = stored and place == len(stored) and not stored[-1].erased
+        return [] if is_known else self._steps.list_recent()
+
     def forget(self, run_id: str) -> None:
         """Drop the last history of a run: it was not stored."""
         self._last.pop(run_id, None)
@@ -96,7 +101,7 @@ class Histories:
     def _find_base(self, messages: Sequence[bytes]) -> tuple[Snapshot | None, int]:
         """The stored history that has most of these at its beginning, and how many."""
         best, most = None, 0
-        for one in self._steps.list_recent(_BASES):
+        for one in self._steps.list_recent():
             same = 0
             for ours, theirs in zip(messages, one.list_messages(), strict=False):
                 if ours != theirs:

@@ -7,30 +7,35 @@ short linger.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import anyio.to_thread
+from msgspec import Raw
 from msgspec.structs import replace
 
 from ...core.codec import encode_body
-from ...core.entries import AdapterBody, Entry, RunStarted, SessionOpened
+from ...core.entries import AdapterBody, Entry, RunStarted, SessionOpened, Span
 from ...engine.engine import Engine
 from ...errors import Closed, Fenced, HoldfastError, NotFound
-from ...ids import SessionId, fresh_uid, label_of_original
+from ...ids import SessionId, fit_session_id, fresh_uid, label_of_original
 from ...limits import LINGER_S, STEP_JOURNALS_MAX
+from ...messages import Message
 from ...system import aio
-from ..leaseless_journal import LeaselessJournal, LeaselessJournals, NewEntry
-from .step_fold import CONFIG, EVENTS, Record, Steps, name_run
+from ..leaseless_journal import EntryToWrite, FoldIncomplete, LeaselessJournal, LeaselessJournals, Outdated
+from .step_fold import CONFIG, EVENTS, Record, Snapshot, Steps, name_run, split
 from .step_history import Histories
 
 log = logging.getLogger("holdfast")
+T = TypeVar("T")
 _LABELS = {"adapter": "pydantic-ai"}
+_GAP_ENTRIES = 64
+"""Reading so many entries that are not needed takes less than another question to the store."""
 
 
-class StepEntry(NewEntry, frozen=True, kw_only=True):
+class StepEntry(EntryToWrite, frozen=True, kw_only=True):
     """An entry of a run. One of an adapter's kind takes the pending events of the run along."""
 
     run_id: str
@@ -45,10 +50,12 @@ def events_entry(run_id: str) -> StepEntry:
 class StepJournal(LeaselessJournal[SessionId]):
     """The journal of a conversation, or of a run that was never registered."""
 
+    FOLD: ClassVar = ("steps", 1)
+    FOLDS_CONTENTS: ClassVar = True
+
     def __init__(self, engine: Engine, session: SessionId) -> None:
         super().__init__(engine, session, session)
-        self.steps = Steps(f"session {session!r}")
-        self.histories = Histories(self.steps, engine.blobs.sizes.inline_bytes)
+        self.reset()
         self._pending: dict[str, list[Record]] = {}
         """Events that are in no entry yet, by run."""
         self._sent: list[tuple[int, str, Sequence[Record]]] = []
@@ -61,10 +68,10 @@ class StepJournal(LeaselessJournal[SessionId]):
 
     # -- events that are not waited for --------------------------------------------------------------
 
-    def add_events(self, events: Iterable[tuple[str, Record]]) -> None:
-        """Keep events for one of the next entries, except repetitions."""
-        for run_id, event in events:
-            run = self.steps.get(run_id)
+    def add_events(self, events: Sequence[tuple[str, Record]]) -> None:
+        """Keep events for one of the next entries, except repetitions. All or none, if `FoldIncomplete`."""
+        runs = [self.steps.get(run_id) for run_id, _ in events]
+        for run, (run_id, event) in zip(runs, events, strict=True):
             if not run.knows_event(event.get("idempotency_key")):
                 run.note_event(event)
                 self._pending.setdefault(run_id, []).append(event)
@@ -80,10 +87,14 @@ class StepJournal(LeaselessJournal[SessionId]):
 
     # -- entries -------------------------------------------------------------------------------------
 
+    def reset(self) -> None:
+        self.steps = Steps(f"session {self.session!r}")
+        self.histories = Histories(self.steps, self.engine.blobs.sizes.inline_bytes)
+
     def fold(self, entry: Entry) -> None:
         self.steps.apply(entry)
 
-    def fold_own(self, entry: Entry, new: NewEntry) -> None:
+    def fold_own(self, entry: Entry, new: EntryToWrite) -> None:
         if isinstance(new, StepEntry) and new.events:
             del self._pending[new.run_id]
             durable = self.channel.durable_seq
@@ -91,11 +102,43 @@ class StepJournal(LeaselessJournal[SessionId]):
             self._sent.append((entry.seq, new.run_id, new.events))
         self.steps.apply(entry, events_known=True)
 
-    def begin(self, entries: Sequence[NewEntry]) -> list[NewEntry]:
-        labels = {**_LABELS, **self._label_original(entries)}
-        return [NewEntry(body=SessionOpened(uid=fresh_uid(), labels=labels))]
+    def write_fold(self) -> bytes:
+        return self.steps.store(self._has_ended)
 
-    def _label_original(self, entries: Sequence[NewEntry]) -> dict[str, str]:
+    def _has_ended(self, run_id: str) -> bool:
+        run = self.state.facts.runs.get(fit_session_id(run_id))
+        return run is not None and run.ended_at is not None
+
+    def read_fold(self, data: Raw) -> None:
+        self.reset()
+        self.steps.restore(data)
+
+    @property
+    def folded_bytes(self) -> int:
+        return self.steps.folded_bytes
+
+    def load(self, snapshots: Iterable[Snapshot]) -> None:
+        """Read the messages of these that are not in memory. `NotLoaded` if the caller must not block."""
+        parts = {part.seq: part for one in snapshots for part, _ in one.list_parts() if part.own is None}
+        if not parts:
+            return
+        reader = self.get_reader()
+        found = reader.read_contents(0, _join_spans(sorted(parts)), False)
+        read: dict[int, tuple[bytes, ...]] = {}
+        for seq, part in parts.items():
+            content = found.get(seq)
+            assert not isinstance(content, Message)
+            read[seq] = split(content)
+            if len(read[seq]) != part.new:
+                raise FoldIncomplete  # They were erased since the keyframe was read.
+        for seq, part in parts.items():
+            part.own = read[seq]
+
+    def begin(self, entries: Sequence[EntryToWrite]) -> list[EntryToWrite]:
+        labels = {**_LABELS, **self._label_original(entries)}
+        return [EntryToWrite(body=SessionOpened(id=self.session, uid=fresh_uid(), labels=labels))]
+
+    def _label_original(self, entries: Sequence[EntryToWrite]) -> dict[str, str]:
         """A label with the conversation, or the run, where the session's id is not made of it as it is."""
         found: dict[str, str] = {}
         for entry in entries:
@@ -108,7 +151,7 @@ class StepJournal(LeaselessJournal[SessionId]):
             key: label_of_original(one) for key, one in found.items() if not self.session.endswith(f"-{one}")
         }
 
-    def prepare(self, entries: Sequence[NewEntry]) -> list[NewEntry]:
+    def prepare(self, entries: Sequence[EntryToWrite]) -> list[EntryToWrite]:
         """Pending events go first, in an entry of their own for each run that has no entry to join."""
         given = [entry for entry in entries if isinstance(entry, StepEntry)]
         joined = {entry.run_id for entry in given[:1] if entry.kind is not None}
@@ -124,6 +167,17 @@ class StepJournal(LeaselessJournal[SessionId]):
         if events:
             data = {**data, "events": self.steps.get(entry.run_id).write_events(events)}
         return replace(entry, run=name, body=AdapterBody(data=data), events=events)
+
+
+def _join_spans(seqs: Iterable[int]) -> list[Span]:
+    """Spans that hold these entries, in ascending order, and not many others."""
+    spans: list[Span] = []
+    for seq in seqs:
+        if spans and seq - spans[-1].last <= _GAP_ENTRIES:
+            spans[-1] = Span(spans[-1].first, seq)
+        else:
+            spans.append(Span(seq, seq))
+    return spans
 
 
 class StepJournals(LeaselessJournals[SessionId, StepJournal]):
@@ -142,7 +196,8 @@ class StepJournals(LeaselessJournals[SessionId, StepJournal]):
         engine.on_close.append(self._write_rest)
 
     def on_read(self, journal: StepJournal) -> None:
-        journal.add_events(self._unwritten.pop(journal.session, ()))
+        journal.add_events(self._unwritten.get(journal.session, ()))
+        self._unwritten.pop(journal.session, None)
 
     def on_drop(self, journal: StepJournal) -> None:
         unsettled = journal.list_unsettled()
@@ -152,6 +207,31 @@ class StepJournals(LeaselessJournals[SessionId, StepJournal]):
             # closing the store, writes them.
             if not self._closing and not journal.is_leased:
                 self._send_soon()
+
+    async def look(self, session: SessionId, look: Callable[[StepJournal], T], *, settled: bool = False) -> T:
+        """What `look` finds in a journal as it is now. It must not change anything."""
+        while True:
+            async with self.reading(session, settled=settled) as journal:
+                try:
+                    return await self.compute(journal, partial(look, journal))
+                except FoldIncomplete:
+                    self.read_from_start(session)
+                except Outdated:
+                    pass
+
+    async def write(
+        self,
+        key: SessionId,
+        decide: Callable[[StepJournal], Sequence[EntryToWrite]],
+        undo: Callable[[StepJournal], object] | None = None,
+        load: Callable[[StepJournal], object] | None = None,
+    ) -> None:
+        """As every journal is written to; if its keyframe is not enough for that, it is read as a whole."""
+        while True:
+            try:
+                return await super().write(key, decide, undo, load)
+            except FoldIncomplete:
+                self.read_from_start(key)
 
     async def add_event(self, session: SessionId, run_id: str, event: Record) -> None:
         """Keep an event for one of the next entries, unless it is a repetition."""
@@ -163,6 +243,9 @@ class StepJournals(LeaselessJournals[SessionId, StepJournal]):
                 journal.add_events([(run_id, event)])
             except Fenced:
                 self._drop(journal)
+                continue
+            except FoldIncomplete:
+                self.read_from_start(session)
                 continue
             finally:
                 journal.lock.release()
@@ -215,6 +298,7 @@ class StepJournals(LeaselessJournals[SessionId, StepJournal]):
     def _write_unwritten(self, session: SessionId, events: Sequence[tuple[str, Record]]) -> None:
         while True:
             journal = self._make(session)
+            journal.from_start = True
             with suppress(NotFound):
                 journal.read_new()
             self._refuse_leased(journal)

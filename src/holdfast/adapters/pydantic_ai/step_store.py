@@ -6,8 +6,8 @@ the whole store in the commit that registers it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -18,7 +18,7 @@ from ...drivers.contract import ClaimChange
 from ...errors import MissingExtra, RunExists
 from ...ids import SessionId, fit_session_id
 from ...limits import STEP_RUNS_MAX
-from ...store.store import Store
+from ...store.opening import AnyStore, KeptStore
 
 try:
     from pydantic_ai.messages import ModelMessagesTypeAdapter
@@ -40,54 +40,75 @@ _EVENT: Final = TypeAdapter(StepEvent)
 _EFFECT: Final = TypeAdapter(ToolEffectRecord)
 _SNAPSHOT: Final = TypeAdapter(ContinuableSnapshot)
 
+T = TypeVar("T")
+Saved: TypeAlias = tuple[Record, list[bytes]]
+"""A snapshot: its fields, and its messages as they are stored."""
+
 
 class HoldfastStepStore:
     """A `StepStore` on any holdfast store: `StepPersistence(store=HoldfastStepStore(store))`.
 
     Runs, their ends, histories, tool effects and what begins (`…_started`) are durable when a call returns;
     other events follow within a tenth of a second, or with the next of those. A history is stored as what it
-    adds to the one before, and every byte that is read is checked. Large files in it are kept as blobs, once
+    adds to the one before. Large files in it are kept as blobs, once
     for equal bytes. Several processes may write to one conversation.
+
+    `store` is an open store, or the URL or `Path` of one that is opened when first needed, and closed by
+    `aclose` or at the end of `async with`.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: AnyStore) -> None:
+        self._store = KeptStore(store)
         self._opened: StepJournals | None = None
         self._sessions: dict[str, SessionId] = {}
+
+    async def __aenter__(self) -> HoldfastStepStore:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Write what is left and close the store if it was opened here; one that was given stays open."""
+        await self._store.aclose()
 
     # -- runs ----------------------------------------------------------------------------------------
 
     async def register_run(self, record: RunRecord) -> None:
         """Register a run. `RunExists` if another run has its id; that one is not changed."""
-        key = _claim_key(record.run_id)
+        journals, key = await self._open(), _claim_key(record.run_id)
         started = _start(record, await self._find_parent(record))
         while True:
             claim = await self._find_claim(record.run_id)
             session = SessionId(claim) if claim is not None else _lone_session(record.run_id)
             # Settled: the process that claimed it may have written meanwhile.
-            async with self._journals.reading(session, settled=claim is not None) as journal:
-                known = journal.steps.find(record.run_id)
-            if known is not None and known.record is not None:
-                if record.registration_id and known.record.get("registration_id") == record.registration_id:
+            known, registered = await journals.look(
+                session,
+                lambda journal: _find_record(journal.steps.find(record.run_id)),
+                settled=claim is not None,
+            )
+            if registered is not None:
+                if record.registration_id and registered.get("registration_id") == record.registration_id:
                     return  # The same registration once more.
                 raise RunExists(record.run_id, session)
-            if known is None and record.conversation_id is not None:
+            if not known and record.conversation_id is not None:
                 session = _conversation_session(record.conversation_id)
             change = ClaimChange(key=key, expect=claim, record=session)
-            if await self._journals.write_claimed(session, [started], change):
+            if await journals.write_claimed(session, [started], change):
                 return
 
     async def get_run(self, *, run_id: str) -> RunRecord | None:
         """The run as it was registered."""
-        known = await self._find(run_id)
-        return None if known is None or known.record is None else _RUN.validate_python(known.record)
+        record = await self._look(run_id, lambda _, run: run.record)
+        return None if record is None else _RUN.validate_python(record)
 
     async def list_runs(
         self, *, parent_run_id: str | None = None, conversation_id: str | None = None
     ) -> list[RunRecord]:
         """Runs, oldest first. Filters combine."""
         found: list[RunRecord] = []
-        async for run in self._store.runs():
+        store = await self._store.get()
+        async for run in store.runs():
             record = run.config.get(CONFIG) if isinstance(run.config, dict) else None
             if (
                 record is not None
@@ -103,8 +124,8 @@ class HoldfastStepStore:
     async def append_event(self, event: StepEvent) -> None:
         """Record an event. One with a known idempotency key changes nothing."""
         data: Record = _EVENT.dump_python(event, mode="json")
-        session = await self._find_session(event.run_id)
-        await self._journals.add_event(session, event.run_id, data)
+        journals, session = await self._open(), await self._find_session(event.run_id)
+        await journals.add_event(session, event.run_id, data)
         # A start is durable before the work begins: the process may be killed in it.
         if not event.kind.startswith("run_") and not event.kind.endswith("_started"):
             return
@@ -117,12 +138,12 @@ class HoldfastStepStore:
                 entries.append(StepEntry(run_id=event.run_id, body=ended))
             return entries
 
-        await self._journals.write(session, decide)
+        await journals.write(session, decide)
 
     async def list_events(self, *, run_id: str) -> list[StepEvent]:
         """The events of a run, in order."""
-        known = await self._find(run_id)
-        return [] if known is None else [_EVENT.validate_python(one) for one in known.events]
+        found = await self._look(run_id, lambda _, run: list(run.get_past().events))
+        return [_EVENT.validate_python(one) for one in found or ()]
 
     # -- histories -----------------------------------------------------------------------------------
 
@@ -154,31 +175,41 @@ class HoldfastStepStore:
         def undo(journal: StepJournal) -> None:
             journal.histories.forget(snapshot.run_id)
 
-        await self._journals.write(await self._find_session(snapshot.run_id), decide, undo)
+        def load(journal: StepJournal) -> None:
+            journal.load(journal.histories.list_needed(snapshot.run_id))
+
+        journals = await self._open()
+        await journals.write(await self._find_session(snapshot.run_id), decide, undo, load)
 
     async def latest_snapshot(
         self, *, run_id: str, include_interrupted: bool = False
     ) -> ContinuableSnapshot | None:
         """The newest history to continue from."""
-        known = await self._find(run_id)
-        found = None if known is None else known.find_latest(include_interrupted=include_interrupted)
-        return None if found is None else (await self._read(run_id, [found]))[0]
+
+        def look(journal: StepJournal, run: RunSteps) -> list[Saved]:
+            latest = run.find_latest(include_interrupted=include_interrupted)
+            return _list_saved(journal, [] if latest is None else [latest])
+
+        found = await self._look(run_id, look)
+        return (await self._read(run_id, found))[0] if found else None
 
     async def list_snapshots(
         self, *, run_id: str, include_interrupted: bool = False
     ) -> list[ContinuableSnapshot]:
         """All histories of a run, oldest first."""
-        known = await self._find(run_id)
-        if known is None:
-            return []
-        return await self._read(run_id, known.list_snapshots(include_interrupted=include_interrupted))
 
-    async def _read(self, run_id: str, snapshots: Sequence[Snapshot]) -> list[ContinuableSnapshot]:
+        def look(journal: StepJournal, run: RunSteps) -> list[Saved]:
+            return _list_saved(
+                journal, run.get_past().list_snapshots(include_interrupted=include_interrupted)
+            )
+
+        return await self._read(run_id, await self._look(run_id, look) or [])
+
+    async def _read(self, run_id: str, snapshots: Sequence[Saved]) -> list[ContinuableSnapshot]:
         """Histories as they were saved, with the files in them."""
-        engine, unpacking = self._store._engine, None
+        engine, unpacking = (await self._store.get())._engine, None
         found: list[ContinuableSnapshot] = []
-        for one in snapshots:
-            messages = one.list_messages()
+        for fields, messages in snapshots:
             if any(MARK in message for message in messages):
                 if unpacking is None:
                     place = BlobReader(
@@ -186,7 +217,7 @@ class HoldfastStepStore:
                     )
                     unpacking = Unpacking(place)
                 messages = await engine.call_home(unpacking.unpack, messages)
-            found.append(_restore(one, messages))
+            found.append(_restore(fields, messages))
         return found
 
     # -- tool effects --------------------------------------------------------------------------------
@@ -199,30 +230,29 @@ class HoldfastStepStore:
             effect = journal.steps.get(record.run_id).write_effect(data)
             return [StepEntry(run_id=record.run_id, kind=EFFECT, body=AdapterBody(data={"effect": effect}))]
 
-        await self._journals.write(await self._find_session(record.run_id), decide)
+        journals = await self._open()
+        await journals.write(await self._find_session(record.run_id), decide)
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> ToolEffectRecord | None:
         """The status of a tool call."""
-        known = await self._find(run_id)
-        found = None if known is None else known.effects.get(tool_call_id)
+        found = await self._look(run_id, lambda _, run: run.effects.get(tool_call_id))
         return None if found is None else _EFFECT.validate_python(found)
 
     async def list_unresolved_tool_effects(self, *, run_id: str) -> list[ToolEffectRecord]:
         """Tool calls that were started and have no recorded end."""
-        known = await self._find(run_id)
-        found = [] if known is None else known.effects.values()
-        return [_EFFECT.validate_python(one) for one in found if one["status"] == "started"]
+        found = await self._look(run_id, lambda _, run: list(run.effects.values()))
+        return [_EFFECT.validate_python(one) for one in found or () if one["status"] == "started"]
 
     # -- where things are ----------------------------------------------------------------------------
 
-    @property
-    def _journals(self) -> StepJournals:
+    async def _open(self) -> StepJournals:
+        store = await self._store.get()
         if self._opened is None:
-            self._opened = StepJournals(self._store._engine)
+            self._opened = StepJournals(store._engine)
         return self._opened
 
     async def _find_claim(self, run_id: str) -> str | None:
-        engine = self._store._engine
+        engine = (await self._store.get())._engine
         return await engine.call(engine.driver.find_claim, _claim_key(run_id))
 
     async def _find_session(self, run_id: str) -> SessionId:
@@ -237,19 +267,21 @@ class HoldfastStepStore:
             self._sessions.clear()
         return self._sessions.setdefault(run_id, SessionId(claim))
 
-    async def _find(self, run_id: str) -> RunSteps | None:
-        session = await self._find_session(run_id)
-        found = await self._find_in(session, run_id)
-        if found is None and self._sessions.pop(run_id, None) is not None:
+    async def _look(self, run_id: str, look: Callable[[StepJournal, RunSteps], T]) -> T | None:
+        """What `look` finds in the records of a run; None if there are none. It must not change anything."""
+
+        def look_in(journal: StepJournal) -> tuple[bool, T | None]:
+            run = journal.steps.find(run_id)
+            return (False, None) if run is None else (True, look(journal, run))
+
+        journals, session = await self._open(), await self._find_session(run_id)
+        is_there, found = await journals.look(session, look_in)
+        if not is_there and self._sessions.pop(run_id, None) is not None:
             # Its conversation was deleted, and the id may have been used anew.
             moved = await self._find_session(run_id)
             if moved != session:
-                return await self._find_in(moved, run_id)
+                _, found = await journals.look(moved, look_in)
         return found
-
-    async def _find_in(self, session: SessionId, run_id: str) -> RunSteps | None:
-        async with self._journals.reading(session, settled=False) as journal:
-            return journal.steps.find(run_id)
 
     async def _find_parent(self, record: RunRecord) -> Parent | None:
         if record.parent_run_id is None:
@@ -284,7 +316,17 @@ def _end_of(event: StepEvent) -> Body | None:
     return RunFailed(reason="error", error=event.error or "") if event.kind == "run_failed" else None
 
 
-def _restore(snapshot: Snapshot, messages: Sequence[bytes]) -> ContinuableSnapshot:
-    found = _SNAPSHOT.validate_python({**snapshot.fields, "messages": []})
+def _find_record(run: RunSteps | None) -> tuple[bool, Record | None]:
+    """Whether there are records of a run, and the one that it was registered with."""
+    return (False, None) if run is None else (True, run.record)
+
+
+def _list_saved(journal: StepJournal, snapshots: Sequence[Snapshot]) -> list[Saved]:
+    journal.load(snapshots)
+    return [(one.fields, one.list_messages()) for one in snapshots]
+
+
+def _restore(fields: Record, messages: Sequence[bytes]) -> ContinuableSnapshot:
+    found = _SNAPSHOT.validate_python({**fields, "messages": []})
     found.messages = ModelMessagesTypeAdapter.validate_json(join(messages))
     return found

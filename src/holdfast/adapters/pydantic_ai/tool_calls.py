@@ -33,7 +33,7 @@ from ...tools.declaration import AnyTool, Hook
 from ...tools.dispatch import CallRequest
 from ...tools.ledger import Ledger
 from ...tools.lineage import Lineage, belongs_to_delegate, name_at_root
-from ...tools.outcome import Declined, Result, RetryWanted, Waits
+from ...tools.outcome import Declined, NoJsonForm, Result, RetryWanted, Waits
 from ...tools.policy import Policy
 from ...tools.registry import Registry
 from ...tools.runner import InDoubtPolicy
@@ -186,6 +186,8 @@ class Tools:
             last = await self._settle(ref, tool, args, ctx.deps)
             if last is not None and last.status == "completed":
                 given = await Ledger.of(self._session).recall(last)
+                if given.unkept:
+                    raise ToolFailed(given.text)
                 # Where the value is lost, or was erased, there is the text.
                 is_there = given.value is not None or given.text == "null"
                 return self._give(ctx, body, given.value if is_there else given.text)
@@ -234,6 +236,8 @@ class Tools:
 
     def _conclude(self, ctx: RunContext[Any], result: Result, body: _HandlerBody) -> Any:
         match result.status:
+            case "completed" if result.unkept:
+                raise ToolFailed(result.content)
             case "completed" if result.replay_of is not None:
                 return self._give(ctx, body, result.content)  # Marked as a replay: the model should know.
             case "completed":
@@ -267,7 +271,7 @@ class _HandlerBody:
         self.cut_off = False
         """Whether pydantic-ai's own timeout ended it."""
 
-    async def __call__(self, ctx: AnyContext, /, **values: Any) -> Json:
+    async def __call__(self, ctx: AnyContext, /, **values: Any) -> Json | NoJsonForm:
         self.error, self.cut_off = None, False
         with effect_around(ctx):
             try:

@@ -75,8 +75,9 @@ async def _find(session: Session, prefix: str) -> str:
 def _list_blobs(session: Session) -> set[str]:
     """The blobs that the session's journal refers to, also before a fork and a rewind."""
     found: set[str] = set()
-    for line in Journal(session._writer.engine.driver, session.id).lines():
-        found |= find_digests(line)
+    for page in Journal(session._writer.engine.driver, session.id).pages(said=True):
+        for part in (page.facts, page.details, page.said or b""):
+            found |= find_digests(part)
     return found
 
 

@@ -20,7 +20,8 @@ def pending(
     """List what waits for a person in the whole store, with the commands that answer it.
 
     Two kinds of calls wait: calls that need approval, and calls in doubt, which may have happened although
-    their process died during them. For these, look at the service first, then say what you found. A call in
+    their process died during them. For these, look at the service first, then say what you found. Each is
+    listed with why it is in doubt, what its verify hook said, and what it noted about itself. A call in
     doubt of a deleted session is listed while another session could do the same operation, or shares it.
 
     Parameters
@@ -85,7 +86,7 @@ def _commands(one: dict[str, Any], found: list[dict[str, Any]], common: Common) 
 def _print(one: dict[str, Any]) -> None:
     from ...system.clock import utc_now
     from ..console import SafeText, stdout
-    from ..entry_text import short_args
+    from ..entry_text import list_notes, short_args
     from ..formatting import ago, shorten
 
     console = stdout()
@@ -97,6 +98,8 @@ def _print(one: dict[str, Any]) -> None:
     console.print(title)
     if one["why"]:
         console.print(SafeText(f"  {one['why']}", style="dim"))
+    for note in list_notes(one.get("notes", {})):
+        console.print(SafeText(f"  noted: {shorten(note, 400)}"))
     for command in one["commands"].values():
         # Never wrapped, so that it can be copied.
         console.print(SafeText(f"  {command}"), soft_wrap=True)

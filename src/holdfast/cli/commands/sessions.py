@@ -40,8 +40,10 @@ def sessions(
 ) -> None:
     """List sessions, the latest first.
 
-    Listing takes no lock and disturbs no holder. `interrupted` means that the last run has no end and that no
-    process holds the session: `holdfast resume` continues it.
+    Listing takes no lock and disturbs no holder. `running` means that a living process holds the session and
+    that a run is under way in it; `held`, that a living process holds it between two runs; `idle`, that no
+    process holds it. `interrupted` means that the last run has no end and that no process holds the session:
+    `holdfast resume` continues it.
 
     Parameters
     ----------

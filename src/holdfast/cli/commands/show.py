@@ -32,7 +32,7 @@ def show(
     last
         Only this many of the latest rows of the timeline.
     brief
-        Without the timeline.
+        Without the timeline; with --json, also without leases and steps. Quick, however long the session is.
     """
     from ..store_access import with_store
 
@@ -45,10 +45,10 @@ async def _show(store: Store, session: str, last: int | None, brief: bool, commo
     from ..store_access import get_head
 
     head = await get_head(store, session)
-    report = await read_report(store, head)
-    if last is not None:
+    report = await read_report(store, head, brief=brief)
+    if last is not None and report.timeline is not None:
         report.timeline.moments[:] = report.timeline.moments[-last:] if last > 0 else []
     if common.json:
         print_json(shape_report(report))
     else:
-        print_report(stdout(), report, brief=brief)
+        print_report(stdout(), report)

@@ -4,11 +4,11 @@
       holdfast.json                  format and the store's id; a directory without it is no store
       lock                           held while claims, pins and deleted sessions change
       sessions/<id>/
-        journal.jsonl                one JSON line an entry; a commit's last line ends with ,"end":<lines>}
+        journal.jsonl                one JSON line a chunk; a commit's last line ends with ,"end":<entries>}
         session.json                 its uid, its first entry's number, what it pins as a fork; never changes
         head.json                    cache of the head, overwritten without a sync
         keyframe.json                the last keyframe, if there is one
-        inbox/<number>.json          an item; <number>.taken is the newest one, no longer needed
+        inbox/<number>.json          an item; <number>.taken, which is empty, keeps the newest number
         lock                         held while one of the above changes
         torn-<offset>-<n>            what a crash left behind the last whole commit
       hidden/<uid>/                  journal.jsonl and session.json of a deleted session with forks

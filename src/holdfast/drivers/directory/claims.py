@@ -1,9 +1,9 @@
-"""Claims: a file each, changed together with lines or by itself. All of it needs the store's lock.
+"""Claims: a file each, changed together with chunks or by itself. All of it needs the store's lock.
 
-A commit with claims first writes down what it will change and which line will prove that it landed
-(`pending.json`), then appends its lines, then changes the claims. If it is cut short, the next process
-looks for that line: it is there, and the changes are carried out; or it is not, and they are dropped. So
-lines and claims are changed all or nothing.
+A commit with claims first writes down what it will change and which chunk will prove that it landed
+(`pending.json`), then appends its chunks, then changes the claims. If it is cut short, the next process
+looks for that chunk: it is there, and the changes are carried out; or it is not, and they are dropped. So
+chunks and claims are changed all or nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..contract import ClaimChange, Claimed
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """The last line of a commit: if it is in the journal, the commit landed."""
+    """The last chunk of a commit: if it is in the journal, the commit landed."""
 
     session: SessionId
     seq: int
@@ -74,7 +74,7 @@ class ClaimFiles:
         return None
 
     def announce(self, changes: Sequence[ClaimChange], proof: Proof) -> None:
-        """Write down what is to be changed once the lines are there. Durable."""
+        """Write down what is to be changed once the chunks are there. Durable."""
         put(self._pending, [msgspec.json.encode(_Pending(proof, tuple(changes))) + b"\n"], self._scratch)
 
     def carry_out(self, changes: Sequence[ClaimChange]) -> None:

@@ -13,8 +13,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ...blobs.directory import BlobFiles, DigestPaths
 from ...blobs.home import BlobContext, StoreHome
 from ...blobs.metadata import decode_context, encode_context
+from ...core.codec import Page
 from ...core.head import Head
-from ...errors import Corrupt, NotFound, StoreBusy, StoreFailed
+from ...errors import Corrupt, NewerFormat, NotFound, StoreBusy, StoreFailed
 from ...ids import HolderId, SessionId
 from ...system import files, threads
 from ...system.file_locks import FileLock
@@ -35,12 +36,13 @@ from ..contract import (
     Conflict,
     Done,
     DueFilter,
+    Erasure,
     HeadFilter,
     InboxRow,
     OriginGone,
     Outcome,
+    RunChunks,
     RunCursor,
-    RunLines,
     Tip,
 )
 from .claims import ClaimFiles, Proof
@@ -67,6 +69,13 @@ def _sign(path: Path) -> tuple[int, int, int]:
     """What tells a file from another one in its place."""
     state = files.stat(path)
     return state.st_dev, state.st_ino, state.st_mtime_ns
+
+
+def _first_seq(item: Append, after: Extent | None) -> int:
+    """The first entry of the commit."""
+    if after is not None:
+        return after.seq + 1
+    return item.pin.seq + 1 if item.pin else 1
 
 
 def _translated(
@@ -145,25 +154,26 @@ class DirectoryDriver:
     def _begin(self, folder: SessionFolder, item: Append) -> None:
         if item.pin:
             self._forks.pin(item.pin, item.session, item.head.uid)
-        folder.begin(Identity(item.head.uid, item.first_seq, item.pin))
+        folder.begin(Identity(item.head.uid, _first_seq(item, None), item.pin))
 
     def _append(self, folder: SessionFolder, item: Append, after: Extent | None) -> None:
         head = item.head
         if item.claims:
             self._claims.announce(item.claims, Proof(item.session, head.seq, head.sum))
         with translated(folder.journal.path):
-            folder.journal.append(item.lines, after=after, seq=head.seq, sum=head.sum)
+            first_seq = _first_seq(item, after)
+            folder.journal.append(item.chunks, first_seq=first_seq, after=after, runs=item.runs)
         if item.claims:
             self._claims.carry_out(item.claims)
         folder.write_head(head)
         if item.keyframe is not None:
             folder.write_keyframe(item.keyframe)
-        if head.taken:
+        if item.takes_inbox:
             folder.drop_taken(head.taken)
 
     @_translated
-    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-        return self._folder(session).journal.read(after, limit)
+    def read(self, session: SessionId, after: int, limit: int, *, said: bool) -> Page:
+        return self._folder(session).journal.read(after, limit, said=said)
 
     @_translated
     def find_tip(self, session: SessionId) -> Tip | None:
@@ -222,12 +232,14 @@ class DirectoryDriver:
             return Tip(session=session, seq=0, sum="", posted=0, head=None, damage=error)
 
     @_translated
-    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+    def list_runs(
+        self, session: SessionId | None, after: RunCursor | None, limit: int
+    ) -> Sequence[RunChunks]:
         found: list[RunCursor] = []
         for name in self._sessions() if session is None else [session]:
             try:
                 found += self._list_starts(name)
-            except Corrupt as error:
+            except (Corrupt, NewerFormat) as error:
                 if session is not None:
                     raise
                 _log.error("runs left out of the list: %s", error)
@@ -237,21 +249,21 @@ class DirectoryDriver:
     def _list_starts(self, session: SessionId) -> list[RunCursor]:
         journal = self._folder(session).journal
         with journal.view() as view:
-            starts = journal.runs(view).list_starts() if view and not session.startswith("~") else []
+            starts = journal.list_runs(view) if view and not session.startswith("~") else []
             return [RunCursor(at, session, seq) for at, seq in starts]
 
-    def _find_run(self, cursor: RunCursor) -> RunLines | None:
+    def _find_run(self, cursor: RunCursor) -> RunChunks | None:
         journal = self._folder(cursor.session).journal
         with journal.view() as view:
-            lines = journal.runs(view).find_lines(view.file, cursor.seq) if view else None
-            return RunLines(cursor, *lines) if lines else None
+            found = journal.find_run(view, cursor.seq) if view else None
+            return RunChunks(found[0], cursor, found[1], found[2]) if found else None
 
     @_translated
     def find_keyframe(self, session: SessionId) -> bytes | None:
         return self._folder(session).find_keyframe()
 
     @_translated
-    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+    def erase(self, session: SessionId, after: str, chunks: Mapping[int, Erasure], head: Head) -> Outcome:
         folder = self._folder(session)
         with self._alone(), folder.held() as there:
             extent = folder.journal.find_extent(locked=True) if there else None
@@ -260,7 +272,8 @@ class DirectoryDriver:
             pinned = self._forks.find_last_pinned(folder.get_identity().uid) or 0
             # First the copies: a keyframe that still has what was erased would be believed.
             folder.drop_copies()
-            erased = {seq: line for seq, line in lines.items() if seq > pinned}
+            folder.inbox.drop(head.taken, durable=True)
+            erased = {seq: erasure for seq, erasure in chunks.items() if seq > pinned}
             folder.journal.rewrite(erased, self._layout.scratch)
             folder.write_head(head)
             return Done(folder.inbox.posted())
@@ -372,9 +385,9 @@ class DirectoryDriver:
         journal = self._folder(proof.session).journal
         with journal.view() as view:
             line = next(journal.walk(view, proof.seq), None) if view else None
-            if view is None or line is None or line.sum != proof.sum:
+            if view is None or line is None or (line.last, line.sum) != (proof.seq, proof.sum):
                 return False
-            # Its writer may have died before the sync: the claims must not outlive the lines.
+            # Its writer may have died before the sync: the claims must not outlive the chunks.
             sync_data(view.file.fileno())
             return True
 

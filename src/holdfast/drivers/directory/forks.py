@@ -1,6 +1,6 @@
 """Pins, and what becomes of deleted sessions. All of it needs the store's lock.
 
-A pin is durable before its fork's first line, so a crash can leave a pin without a fork: a pin counts only
+A pin is durable before its fork's first commit, so a crash can leave a pin without a fork: a pin counts only
 while its fork is there, as a session or hidden. A session is deleted by one rename, after which no one
 takes it for a session; the rest can be finished by the next process.
 """
@@ -43,7 +43,7 @@ class Forks:
         return self._lives(pin.origin, pin.uid)
 
     def pin(self, pin: Pin, fork: SessionId, uid: str) -> None:
-        """Keep the origin's lines for the fork. Durable."""
+        """Keep the origin's chunks for the fork. Durable."""
         folder = self._pins(pin.uid)
         make_directory(folder)
         data = msgspec.json.encode(_PinFile(fork, pin.seq)) + b"\n"
@@ -101,7 +101,7 @@ class Forks:
         return files.exists(self._hidden(uid).lock) or not list_names(self._pins(uid))
 
     def _trim(self, hidden: SessionFolder, uid: str) -> None:
-        """Remove what no fork needs: the lines after the last pinned one, or everything."""
+        """Remove what no fork needs: the chunks after the last pinned one, or everything."""
         last = self.find_last_pinned(uid)
         if last is None:
             self._throw_away(hidden)

@@ -1,7 +1,7 @@
 """A session's inbox: a file an item, named by its number.
 
 The newest number must outlive its item, or the next item would get it again: a taken item's file is
-removed, but the newest one's is only renamed.
+removed, but the newest one's is only renamed, and emptied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...system import files
 from ...system.clock import utc_now
-from ...system.files import find_bytes, list_names, make_directory, put
+from ...system.files import find_bytes, list_names, make_directory, put, sync_data, sync_directory
 from ..contract import InboxRow
 
 _NAME = re.compile(r"([0-9]+)\.(json|taken)")
@@ -67,19 +67,36 @@ class Inbox:
                     return files.changed_at(self.path / item.name)
         return None
 
-    def drop(self, upto: int) -> None:
-        """Forget items up to this number. Not durable: who sees one again knows that it was taken in.
+    def drop(self, upto: int, *, durable: bool = False) -> None:
+        """Forget items up to this number. Needs the session's lock.
 
-        Needs the session's lock.
+        It need not be `durable` to be right: a holder that sees one again knows that it was taken in. But
+        what was said in an item must be gone when it is erased from the journal.
         """
         items = sorted(self._items())
         for item in items[:-1]:
             if item.number <= upto:
                 files.remove(self.path / item.name)
-        if items and items[-1].number <= upto and not items[-1].taken:
+        if items and items[-1].number <= upto:
             newest = self.path / items[-1].name
-            files.rename(newest, newest.with_suffix(".taken"))
+            if not items[-1].taken:
+                newest = newest.with_suffix(".taken")
+                files.rename(self.path / items[-1].name, newest)
+            if durable or not items[-1].taken:
+                _empty(newest, durable)
+        if durable and items:
+            sync_directory(self.path)
 
     def _items(self) -> list[_InboxFile]:
         matches = (_NAME.fullmatch(name) for name in list_names(self.path))
         return [_InboxFile(int(match[1]), match[2] == "taken", match[0]) for match in matches if match]
+
+
+def _empty(path: Path, durable: bool) -> None:
+    fd = files.open(path, files.O_WRONLY | files.O_CLOEXEC)
+    try:
+        files.truncate(fd, 0)
+        if durable:
+            sync_data(fd)
+    finally:
+        files.close(fd)

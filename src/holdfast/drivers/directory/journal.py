@@ -1,38 +1,40 @@
 """One journal file: where its last whole commit ends, appending to it, and reading from the middle.
 
 A commit holds the session's lock alone. A reader takes it only to look at bytes it has not seen: they may
-belong to a commit that is not synced yet, and a reader must be able to rely on a line.
+belong to a commit that is not synced yet, and a reader must be able to rely on a chunk.
 
 Nothing is kept open. What is remembered of a file (`_Known`) is believed as long as the bytes before its
-end are the same: they hold the last entry's sum, which no other file has.
+end are the same: they hold the last chunk's sum, which no other file has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
+from ...core.codec import EMPTY_PAGE, Chunk, Page
 from ...errors import Corrupt, StoreFailed
 from ...system import files
 from ...system.file_locks import FileLock
-from ...system.files import put, sync_data, sync_directory, translated, write_all
+from ...system.files import put, sync_data, sync_directory, write_all
+from ..contract import Erasure, RunMark
 from .lines import (
     UNREADABLE,
     Damage,
     StoredLine,
-    Stretch,
+    encode_commit,
+    encode_line,
     expect,
     find_last_whole,
-    join,
-    marked,
     parse,
+    read_chunk,
+    read_page,
     split,
-    unmarked,
 )
 from .run_index import RunIndex
 
@@ -43,6 +45,7 @@ _SEEN_BYTES = 128
 # A stretch so short that reading through it is cheaper than another probe.
 _STRETCH_BYTES = 1 << 16
 _BUFFER_BYTES = 1 << 16
+_BLOCK_BYTES_MAX = 1 << 22
 # Readers that page through one journal at the same time, each from where it stopped.
 _PLACES = 32
 
@@ -72,7 +75,7 @@ class _Known:
     def __init__(self, inode: int) -> None:
         self.extent = Extent(inode, 0, 0, "", b"")
         self.places: tuple[tuple[int, int], ...] = ()
-        """Where some lines begin: `seq` and offset. Replaced, never changed: threads read it."""
+        """Where some lines begin: first entry and offset. Replaced, never changed: threads read it."""
         self.runs = RunIndex()
 
     def remember(self, seq: int, offset: int) -> None:
@@ -144,31 +147,31 @@ class JournalFile:
         """It was deleted: there is nothing that must be there."""
         self._known = _Known(0)
 
-    def read(self, after: int, limit: int) -> Sequence[bytes]:
-        """Up to `limit` lines with a `seq` greater than `after`, as they were given to `append`."""
+    def read(self, after: int, limit: int, *, said: bool) -> Page:
+        """Up to `limit` chunks whose last entry comes after `after`."""
         try:
-            return self._read(after, limit)
+            return self._read(after, limit, said)
         except Corrupt:
             # Perhaps only what was remembered is wrong.
             self._known = _Known(0)
-            return self._read(after, limit)
+            return self._read(after, limit, said)
 
-    def _read(self, after: int, limit: int) -> Sequence[bytes]:
+    def _read(self, after: int, limit: int, said: bool) -> Page:
         with self.view() as view:
             if view is None or after >= view.extent.seq or limit <= 0:
-                return []
+                return EMPTY_PAGE
             first = next(self.walk(view, after + 1), None)
             if first is None:
-                return []
-            view.file.seek(first.offset)
-            lines = list(islice(view.file, min(limit, view.extent.seq - first.seq + 1)))
-            stretch = Stretch(lines, first.seq, first.offset, self._report)
-            if len(lines) == limit:
-                view.known.remember(first.seq + limit, first.offset + len(stretch.joined))
-            return stretch
+                return EMPTY_PAGE
+            with self._named_damage(view):
+                data, count = _read_lines(view.file.fileno(), first.offset, view.extent.end, limit)
+                page, last = read_page(data, first.offset, count, first.first, said=said)
+            if count == limit:
+                view.known.remember(last + 1, first.offset + len(data))
+            return page
 
     def walk(self, view: View, seq: int) -> Iterator[StoredLine]:
-        """The whole commits' lines from entry `seq` on, or from the first one if that is later."""
+        """The whole commits' lines from the one with entry `seq` on, or from the first if that is later."""
         found, offset = self._find_place(view, seq)
         view.file.seek(offset)
         while offset < view.extent.end:
@@ -177,25 +180,32 @@ class JournalFile:
                 expect(line, found)
             except Damage as damage:
                 raise self._corrupt(view.file.fileno(), damage) from damage
-            if found >= seq:
+            if line.last >= seq:
                 yield line
-            offset, found = line.end, found + 1
+            offset, found = line.end, line.last + 1
 
-    def runs(self, view: View) -> RunIndex:
-        """The runs of the journal."""
-        try:
-            view.known.runs.catch_up(view.file, view.extent.end)
-        except Damage as damage:
-            raise self._corrupt(view.file.fileno(), damage) from damage
-        return view.known.runs
+    def list_runs(self, view: View) -> list[tuple[str, int]]:
+        """When each of its runs began, and with which entry, in no order."""
+        with self._named_damage(view):
+            view.known.runs.catch_up(view.file, view.extent.end, str(self.path))
+            return view.known.runs.list_starts()
 
-    def append(self, lines: Sequence[bytes], *, after: Extent | None, seq: int, sum: str) -> None:
-        """Add a commit, whose last line has this `seq` and `sum`. Durable. Needs the lock, and a file.
+    def find_run(self, view: View, seq: int) -> tuple[str, Page, Page | None] | None:
+        """The run that began with entry `seq`, and the chunks in which it begins and ends."""
+        with self._named_damage(view):
+            view.known.runs.catch_up(view.file, view.extent.end, str(self.path))
+            return view.known.runs.find_pages(view.file, seq)
+
+    def append(
+        self, chunks: Sequence[Chunk], *, first_seq: int, after: Extent | None, runs: Sequence[RunMark]
+    ) -> None:
+        """Add a commit that begins with entry `first_seq`. Durable. Needs the lock, and a file.
 
         `after` is what was found under the same lock. What a crash left behind the last whole commit is put
         aside first. If the disk fails, the file is cut back to where it was.
         """
-        data = join(lines)
+        lines = encode_commit(chunks, first_seq - 1)
+        data = b"".join(lines)
         fd = files.open(self.path, files.O_RDWR | files.O_APPEND | files.O_CLOEXEC)
         try:
             known = self._known
@@ -211,8 +221,11 @@ class JournalFile:
                 self._take_back(fd, extent.end)
                 raise
             seen = (extent.seen + data[-_SEEN_BYTES:])[-_SEEN_BYTES:]
-            known.remember(seq - len(lines) + 1, extent.end)
-            known.extent = Extent(extent.inode, extent.end + len(data), seq, sum, seen)
+            known.remember(first_seq, extent.end)
+            lengths = {chunk.seq: len(line) for chunk, line in zip(chunks, lines, strict=True)}
+            known.runs.add_commit(runs, lengths, extent.end)
+            last = chunks[-1]
+            known.extent = Extent(extent.inode, extent.end + len(data), last.seq, last.sum, seen)
         finally:
             files.close(fd)
 
@@ -226,29 +239,31 @@ class JournalFile:
             "it back; then it is safe to try again."
         )
 
-    def rewrite(self, lines: Mapping[int, bytes], scratch: Path, *, last: int | None = None) -> None:
-        """Put other lines in the place of these, and leave out what comes after `last`.
+    def rewrite(self, erased: Mapping[int, Erasure], scratch: Path, *, last: int | None = None) -> None:
+        """Replace details and what was said of chunks, by their `seq`; leave out what comes after `last`.
 
         Durable, all or nothing. Needs the lock.
         """
         with self.view(locked=True) as view:
             if view is None:
                 raise Corrupt(str(self.path), "it is missing")
-            put(self.path, self._rewritten(view, lines, last), scratch)
+            put(self.path, self._rewritten(view, erased, last), scratch)
         self._known = _Known(0)
 
-    def _rewritten(self, view: View, lines: Mapping[int, bytes], last: int | None) -> Iterator[bytes]:
-        count = 0
+    def _rewritten(self, view: View, erased: Mapping[int, Erasure], last: int | None) -> Iterator[bytes]:
+        first_of_commit = 0
         for line in self.walk(view, 0):
-            if last is not None and line.seq > last:
+            if last is not None and line.last > last:
                 return
-            count += 1
-            given = lines.get(line.seq) or unmarked(line.stored)
-            if line.ends or line.seq == last:
-                yield marked(given, count)
-                count = 0
+            first_of_commit = first_of_commit or line.first
+            chunk = read_chunk(line)
+            if (erasure := erased.get(line.last)) is not None:
+                chunk = replace(chunk, details=erasure.details, said=erasure.said)
+            if line.ends or line.last == last:
+                yield encode_line(chunk, line.last - first_of_commit + 1)
+                first_of_commit = 0
             else:
-                yield given + b"\n"
+                yield encode_line(chunk, 0)
 
     def _open(self, opened: ExitStack) -> BinaryIO | None:
         try:
@@ -275,7 +290,7 @@ class JournalFile:
             if known.extent.seq:
                 known.remember(known.extent.seq + 1, known.extent.end)
             seen = _read_range(fd, start, last.end)
-            known.extent = Extent(state.st_ino, last.end, last.seq, last.sum, seen)
+            known.extent = Extent(state.st_ino, last.end, last.last, last.sum, seen)
         self._compare(fd, known.extent)
         self._known = known
         return known
@@ -321,7 +336,7 @@ class JournalFile:
                 return find_last_whole(lines, extent.seq or self._find_seq_before())
             # The first line may lack its beginning. The first that ends a commit is where to begin.
             mark = next((index for index, line in enumerate(lines) if index and line.ends), None)
-            if mark is not None and (last := find_last_whole(lines[mark + 1 :], lines[mark].seq)):
+            if mark is not None and (last := find_last_whole(lines[mark + 1 :], lines[mark].last)):
                 return last
             window *= 4
 
@@ -330,15 +345,16 @@ class JournalFile:
         return first_seq - 1 if first_seq is not None else None
 
     def _find_place(self, view: View, seq: int) -> tuple[int, int]:
-        """A line at or not far before entry `seq`, as `seq` and offset; the first line if that is later."""
+        """The line with entry `seq` or one not far before it, as first entry and offset; the first line if
+        that is later."""
         places = [place for place in view.known.places if place[1] < view.extent.end]
         low = max((place for place in places if place[0] <= seq), default=None)
         if low is None:
             view.file.seek(0)
             first = parse(view.file.readline(), 0)
-            if not first.seq:
+            if not first.first:
                 raise self._corrupt(view.file.fileno(), Damage(0, UNREADABLE))
-            low = first.seq, 0
+            low = first.first, 0
         high = min((offset for found, offset in places if found > seq), default=view.extent.end)
         return _probe(view.file, low, high, seq)
 
@@ -364,9 +380,13 @@ class JournalFile:
             files.truncate(fd, end)
         self._known = _Known(0)
 
-    def _report(self, damage: Damage) -> Corrupt:
-        with translated(self.path), files.open_binary(self.path) as file:
-            return self._corrupt(file.fileno(), damage)
+    @contextmanager
+    def _named_damage(self, view: View) -> Iterator[None]:
+        """Name damage by the file and the number of its line."""
+        try:
+            yield
+        except Damage as damage:
+            raise self._corrupt(view.file.fileno(), damage) from damage
 
     def _corrupt(self, fd: int, damage: Damage) -> Corrupt:
         number = 1
@@ -378,10 +398,16 @@ class JournalFile:
 class _Opening(msgspec.Struct):
     """The line that a journal begins with."""
 
-    class OpeningBody(msgspec.Struct):
-        uid: str
+    class OpeningFacts(msgspec.Struct):
+        class OpeningEntry(msgspec.Struct):
+            class OpeningBody(msgspec.Struct):
+                uid: str = ""
 
-    body: OpeningBody
+            body: OpeningBody
+
+        entries: list[OpeningEntry]
+
+    facts: OpeningFacts
 
 
 _decode_opening = msgspec.json.Decoder(_Opening).decode
@@ -392,8 +418,8 @@ def _find_uid(fd: int) -> str | None:
     data, size = b"", _TAIL_BYTES
     while b"\n" not in data and len(data) < size:
         data, size = _read_range(fd, 0, size), 4 * size
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _decode_opening(data.partition(b"\n")[0]).body.uid
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
+        return _decode_opening(data.partition(b"\n")[0]).facts.entries[0].body.uid
     return None
 
 
@@ -419,8 +445,25 @@ def _read_range(fd: int, start: int, end: int) -> bytes:
     return b"".join(parts)
 
 
+def _read_lines(fd: int, start: int, end: int, limit: int) -> tuple[bytes, int]:
+    """Up to `limit` lines from the one at `start` on, none of them behind `end`, and how many they are."""
+    parts: list[bytes] = []
+    count, size = 0, _BUFFER_BYTES
+    while start < end and count < limit and (part := _read_range(fd, start, min(end, start + size))):
+        found = part.count(b"\n")
+        if count + found >= limit:
+            cut = 0
+            for _ in range(limit - count):
+                cut = part.index(b"\n", cut) + 1
+            part, found = part[:cut], limit - count
+        parts.append(part)
+        # In larger and larger steps: how long the lines are is not known.
+        start, count, size = start + len(part), count + found, min(2 * size, _BLOCK_BYTES_MAX)
+    return b"".join(parts), count
+
+
 def _probe(file: BinaryIO, low: tuple[int, int], high: int, seq: int) -> tuple[int, int]:
-    """A line not far before entry `seq`, as `seq` and offset, found by halving.
+    """The line with entry `seq` or one not far before it, as first entry and offset, found by halving.
 
     Begins with a line `low` at or before it, and an offset `high` behind it. Stops early at damage: who
     walks on from there will find it.
@@ -434,7 +477,7 @@ def _probe(file: BinaryIO, low: tuple[int, int], high: int, seq: int) -> tuple[i
         if offset >= high:
             high = middle
             continue
-        found = parse(file.readline(), offset).seq
+        found = parse(file.readline(), offset).first
         if not found:
             break
         if found <= seq:

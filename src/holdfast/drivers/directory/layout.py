@@ -12,7 +12,7 @@ from ...system import files
 from ...system.file_locks import FileLock
 from ...system.files import child_path, list_names, make_directory, put, touch
 
-FORMAT = 1
+FORMAT = 2
 
 _STORE_FILE = "holdfast.json"
 
@@ -46,7 +46,7 @@ class Layout:
         self.deleted = root / "deleted"
 
     def folder(self, session: SessionId) -> Path:
-        """The directory of the session, or of a hidden one's lines."""
+        """The directory of the session, or of a hidden one's chunks."""
         if session.startswith("~"):
             return child_path(self.hidden, session[1:])
         return child_path(self.sessions, session)
@@ -121,5 +121,11 @@ def read_id(path: Path) -> str:
     if found.format > FORMAT:
         raise NewerFormat(
             f"{path}: the store has format {found.format}; this holdfast reads {FORMAT}. Upgrade holdfast."
+        )
+    if found.format < FORMAT:
+        raise BadUrl(
+            f"{path}: the store has format {found.format}, of a holdfast before its first release; this one "
+            f"reads {FORMAT}. Nothing was changed. Name another directory, or read this one with the "
+            "holdfast that wrote it."
         )
     return found.id

@@ -1,44 +1,79 @@
 """Lines as they are stored, and which of them belong to whole commits.
 
-    {"v":1,"seq":8,…,"sum":"…"}
-    {"v":1,"seq":9,…,"sum":"…","end":2}
+    {"facts":{…},"sum":"…","details":[…],"said":[…]}
+    {"facts":{…},"sum":"…","said":[…],"end":5}
 
-The second line ends a commit of two. A crash can tear only what was being appended, which is the last
-commit: it counts as a whole or not at all. Damage anywhere else was not made by a crash.
+A line is a chunk; parts that are empty are left out. The second line ends a commit of five entries. A crash
+can tear only what was being appended, which is the last commit: it counts as a whole or not at all. Damage
+anywhere else was not made by a crash.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta, Raw, Struct
 
-from ...core.batch_decode import Lines
-from ...errors import Corrupt
+from ...core.codec import Chunk, Page
 
 UNREADABLE = "not a line of a journal"
-_MARK = re.compile(rb',"end":([1-9][0-9]{0,9})\}\n\Z')
-_MARK_BYTES_MAX = len(b',"end":1234567890}\n')
+_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
+_NULL = Raw(b"null")
 
 
-class _Fields(msgspec.Struct):
-    seq: int
+class _Skipped(Struct, frozen=True, gc=False):
+    """An entry that only counts."""
+
+
+class _Entries(Struct, frozen=True, gc=False):
+    """Which entries a chunk has: the first one's number, and how many they are."""
+
+    seq: Annotated[int, Meta(ge=1)]
+    entries: Annotated[list[_Skipped], Meta(min_length=1)]
+
+    @property
+    def last(self) -> int:
+        return self.seq + len(self.entries) - 1
+
+
+class _LineFields(Struct, frozen=True, gc=False):
+    """What the journal needs to know of a line."""
+
+    facts: _Entries
     sum: str
+    end: Annotated[int, Meta(ge=0)] = 0
 
 
-_decode = msgspec.json.Decoder(_Fields).decode
+class _Parts(Struct, frozen=True, gc=False):
+    """The parts of a chunk, as the bytes that they were written with."""
+
+    facts: Raw
+    sum: str
+    details: Raw = _NULL
+
+
+class _AllParts(_Parts, frozen=True, gc=False):
+    said: Raw = _NULL
+
+
+_decode_fields = msgspec.json.Decoder(_LineFields).decode
+_decode_parts = msgspec.json.Decoder(_Parts).decode_lines
+_decode_all_parts = msgspec.json.Decoder(_AllParts).decode_lines
+_decode_entries = msgspec.json.Decoder(_Entries).decode_lines
 
 
 class StoredLine(NamedTuple):
-    """A line in the file. `seq` is 0 where it cannot be read; `ends` is how many lines the commit has that
-    it ends, or 0."""
+    """A line in the file, and the `seq` of its first and last entry: 0 where it cannot be read.
+
+    `ends` is how many entries the commit has that it ends, or 0.
+    """
 
     offset: int
     stored: bytes
-    seq: int
+    first: int
+    last: int
     sum: str
     ends: int
 
@@ -56,83 +91,110 @@ class Damage(Exception):
         self.offset, self.why = offset, why
 
 
-def join(lines: Sequence[bytes]) -> bytes:
-    """The lines of one commit as they are stored."""
-    for line in lines:
-        # A newline would make two lines of one, and a mark in the caller's line would be taken for ours.
-        assert line.endswith(b"}")
-        assert b"\n" not in line
-        assert not _MARK.search(line[-_MARK_BYTES_MAX:] + b"\n")
-    return b"".join([*(line + b"\n" for line in lines[:-1]), marked(lines[-1], len(lines))])
+# -- writing -------------------------------------------------------------------------------------------
 
 
-def marked(line: bytes, count: int) -> bytes:
-    """The line as the last one of a commit of `count`."""
-    return b'%b,"end":%d}\n' % (line[:-1], count)
+def encode_commit(chunks: Sequence[Chunk], after: int) -> list[bytes]:
+    """The lines of one commit, which follows entry `after`."""
+    return [encode_line(chunk, chunk.seq - after if chunk is chunks[-1] else 0) for chunk in chunks]
 
 
-def unmarked(stored: bytes) -> bytes:
-    """The line as it was given."""
-    found = _find_mark(stored)
-    return stored[: found.start()] + b"}" if found else stored[:-1]
+def encode_line(chunk: Chunk, ends: int) -> bytes:
+    """A chunk as it is stored. `ends`: how many entries the commit has that it ends, or 0."""
+    line = b"".join(
+        (
+            b'{"facts":%b,"sum":"%b"' % (chunk.facts, chunk.sum.encode()),
+            b"" if chunk.details is None else b',"details":%b' % chunk.details,
+            b"" if chunk.said is None else b',"said":%b' % chunk.said,
+            b',"end":%d}' % ends if ends else b"}",
+        )
+    )
+    # It would make two lines of one.
+    assert b"\n" not in line
+    return line + b"\n"
 
 
-def _find_mark(stored: bytes) -> re.Match[bytes] | None:
-    return _MARK.search(stored, max(0, len(stored) - _MARK_BYTES_MAX))
+# -- reading -------------------------------------------------------------------------------------------
 
 
 def parse(stored: bytes, offset: int) -> StoredLine:
     """What the journal needs to know of a line; whether it can be read at all."""
-    if not stored.endswith(b"}\n"):
-        return StoredLine(offset, stored, 0, "", 0)
-    try:
-        fields = _decode(stored)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return StoredLine(offset, stored, 0, "", 0)
-    mark = _find_mark(stored)
-    return StoredLine(offset, stored, fields.seq, fields.sum, int(mark[1]) if mark else 0)
+    if stored.endswith(b"}\n"):
+        try:
+            fields = _decode_fields(stored)
+            entries = fields.facts
+            return StoredLine(offset, stored, entries.seq, entries.last, fields.sum, fields.end)
+        except _ERRORS:
+            pass
+    return StoredLine(offset, stored, 0, 0, "", 0)
 
 
 def split(data: bytes, offset: int) -> list[StoredLine]:
     """The lines in a piece of the file that begins at `offset`; the last one may lack its end."""
-    lines = []
+    return list(_iter_lines(data, offset))
+
+
+def _iter_lines(data: bytes, offset: int) -> Iterator[StoredLine]:
     start = 0
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)
-        lines.append(parse(data[start:end], offset + start))
+        yield parse(data[start:end], offset + start)
         start = end
-    return lines
 
 
 def expect(line: StoredLine, seq: int) -> None:
-    """Raise `Damage` if it is not the line of this entry."""
-    if line.seq != seq:
-        why = f"expected entry {seq}, found entry {line.seq}" if line.seq else UNREADABLE
+    """Raise `Damage` if it is not the line that begins with this entry."""
+    if line.first != seq:
+        why = f"expected entry {seq}, found entry {line.first}" if line.first else UNREADABLE
         raise Damage(line.offset, why)
 
 
-class Stretch(Lines):
-    """Lines as they stand in the file, from entry `seq` on, which begins at `offset`.
+def read_page(data: bytes, offset: int, count: int, seq: int, *, said: bool) -> tuple[Page, int]:
+    """The page of these lines, and their last entry.
 
-    They are looked at when they are taken apart. A caller that decodes them at once sees by that alone that
-    they are lines and in order, and need not know what `end` is; if they are not, taking them apart says so.
+    They are `count`, begin at `offset` of the file, and with entry `seq`. Raises `Damage`.
     """
+    try:
+        parts: Sequence[_Parts]
+        words = None
+        if said:
+            parts = whole = _decode_all_parts(data)
+            words = b"\n".join([one.said for one in whole])
+        else:
+            parts = _decode_parts(data)
+        page = Page(
+            count=len(parts),
+            sums="\n".join([one.sum for one in parts]).encode(),
+            facts=b"\n".join([one.facts for one in parts]),
+            details=b"\n".join([one.details for one in parts]),
+            said=words,
+        )
+        last = seq - 1
+        for one in _decode_entries(page.facts):
+            if one.seq != last + 1:
+                break
+            last += len(one.entries)
+        else:
+            if page.count == count:
+                return page, last
+    except _ERRORS:
+        pass
+    # One by one, to find out which it is.
+    for line in _iter_lines(data, offset):
+        expect(line, seq)
+        seq = line.last + 1
+    raise Damage(offset, UNREADABLE)
 
-    def __init__(
-        self, stored: Sequence[bytes], seq: int, offset: int, corrupt: Callable[[Damage], Corrupt]
-    ) -> None:
-        super().__init__(b"".join(stored), len(stored))
-        self._seq, self._offset, self._corrupt = seq, offset, corrupt
 
-    @cached_property
-    def _apart(self) -> list[bytes]:
-        lines = split(self.joined, self._offset)
-        try:
-            for seq, line in enumerate(lines, start=self._seq):
-                expect(line, seq)
-        except Damage as damage:
-            raise self._corrupt(damage) from damage
-        return [unmarked(line.stored) for line in lines]
+def read_chunk(line: StoredLine) -> Chunk:
+    """The chunk of a line that can be read."""
+    (parts,) = _decode_all_parts(line.stored)
+    return Chunk(line.last, parts.sum, bytes(parts.facts), _part(parts.details), _part(parts.said))
+
+
+def _part(raw: Raw) -> bytes | None:
+    data = bytes(raw)
+    return None if data == b"null" else data
 
 
 def find_last_whole(lines: Sequence[StoredLine], seq: int | None) -> StoredLine | None:
@@ -149,7 +211,7 @@ def find_last_whole(lines: Sequence[StoredLine], seq: int | None) -> StoredLine 
             continue
         flaw = _find_flaw(commit, seq)
         if flaw is None:
-            last, seq, commit = line, line.seq, []
+            last, seq, commit = line, line.last, []
         elif number < len(lines) or _is_of_an_earlier_commit(flaw, commit, seq):
             raise Damage(commit[flaw].offset, "neither readable nor part of the last commit")
     return last
@@ -157,19 +219,29 @@ def find_last_whole(lines: Sequence[StoredLine], seq: int | None) -> StoredLine 
 
 def _is_of_an_earlier_commit(flaw: int, commit: Sequence[StoredLine], seq: int | None) -> bool:
     """Whether the line that ends the last commit tells that this one was not part of it."""
-    last = commit[-1]
     if flaw == len(commit) - 1:
         return False
-    if seq is None:
-        return flaw < len(commit) - last.ends
     # By number, not by place: where a newline is lost, there are fewer lines than there were.
-    return last.seq - last.ends > seq
+    first = _first_of_commit(commit[-1])
+    if seq is not None:
+        return first > seq + 1
+    after = next(line.first for line in commit[flaw + 1 :] if line.first)
+    return after <= first or 0 < commit[0].first < first
 
 
 def _find_flaw(commit: Sequence[StoredLine], seq: int | None) -> int | None:
     """Which line of the commit is the first that is not as it was written, if any."""
     for index, line in enumerate(commit):
-        if not line.seq or (seq is not None and line.seq != seq + 1):
+        if not line.first or (seq is not None and line.first != seq + 1):
             return index
-        seq = line.seq
-    return None if commit[-1].ends == len(commit) else len(commit) - 1
+        seq = line.last
+    first = _first_of_commit(commit[-1])
+    if commit[0].first == first:
+        return None
+    # Either the count is wrong, or these are two commits, the first of which has lost its mark.
+    return next((index for index, line in enumerate(commit[1:]) if line.first == first), len(commit) - 1)
+
+
+def _first_of_commit(last: StoredLine) -> int:
+    """The first entry of the commit that this line ends."""
+    return last.last - last.ends + 1

@@ -33,6 +33,9 @@ _DEFAULTS: Final = {
 }
 
 
+_OWN: Final = ("schema", "connections")
+"""Parameters of a URL that are holdfast's."""
+
 _MAY_HOLD_MORE: Final = ("password", "sslpassword", "options")
 """Parameters whose value may hold a `=`. In others it is a mistyped separator, perhaps before a password."""
 
@@ -101,9 +104,11 @@ def _ask_libpq(base: str, query: Mapping[str, str]) -> dict[str, Any]:
         # libpq's message quotes the part that it does not understand, which may be the password.
         pass
     known = [option.keyword.decode() for option in Conninfo.get_defaults()]
-    meant = [repr(one) for key in query if key not in known and (one := closest(key, known))]
-    hint = f": did you mean {' and '.join(meant)}?" if meant else ""
-    raise _no_url(hint)
+    unknown = [key for key in query if key not in known]
+    meant = [repr(one) for key in unknown if (one := closest(key, [*_OWN, *known]))]
+    if meant:
+        raise _no_url(f", or it has an unknown parameter: did you mean {' and '.join(meant)}?")
+    raise _no_url(", or it has an unknown parameter." if unknown else "")
 
 
 def _no_url(hint: str = "") -> BadUrl:

@@ -1,5 +1,5 @@
-"""Appending to journals: one call of `append`, a function in the database. It moves the heads that have the
-expected sums, and writes their lines.
+"""Appending to journals: one call of a function in the database. It moves the heads that have the expected
+sums, and writes their chunks. `append` takes any batch, `append_chunk` what most commits are.
 
 An item that did not land wrote nothing; a query afterwards tells why. A call whose connection was lost may be
 sent again: it names the sums that it follows, so it lands once, or finds that it has landed.
@@ -19,20 +19,38 @@ from .binary_arrays import Text, TextArray, TextTable
 from .claims import digest_of, escape, find_claim
 from .connections import Connection
 from .error_translation import RetryableConflict
-from .statements import PreparedStatement, Statements
+from .statements import PreparedStatement, Statements, is_direct
 
 encode = msgspec.json.Encoder().encode
 
-APPEND: Final = "SELECT $schema.append($1::text, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])"
+_TABLES: Final = 6
+_COLUMNS: Final = 16
+"""The parameters of the two functions, beside the search path."""
 
 _SEPARATOR = "\x1f"
 """Separates texts in one: no name holds it, and JSON escapes it."""
 
 
+class AppendStatements:
+    """The calls of both functions. They are prepared on the driver's own connections."""
+
+    def __init__(self, sql: Statements) -> None:
+        columns = [f"${number}::text" for number in range(2, _COLUMNS + 2)]
+        tables = [f"{column}[]" for column in columns[:_TABLES]]
+        self.batch = PreparedStatement(f"SELECT {sql.schema}.append($1::text, {', '.join(tables)})")
+        self.chunk = PreparedStatement(f"SELECT {sql.schema}.append_chunk($1::text, {', '.join(columns)})")
+
+    def prepare(self, connection: Connection) -> None:
+        """Prepare them there, unless there is a pooler."""
+        if is_direct(connection):
+            self.batch.prepare(connection)
+            self.chunk.prepare(connection)
+
+
 class Commit:
     """A batch of items to commit, and the outcomes that are known so far."""
 
-    def __init__(self, sql: Statements, append: PreparedStatement, batch: Sequence[Append]) -> None:
+    def __init__(self, sql: Statements, append: AppendStatements, batch: Sequence[Append]) -> None:
         self._sql, self._append, self._batch = sql, append, batch
         self._outcomes: dict[int, Outcome] = {}
         """By the position in the batch."""
@@ -46,17 +64,24 @@ class Commit:
             if not waiting:
                 continue
             items = [self._batch[place] for place in waiting.values()]
-            tables = [table.data for table in _tables(items)]
-            given = self._append.run(connection, [self._sql.path.encode(), *tables])
-            landed = given.split(_SEPARATOR) if given else []
-            half = len(landed) // 2
-            for session, posted in zip(landed[:half], landed[half:], strict=True):
-                self._outcomes[waiting.pop(SessionId(session))] = Done(int(posted))
+            for session, posted in self._call(connection, items):
+                self._outcomes[waiting.pop(session)] = Done(posted)
             if waiting:
                 self._explain(connection, waiting.values())
         if len(self._outcomes) < len(self._batch):
             raise RetryableConflict("an item did not land, and would land now")
         return [self._outcomes[place] for place in range(len(self._batch))]
+
+    def _call(self, connection: Connection, items: Sequence[Append]) -> Iterable[tuple[SessionId, int]]:
+        """The sessions that have landed, and how much was ever posted to each."""
+        path = self._sql.path.encode()
+        if len(items) == 1 and _is_one_chunk(items[0]):
+            posted = self._append.chunk.run(connection, [path, *_chunk_row(items[0])])
+            return [(items[0].session, int(posted))] if posted else []
+        given = self._append.batch.run(connection, [path, *(table.data for table in _tables(items))])
+        landed = given.split(_SEPARATOR) if given else []
+        half = len(landed) // 2
+        return zip(map(SessionId, landed[:half]), map(int, landed[half:]), strict=True)
 
     def _explain(self, connection: Connection, places: Collection[int]) -> None:
         """Find out why items did not land. An item that would land now gets no outcome."""
@@ -127,22 +152,40 @@ def _split(batch: Sequence[Append]) -> Iterable[Sequence[int]]:
     yield part
 
 
+def _is_one_chunk(item: Append) -> bool:
+    """Whether a session goes on by one chunk, and nothing else changes."""
+    return (
+        len(item.chunks) == 1
+        and item.after is not None
+        and not (item.takes_inbox or item.claims or item.runs)
+        and item.keyframe is None
+    )
+
+
+def _chunk_row(item: Append) -> Iterable[bytes | None]:
+    """The arguments of `append_chunk` in migrations/."""
+    (chunk,) = item.chunks
+    texts = (*head_row(item.head), item.after, chunk.facts, chunk.details, chunk.said)
+    return [text.encode() if isinstance(text, str) else text for text in texts]
+
+
 def _tables(items: Sequence[Append]) -> tuple[TextTable | TextArray, ...]:
-    """The arguments of `append` in migrations/: heads, places of lines, lines, keyframes, claims."""
+    """The arguments of `append` in migrations/: heads, chunks, what was said, runs, keyframes, claims."""
     some_are_new = any(item.after is None for item in items)
     heads: list[tuple[Text, ...]] = []
-    places: list[tuple[Text, ...]] = []
-    lines: list[bytes] = []
+    chunks: list[tuple[Text, ...]] = []
+    said: list[Text] = []
     for item in items:
         new = _new_row(item) if some_are_new else ()
         heads.append((*head_row(item.head), item.after, _taken(item), *new))
-        for seq, (kind, line) in enumerate(zip(item.kinds, item.lines, strict=True), item.first_seq):
-            places.append((item.session, str(seq), kind))
-            lines.append(line)
+        for chunk in item.chunks:
+            chunks.append((item.session, str(chunk.seq), chunk.sum, chunk.facts, chunk.details))
+            said.append(chunk.said)
     return (
         _transpose(heads),
-        _transpose(places),
-        TextArray(lines),
+        _transpose(chunks),
+        TextArray(said),
+        _transpose([row for item in items for row in _run_rows(item)]),
         _transpose([(item.session, item.keyframe) for item in items if item.keyframe is not None]),
         _transpose([_claim_row(item.session, change) for item in items for change in item.claims]),
     )
@@ -154,7 +197,19 @@ def _transpose(rows: Iterable[Sequence[Text]]) -> TextTable:
 
 def _taken(item: Append) -> str | None:
     """The last inbox item that the commit takes in, if any."""
-    return str(item.head.taken) if "inbox.taken" in item.kinds else None
+    return str(item.head.taken) if item.takes_inbox else None
+
+
+def _run_rows(item: Append) -> Iterable[tuple[Text, ...]]:
+    """A row for each run that begins or ends; the columns of its beginning are NULL if it only ends."""
+    rows: dict[str, tuple[Text, ...]] = {}
+    for mark in item.runs:
+        if mark.ended:
+            known = rows.get(mark.run, (item.session, mark.run, None, None, None, None))
+            rows[mark.run] = (*known[:-1], str(mark.chunk))
+        else:
+            rows[mark.run] = (item.session, mark.run, mark.at, str(mark.seq), str(mark.chunk), None)
+    return rows.values()
 
 
 def _new_row(item: Append) -> tuple[Text, ...]:

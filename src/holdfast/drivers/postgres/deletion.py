@@ -1,4 +1,4 @@
-"""Erasing lines and deleting sessions, each in a transaction: lock the session's row, then read it.
+"""Erasing what was said and deleting sessions, each in a transaction: lock the session's row, then read it.
 
 A fork takes a shared lock on its origin's row when it pins it; this takes an exclusive one. So no fork pins a
 session while it is removed, and a fork that waited sees the result.
@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.head import Head
 from ...ids import SessionId
-from ..contract import Conflict, Done, Outcome, hidden_name
+from ..contract import Conflict, Done, Erasure, Outcome, hidden_name
 from .binary_arrays import IntArray, TextArray
 from .commit import head_row
 from .connections import Connection
@@ -23,10 +23,10 @@ _REPLACE_HEAD = """
         labels = string_to_array(%s, chr(31)), holder = %s, due = %s::timestamptz, agent = %s, head = %s
     WHERE session = %s
 """
-_REPLACE_LINES = """
-    UPDATE $schema.entries SET line = new.line
-    FROM unnest(%(seq)s, %(line)s) AS new (seq, line)
-    WHERE entries.session = %(session)s AND entries.seq = new.seq
+_REPLACE_PARTS = """
+    UPDATE $schema.chunks SET details = new.details, said = new.said
+    FROM unnest(%(seq)s, %(details)s, %(said)s) AS new (seq, details, said)
+    WHERE chunks.session = %(session)s AND chunks.seq = new.seq
 """
 
 
@@ -35,10 +35,10 @@ def erase(
     connection: Connection,
     session: SessionId,
     after: str,
-    lines: Mapping[int, bytes],
+    chunks: Mapping[int, Erasure],
     head: Head,
 ) -> Outcome:
-    """Replace lines and the head, except lines that a fork needs."""
+    """Replace details, what was said, and the head, except in chunks that a fork needs."""
     with transaction(sql, connection):
         sum, posted, uid = _lock(sql, connection, session)
         if sum != after:
@@ -46,33 +46,35 @@ def erase(
         pinned = _last_pinned(sql, connection, uid) or 0
         _, *kept = head_row(head)
         sql.do(connection, _REPLACE_HEAD, [*kept, session])
-        chosen = {seq: line for seq, line in lines.items() if seq > pinned}
-        sql.do(
-            connection,
-            _REPLACE_LINES,
-            {"session": session, "seq": IntArray(chosen), "line": TextArray(chosen.values())},
-        )
+        chosen = {seq: left for seq, left in chunks.items() if seq > pinned}
+        values = {
+            "session": session,
+            "seq": IntArray(chosen),
+            "details": TextArray([left.details for left in chosen.values()]),
+            "said": TextArray([left.said for left in chosen.values()]),
+        }
+        sql.do(connection, _REPLACE_PARTS, values)
         sql.do(connection, "DELETE FROM $schema.keyframes WHERE session = %s", [session])
     return Done(posted)
 
 
 def delete(sql: Statements, connection: Connection, session: SessionId, after: str) -> Outcome:
-    """Remove a session; the lines that forks need stay, under a hidden name."""
+    """Remove a session; the chunks that forks need stay, under a hidden name."""
     with transaction(sql, connection):
         sum, posted, uid = _lock(sql, connection, session)
         if sum != after:
             return Conflict(sum)
         sql.do(connection, "DELETE FROM $schema.inbox WHERE session = %s", [session])
         sql.do(connection, "DELETE FROM $schema.keyframes WHERE session = %s", [session])
+        sql.do(connection, "DELETE FROM $schema.run_chunks WHERE session = %s", [session])
         needed = _last_pinned(sql, connection, uid)
         if needed is None:
             _remove(sql, connection, session, uid)
         else:
             hidden = hidden_name(uid)
-            sql.do(
-                connection, "DELETE FROM $schema.entries WHERE session = %s AND seq > %s", [session, needed]
-            )
-            move = "UPDATE $schema.entries SET session = %s WHERE session = %s"
+            cut = "DELETE FROM $schema.chunks WHERE session = %s AND seq > %s"
+            sql.do(connection, cut, [session, needed])
+            move = "UPDATE $schema.chunks SET session = %s WHERE session = %s"
             sql.do(connection, move, [hidden, session])
             hide = """
                 UPDATE $schema.sessions SET session = %s, due = NULL, posted_at = NULL WHERE session = %s
@@ -95,7 +97,7 @@ def _last_pinned(sql: Statements, connection: Connection, uid: str) -> int | Non
 def _remove(sql: Statements, connection: Connection, session: str, uid: str) -> None:
     """Remove a locked journal, and every hidden origin that only it still needed."""
     while True:
-        sql.do(connection, "DELETE FROM $schema.entries WHERE session = %s", [session])
+        sql.do(connection, "DELETE FROM $schema.chunks WHERE session = %s", [session])
         gone = "DELETE FROM $schema.sessions WHERE session = %s RETURNING origin_uid"
         (origin_uid,) = sql.row(connection, gone, [session]) or (None,)
         if origin_uid is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ...core.codec import EMPTY_PAGE, Page
 from ...core.head import Head
 from ...errors import NotFound, StoreBusy
 from ...ids import HolderId, SessionId
@@ -15,11 +16,12 @@ from ..contract import (
     Beat,
     ClaimChange,
     DueFilter,
+    Erasure,
     HeadFilter,
     InboxRow,
     Outcome,
+    RunChunks,
     RunCursor,
-    RunLines,
     Tip,
     read_listed_tip,
     read_tip,
@@ -27,32 +29,32 @@ from ..contract import (
 from . import address, claims, deletion
 from .binary_arrays import TextArray
 from .blobs import PostgresBlobs
-from .commit import APPEND, Commit, encode_labels
+from .commit import AppendStatements, Commit, encode_labels
 from .connections import OwnConnections, PoolConnections, PostgresConnections
 from .schema import prepare
-from .statements import PreparedStatement, Statements
+from .statements import Statements
 from .work_queue import AGE, TIP, PostgresListener, channel_of, find_due, find_holders
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
 
+# A large `said` is stored apart from its row, or compressed: it is read only where it is named.
+_OF_SESSION: Final = "FROM $schema.chunks WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"
+_READ_FACTS: Final = f"SELECT sum, facts, details {_OF_SESSION}"
+_READ_ALL: Final = f"SELECT sum, facts, details, said {_OF_SESSION}"
 _RUNS: Final = """
     SELECT
-        $schema.readable(started.line) ->> 'at', started.session, started.seq, started.line,
-        (
-            SELECT ended.line FROM $schema.entries AS ended
-            WHERE ended.session = started.session
-                AND $schema.readable(ended.line) ->> 'run' = $schema.readable(started.line) ->> 'run'
-                AND ended.kind IN ('run.completed', 'run.failed', 'run.cancelled', 'run.paused')
-            ORDER BY ended.seq DESC LIMIT 1
-        )
-    FROM $schema.entries AS started
-    WHERE started.kind = 'run.started' AND started.session NOT LIKE '~%%' AND {chosen}
-        AND (($schema.readable(started.line) ->> 'at') COLLATE "C", started.session, started.seq)
-            > (%(at)s, %(after)s, %(seq)s)
-    ORDER BY ($schema.readable(started.line) ->> 'at') COLLATE "C", started.session, started.seq
-    LIMIT %(limit)s
+        run.run, run.at, run.session, run.seq::text,
+        started.sum, started.facts, started.details, ended.sum, ended.facts, ended.details
+    FROM (
+        SELECT * FROM $schema.run_chunks
+        WHERE {chosen} AND (at, session, seq) > (%(at)s, %(after)s, %(seq)s)
+        ORDER BY at, session, seq LIMIT %(limit)s
+    ) AS run
+    JOIN $schema.chunks AS started ON started.session = run.session AND started.seq = run.started
+    LEFT JOIN $schema.chunks AS ended ON ended.session = run.session AND ended.seq = run.ended
+    ORDER BY run.at, run.session, run.seq
 """
 _POST: Final = """
     WITH counted AS (
@@ -75,6 +77,28 @@ _BEAT: Final = """
     SELECT session, posted, extract(epoch FROM clock_timestamp())::float8
     FROM beaten LEFT JOIN $schema.sessions ON session = ANY (%(sessions)s)
 """
+
+
+_NULL: Final = b"null"
+
+
+def _page(rows: Sequence[Sequence[bytes | None]], *, said: bool) -> Page:
+    """The page of rows of sum, facts, details and, if wanted, said."""
+    if not rows:
+        return EMPTY_PAGE
+    sums, facts, details, *rest = (
+        b"\n".join([_NULL if part is None else part for part in column]) for column in zip(*rows, strict=True)
+    )
+    return Page(len(rows), sums, facts, details, rest[0] if said else None)
+
+
+def _run_chunks(
+    mark: Sequence[bytes | None], *, started: Sequence[bytes | None], ended: Sequence[bytes | None]
+) -> RunChunks:
+    run, at, session, seq = ((part or b"").decode() for part in mark)
+    end = _page([ended], said=False) if ended[0] is not None else None
+    cursor = RunCursor(at, SessionId(session), int(seq))
+    return RunChunks(run, cursor, _page([started], said=False), end)
 
 
 class _ServerClock:
@@ -110,7 +134,7 @@ class PostgresDriver:
             self._db = PostgresConnections(source, address.check_schema(schema or address.SCHEMA))
         self._where = f"schema {self._db.schema!r}"
         self._sql = Statements(self._db.schema)
-        self._append = PreparedStatement(APPEND.replace("$schema", self._sql.schema))
+        self._append = AppendStatements(self._sql)
         self._listener = PostgresListener(conninfo, self._db.schema)
         self._clock = _ServerClock()
         try:
@@ -136,13 +160,9 @@ class PostgresDriver:
             raise StoreBusy("a server may take any time to answer")
         return self._db.again(Commit(self._sql, self._append, batch).run) if batch else []
 
-    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-        # As bytes: psycopg would decode a text, which must be bytes again.
-        query = """
-            SELECT convert_to(line, 'UTF8') FROM $schema.entries
-            WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s
-        """
-        return [line for (line,) in self._query(query, [session, after, limit])]
+    def read(self, session: SessionId, after: int, limit: int, *, said: bool) -> Page:
+        query = _READ_ALL if said else _READ_FACTS
+        return _page(self._query_raw(query, [session, after, limit]), said=said)
 
     def find_tip(self, session: SessionId) -> Tip | None:
         rows = self._query(f"{TIP} WHERE session = %s", [session])
@@ -174,23 +194,22 @@ class PostgresDriver:
             for row in self._db.again(lambda connection: find_due(self._sql, connection, wanted, limit))
         ]
 
-    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
+    def list_runs(
+        self, session: SessionId | None, after: RunCursor | None, limit: int
+    ) -> Sequence[RunChunks]:
         at, name, seq = after or ("", "", 0)
         values = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
-        chosen = "TRUE" if session is None else "started.session = %(session)s"
-        rows = self._query(_RUNS.format(chosen=chosen), values)
-        return [
-            RunLines(RunCursor(at, SessionId(name), seq), started.encode(), ended.encode() if ended else None)
-            for at, name, seq, started, ended in rows
-        ]
+        chosen = "TRUE" if session is None else "session = %(session)s"
+        rows = self._query_raw(_RUNS.format(chosen=chosen), values)
+        return [_run_chunks(row[:4], started=row[4:7], ended=row[7:]) for row in rows]
 
     def find_keyframe(self, session: SessionId) -> bytes | None:
         rows = self._query("SELECT body FROM $schema.keyframes WHERE session = %s", [session])
         return rows[0][0].encode() if rows else None
 
-    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+    def erase(self, session: SessionId, after: str, chunks: Mapping[int, Erasure], head: Head) -> Outcome:
         return self._db.once(
-            lambda connection: deletion.erase(self._sql, connection, session, after, lines, head),
+            lambda connection: deletion.erase(self._sql, connection, session, after, chunks, head),
             patient=True,
         )
 
@@ -253,3 +272,9 @@ class PostgresDriver:
     def _query(self, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement that may be done twice."""
         return self._db.again(lambda connection: self._sql.rows(connection, statement, values))
+
+    def _query_raw(
+        self, statement: str, values: Sequence[Any] | Mapping[str, Any]
+    ) -> list[tuple[bytes | None, ...]]:
+        """The same, with texts as bytes: psycopg would decode them, only for them to be encoded again."""
+        return self._db.again(lambda connection: self._sql.raw_rows(connection, statement, values))

@@ -7,6 +7,7 @@ from importlib.resources import files
 import psycopg
 from psycopg import sql
 
+from ...core.codec import VERSION
 from ...errors import BadUrl, NewerFormat, NotFound
 from ...ids import fresh_uid
 from ...limits import BUSY_S
@@ -24,7 +25,7 @@ def prepare(db: PostgresConnections, *, create: bool) -> str:
 
     If they are current, the role needs no rights but to read and write rows.
     """
-    found = db.again(lambda connection: _find_store(connection, db.schema))
+    found = db.again(lambda connection: _find_store(connection, db))
     if found is None and not create:
         raise NotFound(f"there is no store in schema {db.schema!r} of {db.shown}")
     if found is None or found[1] < len(migrations()):
@@ -38,17 +39,40 @@ def prepare(db: PostgresConnections, *, create: bool) -> str:
     return id
 
 
-def _find_store(connection: Connection, schema: str) -> tuple[str, int] | None:
-    query = "SELECT id, version FROM {}.store"
+def _find_store(connection: Connection, db: PostgresConnections) -> tuple[str, int] | None:
+    """The store's id and the number of its last script, if its format is this one."""
+    # `format` last: the error names the first column that is missing.
+    query = "SELECT id, version, format FROM {}.store"
     try:
-        row = connection.execute(_name(query, schema), prepare=False).fetchone()
+        row = connection.execute(_name(query, db.schema), prepare=False).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         return None
-    except psycopg.errors.UndefinedColumn:
+    except psycopg.errors.UndefinedColumn as error:
+        if "format" in (error.diag.message_primary or ""):
+            raise _too_old(db, 1) from error
         raise BadUrl(
-            f"schema {schema!r} has a table 'store' that is not holdfast's: choose another"
-        ) from None
-    return (str(row[0]), int(row[1])) if row else None
+            f"schema {db.schema!r} of {db.shown} has a table 'store' that is not holdfast's: choose another "
+            "one with ?schema=…"
+        ) from error
+    if row is None:
+        return None
+    id, version, format = row
+    if format > VERSION:
+        raise NewerFormat(
+            f"schema {db.schema!r} of {db.shown} has format {format}; this holdfast reads {VERSION}. "
+            "Upgrade holdfast."
+        )
+    if format < VERSION:
+        raise _too_old(db, format)
+    return str(id), int(version)
+
+
+def _too_old(db: PostgresConnections, format: int) -> BadUrl:
+    return BadUrl(
+        f"schema {db.schema!r} of {db.shown} is a store of format {format}, which only development versions "
+        f"of holdfast wrote; this one reads format {VERSION}. Name another schema with ?schema=… for a new "
+        "store; to read this one, use the version that wrote it"
+    )
 
 
 def _migrate(connection: Connection, db: PostgresConnections) -> tuple[str, int]:
@@ -67,7 +91,7 @@ def _migrate(connection: Connection, db: PostgresConnections) -> tuple[str, int]
             connection.execute(_name("CREATE SCHEMA {}", db.schema), prepare=False)
         connection.execute(_name("SET LOCAL search_path TO {}", db.schema), prepare=False)
         connection.execute("SET LOCAL synchronous_commit TO on", prepare=False)
-        id, version = _find_locked(connection, db.schema)
+        id, version = _find_locked(connection, db)
         if version >= len(scripts):
             return id, version
         try:
@@ -80,16 +104,17 @@ def _migrate(connection: Connection, db: PostgresConnections) -> tuple[str, int]
                 "choose another one with ?schema=…"
             ) from error
         connection.execute("DELETE FROM store", prepare=False)
-        connection.execute("INSERT INTO store VALUES (%s, %s)", (id, len(scripts)), prepare=False)
+        record = "INSERT INTO store (id, format, version) VALUES (%s, %s, %s)"
+        connection.execute(record, (id, VERSION, len(scripts)), prepare=False)
     return id, len(scripts)
 
 
-def _find_locked(connection: Connection, schema: str) -> tuple[str, int]:
+def _find_locked(connection: Connection, db: PostgresConnections) -> tuple[str, int]:
     """The store's id and version under the lock, with which no other process creates it."""
-    named = _name("{}.store", schema).as_string(connection)
+    named = _name("{}.store", db.schema).as_string(connection)
     there = "SELECT to_regclass(%s) IS NOT NULL"
     row = connection.execute(there, (named,), prepare=False).fetchone()
-    found = _find_store(connection, schema) if row and row[0] else None
+    found = _find_store(connection, db) if row and row[0] else None
     return found or (fresh_uid(), 0)
 
 

@@ -17,6 +17,7 @@ from psycopg.errors import error_from_result
 from psycopg.generators import execute
 from psycopg.pq import DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
+from psycopg.types.string import ByteaBinaryLoader
 
 from ...limits import BUSY_S
 from .connections import Connection
@@ -63,6 +64,14 @@ class Statements:
         cursor = connection.execute(self.fill(statement), values, prepare=False, binary=True)
         return cursor.fetchall()
 
+    def raw_rows(
+        self, connection: Connection, statement: str, values: Parameters = ()
+    ) -> list[tuple[bytes | None, ...]]:
+        """Run a statement of text columns; its rows, in UTF-8."""
+        with connection.cursor(binary=True) as cursor:
+            cursor.adapters.register_loader("text", ByteaBinaryLoader)
+            return cursor.execute(self.fill(statement), values, prepare=False).fetchall()
+
     def row(self, connection: Connection, statement: str, values: Parameters = ()) -> tuple[Any, ...] | None:
         """Run a statement; its first row, or None."""
         return next(iter(self.rows(connection, statement, values)), None)
@@ -91,12 +100,10 @@ def transaction(sql: Statements, connection: Connection) -> Iterator[None]:
 class PreparedStatement:
     """A statement with parameters `$1` and so on, whose types it names, and which returns one text.
 
-    It is the statement of a commit, sent in every step, so it uses libpq as directly as psycopg allows. It is
-    prepared on each new connection of the driver's own, unless there is a pooler: that hands every
-    transaction to another connection, where the name may be missing, or stand for another statement. So it is
-    prepared only if the connection's own server process answers, and its name is a digest of its text: the
-    same name always stands for the same statement. If the name is missing all the same, the server says so
-    before it runs anything.
+    It is a statement of a commit, sent in every step, so it uses libpq as directly as psycopg allows. It is
+    prepared on each new connection of the driver's own, unless there is a pooler (`is_direct`). Its name is a
+    digest of its text: the same name always stands for the same statement. If the name is missing all the
+    same, the server says so before it runs anything.
     """
 
     def __init__(self, statement: str) -> None:
@@ -105,19 +112,14 @@ class PreparedStatement:
         self._prepared: WeakSet[Connection] = WeakSet()
 
     def prepare(self, connection: Connection) -> None:
-        """Prepare it there, unless there is a pooler. If that fails, `run` reports the reason."""
-        pgconn = connection.pgconn
-        pgconn.send_query_params(b"SELECT pg_backend_pid()::text", None)
-        answer = _answer(connection)
-        if answer.status != ExecStatus.TUPLES_OK or answer.get_value(0, 0) != b"%d" % pgconn.backend_pid:
-            return
-        pgconn.send_prepare(self._name, self._statement)
+        """Prepare it there. If that fails, `run` reports the reason."""
+        connection.pgconn.send_prepare(self._name, self._statement)
         made = _answer(connection)
         if made.status == ExecStatus.COMMAND_OK or _state(made) == _EXISTS_ALREADY:
             self._prepared.add(connection)
 
-    def run(self, connection: Connection, values: Sequence[bytes]) -> str:
-        """Run it; the text that it returns. The values are in the server's binary format."""
+    def run(self, connection: Connection, values: Sequence[bytes | None]) -> str:
+        """Run it; the text that it returns. The values are in the server's binary format; None is NULL."""
         pgconn, formats = connection.pgconn, [Format.BINARY] * len(values)
         if connection in self._prepared:
             pgconn.send_query_prepared(self._name, values, formats, result_format=Format.BINARY)
@@ -127,6 +129,15 @@ class PreparedStatement:
             self._prepared.discard(connection)
         pgconn.send_query_params(self._statement, values, None, formats, Format.BINARY)
         return _read(_answer(connection))
+
+
+def is_direct(connection: Connection) -> bool:
+    """True if the connection's own server process answers. A pooler hands every transaction to another one,
+    where a prepared name may be missing, or stand for another statement."""
+    connection.pgconn.send_query_params(b"SELECT pg_backend_pid()::text", None)
+    answer = _answer(connection)
+    pid = b"%d" % connection.pgconn.backend_pid
+    return answer.status == ExecStatus.TUPLES_OK and answer.get_value(0, 0) == pid
 
 
 def _answer(connection: Connection) -> PGresult:

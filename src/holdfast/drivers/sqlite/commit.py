@@ -1,4 +1,4 @@
-"""Appending to journals: in one statement if there are only lines, else in a transaction."""
+"""Appending to journals: one statement where there are only chunks and runs, else a transaction."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
+from ...core.codec import Chunk
 from ...core.head import Head
 from ...ids import SessionId
 from ...limits import BATCH_BYTES_MAX
@@ -20,67 +21,97 @@ from .connections import SqliteConnections
 from .work_queue import stamp
 
 _encode = msgspec.json.Encoder().encode
-_COLUMNS: Final = 7
-_LINE: Final = 3
 _session_of = attrgetter("session")
 
-_FEED_ROWS_MAX: Final = 1000
+_CHUNK: Final = ("session", "seq", "sum", "facts", "details", "said")
+_HEAD: Final = ("after", "head", "status", "parent", "open_run", "in_doubt", "holder", "due")
+_RUN: Final = ("run", "at", "chunk")
+"""The columns of the view `feed`, in three groups. Parts of chunks and heads are bound as bytes: SQLite would
+have to encode decoded ones again."""
+
+_NO_HEAD: Final = (None,) * len(_HEAD)
+_NO_RUN: Final = (None,) * len(_RUN)
+_COLUMNS: Final = len(_CHUNK + _HEAD + _RUN)
+
+_FEED_ONE: Final = f"""
+    INSERT INTO feed ({", ".join(_CHUNK + _HEAD)}) VALUES (?1{",?" * (len(_CHUNK + _HEAD) - 1)})
+    RETURNING (SELECT posted FROM sessions WHERE session = ?1)
+"""
+"""For a chunk with its head; gives the newest inbox number."""
+
+_FEED_ROWS_MAX: Final = 400
 """Limit of rows in a statement: apsw keeps none prepared that is longer than 16 KB."""
 
-_SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, _FEED_ROWS_MAX)
+_SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, _FEED_ROWS_MAX)
 
 
 def _feed_statement(rows: int) -> str:
+    row = f"({','.join('?' * _COLUMNS)})"
     if rows == 1:
-        return "INSERT INTO feed VALUES (?,?,?,?,?,?,?)"
-    values = ",".join(["(?,?,?,?,?,?,?)"] * rows)
-    return f"INSERT INTO feed SELECT * FROM (VALUES {values}) WHERE column1 IS NOT NULL"
+        return f"INSERT INTO feed VALUES {row}"
+    return f"INSERT INTO feed SELECT * FROM (VALUES {','.join([row] * rows)}) WHERE column1 IS NOT NULL"
 
 
 _FEEDS: Final = [(rows, _feed_statement(rows)) for rows in _SIZES]
-"""Statements for that many lines of any sessions; rows of NULLs fill up to the next size. Lines are bound as
-bytes: SQLite would have to encode decoded ones again."""
+"""Statements for that many rows of any sessions; rows of NULLs fill up to the next size."""
 
 _NEW_SESSION: Final = """
-    INSERT INTO sessions (session, uid, origin_uid, seq, sum, status, in_doubt, head)
-    VALUES (?, ?, ?, 0, '', ?, 0, '')
+    INSERT INTO sessions (session, uid, origin_uid, seq, sum, status, head) VALUES (?, ?, ?, 0, '', ?, '')
 """
 _POSTED_AT: Final = """
     UPDATE sessions
-    SET posted_at = (SELECT at FROM inbox WHERE session = ?1 ORDER BY number LIMIT 1)
+    SET posted_at = oldest.at, since = min(coalesce(due, oldest.at), coalesce(oldest.at, due))
+    FROM (SELECT (SELECT at FROM inbox WHERE session = ?1 ORDER BY number LIMIT 1) AS at) AS oldest
     WHERE session = ?1
 """
 
 
 def commit(db: SqliteConnections, batch: Sequence[Append], *, wait: bool) -> Sequence[Outcome]:
     """Commit a batch; the outcome of each item."""
-    if _is_plain(batch):
-        outcomes = db.write(_feed_all, batch, wait=wait, transaction=False)
-        if outcomes is not None:
-            return outcomes
-    return db.write(_commit_all, batch, wait=wait)
+    outcomes: Sequence[Outcome] | None = None
+    if all(map(_is_plain, batch)):
+        if len(batch) == 1 and len(batch[0].chunks) == 1 and not batch[0].runs:
+            outcomes = db.write(_feed_one, batch[0], wait=wait, transaction=False)
+        elif _fits(batch):
+            outcomes = db.write(_feed_all, batch, wait=wait, transaction=False)
+    return db.write(_commit_all, batch, wait=wait) if outcomes is None else outcomes
 
 
-def _is_plain(batch: Sequence[Append]) -> bool:
-    """True if there are only lines to append, to sessions that exist; as almost always."""
-    rows = size = 0
-    for item in batch:
-        if item.after is None or item.keyframe is not None or item.claims or item.pin is not None:
-            return False
-        if "inbox.taken" in item.kinds:
-            return False
-        rows += len(item.lines)
-        size += sum(map(len, item.lines))
+def _is_plain(item: Append) -> bool:
+    """True if there are only chunks and runs to append, to a session that exists; as almost always."""
+    return (
+        item.after is not None
+        and item.keyframe is None
+        and not item.claims
+        and not item.takes_inbox
+        and item.pin is None
+    )
+
+
+def _fits(batch: Sequence[Append]) -> bool:
+    """True if one statement takes it."""
+    rows = sum(len(item.chunks) + len(item.runs) for item in batch)
+    size = sum(chunk.size for item in batch for chunk in item.chunks)
     return rows <= _FEED_ROWS_MAX and size <= BATCH_BYTES_MAX
 
 
-def _feed_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome] | None:
-    """Append everything in one statement, which is a transaction of its own. None if one of the journals has
-    moved on: then nothing was written.
+# apsw releases the interpreter lock for every step of a statement, and getting it back takes time beside a
+# busy event loop. So a commit is one statement, which is a transaction of its own, wherever that is enough.
 
-    apsw releases the interpreter lock for every statement, and getting it back takes time beside a busy event
-    loop.
-    """
+
+def _feed_one(db: apsw.Connection, item: Append) -> Sequence[Outcome] | None:
+    """Append one chunk. None if the journal has moved on: then nothing was written."""
+    (chunk,) = item.chunks
+    keep = chunk.size <= BATCH_BYTES_MAX
+    try:
+        posted = db.execute(_FEED_ONE, _chunk_with_head(item, chunk), can_cache=keep).get
+    except apsw.ConstraintError:
+        return None
+    return [Done(_number(posted))]
+
+
+def _feed_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome] | None:
+    """Append everything. None if one of the journals has moved on: then nothing was written."""
     # In the order of the indices, so that neighbours change the same page.
     values = [value for item in sorted(batch, key=_session_of) for value in _rows(item)]
     try:
@@ -89,30 +120,55 @@ def _feed_all(db: apsw.Connection, batch: Sequence[Append]) -> Sequence[Outcome]
         return None
     try:
         posted = _list_posted(db, batch)
-    except apsw.Error:  # The lines have landed. The next commit tells of new inbox items.
+    except apsw.Error:  # The chunks have landed. The next commit tells of new inbox items.
         posted = {}
     return [Done(posted.get(item.session, 0)) for item in batch]
 
 
+def _chunk_with_head(item: Append, chunk: Chunk) -> tuple[Any, ...]:
+    """The last chunk of a commit, and the head that it comes to."""
+    return (
+        item.session,
+        chunk.seq,
+        chunk.sum,
+        chunk.facts,
+        chunk.details,
+        chunk.said,
+        *_head(item.after, item.head),
+    )
+
+
+def _head(after: str | None, head: Head) -> tuple[Any, ...]:
+    lease, due = head.lease, head.due
+    return (
+        after or "",
+        _encode(head),
+        head.status,
+        head.parent,
+        head.open_run,
+        head.in_doubt,
+        None if lease is None else lease.holder,
+        None if due is None else stamp(due),
+    )
+
+
 def _rows(item: Append) -> list[Any]:
-    """Rows of the view `feed`: the lines, the last with the head."""
-    session, seq = item.session, item.first_seq
+    """Rows of the view `feed`: the chunks, the last with the head; then the runs."""
+    session = item.session
+    *before, last = item.chunks
     values: list[Any] = []
-    for kind, line in zip(item.kinds, item.lines, strict=True):
-        values += (session, seq, kind, line, None, None, None)
-        seq += 1
-    assert values, "a commit without lines"
-    values[-3:] = _head(item.after, item.head)
+    for chunk in before:
+        values += (session, chunk.seq, chunk.sum, chunk.facts, chunk.details, chunk.said, *_NO_HEAD, *_NO_RUN)
+    values += (*_chunk_with_head(item, last), *_NO_RUN)
+    for mark in item.runs:
+        at = None if mark.ended else mark.at
+        values += (session, mark.seq, None, None, None, None, *_NO_HEAD, mark.run, at, mark.chunk)
     return values
 
 
-def _head(after: str | None, head: Head) -> tuple[str, str | None, str]:
-    return after or "", None if head.due is None else stamp(head.due), _encode(head).decode()
-
-
 def write_head(db: apsw.Connection, after: str, head: Head) -> None:
-    """Write a head without a line."""
-    _feed(db, [head.session, head.seq, None, None, *_head(after, head)])
+    """Write a head without a chunk."""
+    _feed(db, [head.session, head.seq, head.sum, None, None, None, *_head(after, head), *_NO_RUN])
 
 
 def _feed(db: apsw.Connection, values: list[Any], *, keep: bool = True) -> None:
@@ -122,24 +178,21 @@ def _feed(db: apsw.Connection, values: list[Any], *, keep: bool = True) -> None:
 
 
 def _feed_in_parts(db: apsw.Connection, values: list[Any]) -> None:
-    """Insert as many rows at a time as a statement takes. A large line is inserted alone: SQLite copies
+    """Insert as many rows at a time as a statement takes. A large chunk is inserted alone: SQLite copies
     several rows before it inserts them, but not a single one."""
     start = size = 0
     for place in range(0, len(values), _COLUMNS):
-        line = len(values[place + _LINE])
-        if size + line > BATCH_BYTES_MAX or place - start == _FEED_ROWS_MAX * _COLUMNS:
+        row = sum(len(part) for part in values[place + 3 : place + len(_CHUNK)] if part)
+        if size + row > BATCH_BYTES_MAX or place - start == _FEED_ROWS_MAX * _COLUMNS:
             if place > start:
                 _feed(db, values[start:place], keep=size <= BATCH_BYTES_MAX)
             start, size = place, 0
-        size += line
+        size += row
     _feed(db, values[start:], keep=size <= BATCH_BYTES_MAX)
 
 
 def _list_posted(db: apsw.Connection, batch: Sequence[Append]) -> dict[str, int]:
     """The newest inbox number of each session that ever had one, in one query."""
-    if len(batch) == 1:
-        tip = find_tip(db, batch[0].session)
-        return {} if tip is None else {batch[0].session: _number(tip[1])}
     query = """
         SELECT json_group_object(session, posted) FROM sessions
         WHERE session IN (SELECT value FROM json_each(?)) AND posted > 0
@@ -211,7 +264,7 @@ def _has(db: apsw.Connection, pin: Pin) -> bool:
 
 
 def _create(db: apsw.Connection, item: Append) -> None:
-    """Insert the session and its pin, which must exist before its lines."""
+    """Insert the session and its pin, which must exist before its chunks."""
     if item.after is None:
         made = (item.session, item.head.uid, item.pin.uid if item.pin else None, item.head.status)
         db.execute(_NEW_SESSION, made)
@@ -222,6 +275,6 @@ def _create(db: apsw.Connection, item: Append) -> None:
 def _write_extras(db: apsw.Connection, item: Append) -> None:
     if item.keyframe is not None:
         db.execute("INSERT OR REPLACE INTO keyframes VALUES (?, ?)", (item.session, item.keyframe.decode()))
-    if item.head.taken and "inbox.taken" in item.kinds:
+    if item.takes_inbox:
         db.execute("DELETE FROM inbox WHERE session = ? AND number <= ?", (item.session, item.head.taken))
         db.execute(_POSTED_AT, (item.session,))

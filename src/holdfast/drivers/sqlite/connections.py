@@ -32,7 +32,7 @@ from ...limits import BUSY_S
 from ...system import files, processes, randomness, threads
 from ...system.clock import monotonic_s
 from .error_translation import LogLost, translate
-from .file_guard import FileGuard, FileId, file_id, find_file, has_open, note_inherited
+from .file_guard import FileGuard, FileId, are_at, file_id, find_file, has_open, note_inherited
 from .schema import prepare
 
 _A = TypeVar("_A")
@@ -230,11 +230,7 @@ class SqliteConnections:
         """True if these are the files at the paths. Runs once or twice in every call."""
         if not found.frozen:
             try:
-                for name, file in zip(self._names, found, strict=False):
-                    at = files.stat(name)
-                    if (at.st_dev, at.st_ino) != file:
-                        return False
-                return True
+                return are_at(self._names, found[:3])
             except (FileNotFoundError, NotADirectoryError):
                 pass  # A file may have been missing before.
         return self._find_files(found.frozen) == found

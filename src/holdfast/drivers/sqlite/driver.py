@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import apsw
 import msgspec
 
-from ...core.batch_decode import Lines
+from ...core.codec import Page
 from ...core.head import Head
 from ...errors import Corrupt, NotFound
 from ...ids import HolderId, SessionId
@@ -21,17 +20,19 @@ from ..contract import (
     Conflict,
     Done,
     DueFilter,
+    Erasure,
     HeadFilter,
     InboxRow,
     Outcome,
+    RunChunks,
     RunCursor,
-    RunLines,
     Tip,
     read_listed_tip,
     read_tip,
 )
 from . import deletion
 from .blobs import SqliteBlobs
+from .chunks import list_runs, read_page
 from .claims import change_claim, find_claim, find_refused
 from .commit import commit
 from .connections import SqliteConnections, repeated
@@ -39,27 +40,6 @@ from .error_translation import LogLost
 from .work_queue import HEAD, SqliteListener, find_due, find_holders, stamp
 
 _encode = msgspec.json.Encoder().encode
-_LINES = "FROM entries WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
-RUNS: Final = """
-    SELECT
-        started.line ->> '$.at', started.session, started.seq, CAST(started.line AS BLOB),
-        (
-            SELECT CAST(ended.line AS BLOB) FROM entries AS ended
-            WHERE ended.session = started.session
-                AND ended.line ->> '$.run' = started.line ->> '$.run'
-                AND (
-                    ended.kind = 'run.completed' OR ended.kind = 'run.failed'
-                    OR ended.kind = 'run.cancelled' OR ended.kind = 'run.paused'
-                )
-            ORDER BY ended.seq DESC LIMIT 1
-        )
-    FROM entries AS started
-    WHERE started.kind = 'run.started' AND started.session NOT LIKE '~%'
-        AND {session}
-        AND (started.line ->> '$.at', started.session, started.seq) > (:at, :after, :seq)
-    ORDER BY started.line ->> '$.at', started.session, started.seq
-    LIMIT :limit
-"""
 
 
 class SqliteDriver:
@@ -88,18 +68,9 @@ class SqliteDriver:
         return commit(self._db, batch, wait=wait)
 
     @repeated
-    def read(self, session: SessionId, after: int, limit: int) -> Sequence[bytes]:
-        # One row with all lines: no line holds a newline.
-        query = f"SELECT CAST(group_concat(line, char(10)) AS BLOB), count(*) FROM (SELECT line {_LINES})"
+    def read(self, session: SessionId, after: int, limit: int, *, said: bool) -> Page:
         with self._db.reading() as db:
-            try:
-                joined, count = db.execute(query, (session, after, limit)).get
-            except apsw.TooBigError:  # Together they exceed what SQLite takes as one value.
-                rows = db.execute(f"SELECT CAST(line AS BLOB) {_LINES}", (session, after, limit))
-                return [line for (line,) in rows]
-        if not isinstance(joined, bytes) and count:
-            raise Corrupt(f"{self._db.path}, session {session!r}", f"a line after entry {after} is no text")
-        return Lines(joined, count) if count else []
+            return read_page(db, session, after, limit, said=said, where=str(self._db.path))
 
     @repeated
     def find_tip(self, session: SessionId) -> Tip | None:
@@ -116,6 +87,8 @@ class SqliteDriver:
         if wanted.status is not None:
             where.append("status = ?")
             bindings.append(wanted.status)
+            if wanted.status != "active":
+                where.append("status <> 'active'")  # The condition of its index.
         if wanted.parent is not None:
             where.append("parent = ?")
             bindings.append(wanted.parent)
@@ -143,13 +116,11 @@ class SqliteDriver:
         return [read_listed_tip(row, str(self._db.path)) for row in rows]
 
     @repeated
-    def list_runs(self, session: SessionId | None, after: RunCursor | None, limit: int) -> Sequence[RunLines]:
-        at, name, seq = after or ("", "", 0)
-        bindings = {"session": session, "at": at, "after": name, "seq": seq, "limit": limit}
+    def list_runs(
+        self, session: SessionId | None, after: RunCursor | None, limit: int
+    ) -> Sequence[RunChunks]:
         with self._db.reading() as db:
-            chosen = "TRUE" if session is None else "started.session = :session"
-            rows: list[Any] = db.execute(RUNS.format(session=chosen), bindings).fetchall()
-        return [RunLines(RunCursor(row[0], SessionId(row[1]), row[2]), row[3], row[4]) for row in rows]
+            return list_runs(db, session, after, limit, where=str(self._db.path))
 
     @repeated
     def find_keyframe(self, session: SessionId) -> bytes | None:
@@ -158,9 +129,9 @@ class SqliteDriver:
         return found or None
 
     @repeated
-    def erase(self, session: SessionId, after: str, lines: Mapping[int, bytes], head: Head) -> Outcome:
+    def erase(self, session: SessionId, after: str, chunks: Mapping[int, Erasure], head: Head) -> Outcome:
         with self._db.writing() as db:
-            return deletion.erase(db, session, after, lines, head)
+            return deletion.erase(db, session, after, chunks, head)
 
     def delete(self, session: SessionId, after: str) -> Outcome:
         try:
@@ -185,7 +156,11 @@ class SqliteDriver:
             now = stamp(utc_now())
             db.execute("INSERT INTO inbox VALUES (?, ?, ?, ?)", (session, number, item.decode(), now))
             db.execute(
-                "UPDATE sessions SET posted_at = ? WHERE session = ? AND posted_at IS NULL", (now, session)
+                """
+                UPDATE sessions SET posted_at = ?1, since = min(coalesce(due, ?1), ?1)
+                WHERE session = ?2 AND posted_at IS NULL
+                """,
+                (now, session),
             )
             db.execute("UPDATE store SET posts = posts + 1")
             return int(number)

@@ -15,6 +15,7 @@ import os
 import struct
 import sys
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -86,6 +87,15 @@ def find_file(at: str | int) -> os.stat_result | None:
 
 def file_id(at: os.stat_result | None) -> FileId:
     return None if at is None else (at.st_dev, at.st_ino)
+
+
+def are_at(names: Sequence[str], files: Sequence[FileId]) -> bool:
+    """True if these paths name these files. Runs before and after every write, so it does nothing else."""
+    for name, file in zip(names, files, strict=True):
+        at = os.stat(name)
+        if file is None or at.st_ino != file[1] or at.st_dev != file[0]:
+            return False
+    return True
 
 
 def has_open(*files: FileId) -> bool:

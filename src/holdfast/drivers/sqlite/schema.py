@@ -14,11 +14,15 @@ from ...limits import BUSY_S
 from ...system import threads
 from ...system.clock import monotonic_s
 
-APPLICATION_ID: Final = 0x48464A31
-"""`HFJ1`, in the header of the file: it is a store of holdfast's."""
+APPLICATION_ID: Final = 0x48464A32
+"""`HFJ2`, in the header of the file: it is a store of holdfast's."""
 
-_PAGE_BYTES: Final = 16384
-"""A message of a kilobyte or two leaves up to a third of a 4 KB page unused, but little of this one."""
+_FIRST_FORMAT: Final = 0x48464A31
+"""`HFJ1`: a store of the format before this one, which was never released."""
+
+_PAGE_BYTES: Final = 8192
+"""Measured with steps of two messages of a kilobyte: a 4 KB page holds one of them and leaves a third unused;
+with 16 KB pages, a commit writes twice as much to the log."""
 
 
 def migrations() -> list[str]:
@@ -43,6 +47,12 @@ def prepare(db: apsw.Connection, path: Path, *, frozen: bool) -> None:
         if not frozen and db.pragma("journal_mode") != "wal" and not db.readonly("main"):
             _switch_to_wal(db, path)
         return
+    if owner == _FIRST_FORMAT:
+        raise BadUrl(
+            f"{path} is a store of format 1, which only development versions of holdfast wrote; this one "
+            "reads format 2. Give another path for a new store; to read this file, use the version that "
+            "wrote it"
+        )
     if owner != APPLICATION_ID and not is_empty:
         raise BadUrl(f"{path} is a SQLite database, but not one of holdfast's")
     _refuse_newer(path, version, len(scripts))

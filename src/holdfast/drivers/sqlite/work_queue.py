@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import apsw
 
+from ...core.codec import timestamp
 from ...system import threads
 from ...system.clock import monotonic_s
 from ..contract import DueFilter
@@ -18,22 +19,19 @@ _POLL_S: Final = 0.004
 HEAD: Final = "iif(json_valid(head), head, '{}')"
 """Without this, SQLite would refuse the whole query because of one damaged head."""
 
-_SINCE: Final = "min(coalesce(due, posted_at), coalesce(posted_at, due))"
-"""Word for word as in the index `sessions_due`, or SQLite would not use it."""
-
-_WANTED: Final = f"""
-    (due IS NOT NULL OR posted_at IS NOT NULL) AND holder IS :holder
-    AND (posted_at IS NOT NULL OR {_SINCE} <= :until OR head ->> '$.postponed' IS NULL)
+_WANTED: Final = """
+    since IS NOT NULL AND holder IS :holder
+    AND (posted_at IS NOT NULL OR since <= :until OR head ->> '$.postponed' IS NULL)
 """
 _HOLDERS: Final = """
     WITH RECURSIVE
         -- Steps from one holder to the next, however many sessions each of them has.
         lessees (holder) AS (
-            SELECT min(holder) FROM sessions WHERE due IS NOT NULL OR posted_at IS NOT NULL
+            SELECT min(holder) FROM sessions WHERE since IS NOT NULL
             UNION ALL
             SELECT (
                 SELECT min(sessions.holder) FROM sessions
-                WHERE (due IS NOT NULL OR posted_at IS NOT NULL) AND sessions.holder > lessees.holder
+                WHERE since IS NOT NULL AND sessions.holder > lessees.holder
             )
             FROM lessees WHERE lessees.holder IS NOT NULL
         ),
@@ -46,7 +44,7 @@ _HOLDERS: Final = """
 
 def stamp(at: datetime) -> str:
     """Format a time as text that sorts as times do."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return timestamp(at.astimezone(UTC))
 
 
 def find_due(db: apsw.Connection, wanted: DueFilter, limit: int) -> list[Any]:
@@ -65,7 +63,7 @@ def find_due(db: apsw.Connection, wanted: DueFilter, limit: int) -> list[Any]:
         bindings |= {f"label{number}": label, f"value{number}": value}
     query = f"""
         SELECT session, seq, sum, posted, head FROM sessions
-        WHERE {" AND ".join(where)} ORDER BY {_SINCE}, session LIMIT :limit
+        WHERE {" AND ".join(where)} ORDER BY since, session LIMIT :limit
     """
     return db.execute(query, bindings).fetchall()
 

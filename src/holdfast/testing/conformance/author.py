@@ -8,15 +8,19 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ...core.codec import GENESIS, parse, seal
-from ...core.entries import KIND_OF, Body, MessageAdded, SessionForked, SessionOpened
+from ...core.codec import GENESIS, Chunk, Page, encode_entry, erase
+from ...core.entries import Body, CheckpointTaken, MessageAdded, SessionForked, SessionOpened, StateSet
 from ...core.head import Head
-from ...drivers.contract import Append, ClaimChange, Done, Driver, Outcome, Pin
+from ...drivers.contract import Append, ClaimChange, Done, Driver, Erasure, Outcome, Pin
+from ...engine.committer import make_append
 from ...ids import SessionId, fresh_uid
 from ...messages import Message, Text, encode_message
 
 Said: TypeAlias = tuple[Body, bytes]
 """A body with a content."""
+
+CHUNK_END = CheckpointTaken(version=1)
+"""An entry that ends its chunk: what follows it in a commit is in the next one."""
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -31,6 +35,22 @@ def say(text: str) -> Said:
     return MessageAdded(role="user"), encode_message(Message(role="user", blocks=(Text(text),)))
 
 
+def note(text: str) -> Body:
+    """An entry with details and without a content."""
+    return StateSet(key="note", value=msgspec.Raw(msgspec.json.encode(text)))
+
+
+def erased(chunk: Chunk) -> Erasure:
+    """What is left of a chunk when every detail and everything that was said is erased."""
+    places = range(chunk.seq)  # No chunk has more entries than that.
+    return Erasure(erase(chunk.details, places, "chunk"), erase(chunk.said, places, "chunk"))
+
+
+def replaced(chunk: Chunk, left: Erasure | None) -> Chunk:
+    """The chunk with what is left of it; None leaves it as it is."""
+    return chunk if left is None else msgspec.structs.replace(chunk, details=left.details, said=left.said)
+
+
 class Author:
     """Knows where one session's journal ends, and makes what may follow.
 
@@ -41,7 +61,7 @@ class Author:
         self.session = SessionId(session)
         self.uid = fresh_uid()
         self.seq, self.sum = pin.seq if pin else 0, sum
-        self.lines: list[bytes] = []
+        self.chunks: list[Chunk] = []
         self.sums: dict[int, str] = {}
         self._pin = pin
         self.head = Head(
@@ -55,6 +75,11 @@ class Author:
             origin=pin.origin if pin else None,
         )
 
+    @property
+    def page(self) -> Page:
+        """The whole journal of its own chunks, as it is to be read."""
+        return whole(self.chunks)
+
     def write(
         self,
         *entries: Body | Said,
@@ -65,45 +90,38 @@ class Author:
         **head: object,
     ) -> Append:
         """An item that follows the last accepted one; `head` changes fields of the head."""
-        seq, sum = self.seq, self.sum
-        lines: list[bytes] = []
-        kinds: list[str] = []
-        for entry in entries:
+        new = []
+        for seq, entry in enumerate(entries, self.seq + 1):
             body, content = entry if isinstance(entry, tuple) else (entry, None)
-            seq += 1
-            sealed = seal(body, seq=seq, at=at or at_second(seq), run=run, step=0, after=sum, content=content)
-            sum = sealed.sum
-            lines.append(sealed.line)
-            kinds.append(KIND_OF[type(body)])
-        return Append(
-            session=self.session,
-            after=self.sum if self.lines else None,
-            first_seq=self.seq + 1,
-            lines=tuple(lines),
-            kinds=tuple(kinds),
-            head=msgspec.structs.replace(self.head, seq=seq, sum=sum, updated_at=at_second(seq), **head),
+            new.append(encode_entry(body, seq, at or at_second(seq), run, 0, content))
+        last = self.seq + len(new)
+        return make_append(
+            new,
+            after=self.sum if self.chunks else None,
+            origin_sum=self.sum,
+            head=msgspec.structs.replace(self.head, seq=last, updated_at=at_second(last), **head),
             keyframe=keyframe,
             claims=tuple(claims),
-            pin=None if self.lines else self._pin,
+            pin=None if self.chunks else self._pin,
         )
 
     def opening(self, *more: Body | Said, **options: Any) -> Append:
         """The item that begins the session."""
         first: Body
         if self._pin is None:
-            first = SessionOpened(uid=self.uid)
+            first = SessionOpened(id=self.session, uid=self.uid)
         else:
             pin = self._pin
-            first = SessionForked(uid=self.uid, origin=pin.origin, origin_uid=pin.uid, version=1)
+            first = SessionForked(
+                id=self.session, uid=self.uid, origin=pin.origin, origin_uid=pin.uid, version=1
+            )
         return self.write(first, *more, **options)
 
     def accept(self, item: Append) -> None:
         """The item landed: what is written next follows it."""
         self.seq, self.sum, self.head = item.head.seq, item.head.sum, item.head
-        self.lines += item.lines
-        for line in item.lines:
-            parsed = parse(line, "the suite")
-            self.sums[parsed.seq] = parsed.sum
+        self.chunks += item.chunks
+        self.sums.update((chunk.seq, chunk.sum) for chunk in item.chunks)
 
     def begin(self, driver: Driver, *more: Body | Said, **options: Any) -> Append:
         """Create the session."""
@@ -127,7 +145,7 @@ class Author:
         """Another writer that believes that the journal ends here."""
         twin = Author(self.session, pin=self._pin)
         twin.uid, twin.seq, twin.sum, twin.head = self.uid, self.seq, self.sum, self.head
-        twin.lines, twin.sums = list(self.lines), dict(self.sums)
+        twin.chunks, twin.sums = list(self.chunks), dict(self.sums)
         return twin
 
 
@@ -137,6 +155,11 @@ def commit_one(driver: Driver, item: Append) -> Outcome:
     return outcome
 
 
-def read_all(driver: Driver, session: str) -> list[bytes]:
+def whole(chunks: Sequence[Chunk]) -> Page:
+    """The page of these chunks, with what was said."""
+    return Page.of(chunks, said=True)
+
+
+def read_all(driver: Driver, session: str) -> Page:
     """The whole journal, in one read."""
-    return list(driver.read(SessionId(session), 0, 1_000_000))
+    return driver.read(SessionId(session), 0, 1_000_000, said=True)

@@ -14,7 +14,7 @@ def _change(key: str, expect: str | None, record: str | None) -> ClaimChange:
 
 
 class ClaimPromises(DriverCase):
-    """By themselves, and in the same breath as lines."""
+    """By themselves, and in the same commit as chunks."""
 
     def test_a_claim_is_taken_changed_and_freed(self, driver: Driver, open_driver: OpenDriver) -> None:
         """Each step expects the one before it."""
@@ -48,7 +48,7 @@ class ClaimPromises(DriverCase):
         for key in keys:
             assert driver.find_claim(key) == f"record of {key}"
 
-    def test_a_commit_changes_its_claims_with_its_lines(
+    def test_a_commit_changes_its_claims_with_its_chunks(
         self, driver: Driver, open_driver: OpenDriver
     ) -> None:
         """Taken, changed and freed together."""
@@ -59,10 +59,10 @@ class ClaimPromises(DriverCase):
         author.begin(driver, claims=changes)
         for reader in (driver, open_driver()):
             assert [reader.find_claim(key) for key in ("new", "old", "done")] == ["1", "2", None]
-            assert read_all(reader, "a") == author.lines
+            assert read_all(reader, "a") == author.page
 
     def test_a_commit_whose_claim_is_not_as_expected_writes_nothing(self, driver: Driver) -> None:
-        """Neither lines nor any of its other claims, whichever of them it was."""
+        """Neither chunks nor any of its other claims, whichever of them it was."""
         author = Author("a")
         author.begin(driver)
         driver.claim(_change("taken", None, "theirs"))
@@ -76,7 +76,7 @@ class ClaimPromises(DriverCase):
             record = None if refused == "free" else "theirs"
             assert commit_one(driver, item) == Claimed(refused, record)
             assert (driver.find_claim("taken"), driver.find_claim("free")) == ("theirs", None)
-            assert read_all(driver, "a") == author.lines
+            assert read_all(driver, "a") == author.page
             assert driver.find_keyframe(author.session) is None
 
     def test_a_session_whose_first_claim_is_refused_does_not_begin(self, driver: Driver) -> None:
@@ -87,9 +87,9 @@ class ClaimPromises(DriverCase):
             "k", "theirs"
         )
         assert driver.find_tip(author.session) is None
-        assert read_all(driver, "a") == []
+        assert not read_all(driver, "a")
         author.begin(driver)
-        assert read_all(driver, "a") == author.lines
+        assert read_all(driver, "a") == author.page
 
     def test_a_stale_commit_leaves_its_claims(self, driver: Driver) -> None:
         """A conflict is told before a claim that is not as expected."""
@@ -117,7 +117,7 @@ class ClaimPromises(DriverCase):
         authors = [Author("a"), Author("b")]
         items = [author.opening(claims=[_change("k", None, author.session)]) for author in authors]
         assert list(driver.commit(items)) == [Done(0), Claimed("k", "a")]
-        assert read_all(driver, "b") == []
+        assert not read_all(driver, "b")
 
     def test_committing_again_what_had_landed_does_not_change_its_claims_again(self, driver: Driver) -> None:
         """They may be another session's by now."""

@@ -144,7 +144,7 @@ class DuePromises(DriverCase):
         assert _due(driver, labels={"tenant": odd}, agents={"clerk"}) == []
 
     def test_what_was_deleted_is_never_due(self, driver: Driver) -> None:
-        """Not even where a fork still needs its lines, or its inbox was not empty."""
+        """Not even where a fork still needs its chunks, or its inbox was not empty."""
         author = self._write(driver, a={"due": at_second(1), "lease": _held_by("h1")})["a"]
         author.fork("b", seq=2).begin(driver)
         driver.post(author.session, _ITEM)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ...core.entries import InboxCancel, InboxTaken
-from ...drivers.contract import Done, Driver
+from ...drivers.contract import Conflict, Done, Driver
 from ...errors import NotFound
 from ...ids import SessionId
-from .author import Author, commit_one, say
+from .author import CHUNK_END, Author, commit_one, say
 from .case import DriverCase, OpenDriver
 
 _ITEM = b'{"kind":"cancel","by":"Zo\xc3\xab"}'
@@ -79,6 +79,41 @@ class InboxPromises(DriverCase):
         assert [row.number for row in driver.read_inbox(author.session, 0, 10)] == [3]
         author.commit(driver, _taken(3), taken=3)
         assert list(driver.read_inbox(author.session, 0, 10)) == []
+
+    def test_items_are_taken_in_among_other_entries(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """Also in a chunk that is not the last of its commit; what had landed frees nothing again."""
+        author = Author("a")
+        author.begin(driver)
+        for _ in range(3):
+            driver.post(author.session, _ITEM)
+        entries = say("before"), _taken(1), _taken(2), CHUNK_END, say("after"), CHUNK_END, say("last")
+        item = author.commit(driver, *entries, taken=2)
+        assert item.takes_inbox
+        assert len(item.chunks) == 3
+        for reader in (driver, open_driver()):
+            assert [tuple(row) for row in reader.read_inbox(author.session, 0, 10)] == [(3, _ITEM)]
+        assert commit_one(driver, item) in (Done(3), Conflict(author.sum))
+        assert [row.number for row in driver.read_inbox(author.session, 0, 10)] == [3]
+
+    def test_a_commit_that_takes_nothing_in_leaves_the_inbox(self, driver: Driver) -> None:
+        """The head says how much was taken in before it."""
+        author = Author("a")
+        author.begin(driver)
+        driver.post(author.session, _ITEM)
+        author.commit(driver, _taken(1), taken=1)
+        driver.post(author.session, _ITEM)
+        assert not author.commit(driver, say("hello"), CHUNK_END).takes_inbox
+        assert [row.number for row in driver.read_inbox(author.session, 0, 10)] == [2]
+
+    def test_a_refused_commit_takes_nothing_in(self, driver: Driver) -> None:
+        """The item is still there for the session that took over."""
+        author = Author("a")
+        author.begin(driver)
+        driver.post(author.session, _ITEM)
+        stale = author.twin().write(_taken(1), taken=1)
+        author.commit(driver, say("in time"))
+        assert commit_one(driver, stale) == Conflict(author.sum)
+        assert [row.number for row in driver.read_inbox(author.session, 0, 10)] == [1]
 
     def test_a_number_is_never_used_again(self, driver: Driver, open_driver: OpenDriver) -> None:
         """Also when every item was taken in, and after reopening."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from ...core.codec import Page
 from ...core.entries import RunCancelled, RunCompleted, RunFailed, RunPaused, RunStarted
-from ...drivers.contract import Driver, HeadFilter, RunCursor, RunLines
+from ...drivers.contract import Append, Conflict, Done, Driver, HeadFilter, RunChunks, RunCursor, RunMark
 from ...ids import SessionId
-from .author import Author, at_second, say
+from .author import CHUNK_END, Author, at_second, commit_one, say
 from .case import DriverCase, OpenDriver
 
 
@@ -26,6 +28,11 @@ def _listed(driver: Driver, wanted: HeadFilter, authors: list[Author], page: int
                 assert tip.head is None
         after = tips[-1].session
     return found
+
+
+def _pages(item: Append) -> list[Page]:
+    """Each chunk of a commit as a list of runs shows it."""
+    return [Page.of([chunk], said=False) for chunk in item.chunks]
 
 
 class ListingPromises(DriverCase):
@@ -107,20 +114,78 @@ class ListingPromises(DriverCase):
         a, b = Author("a"), Author("b")
         a.begin(driver)
         b.begin(driver)
-        lines: dict[str, bytes] = {}
+        starts: dict[str, Page] = {}
         for author, run, second in ((a, "r1", 30), (b, "r2", 10), (a, "r3", 20), (b, "r4", 40)):
-            lines[run] = author.commit(driver, RunStarted(agent=run), run=run, at=at_second(second)).lines[0]
+            item = author.commit(driver, RunStarted(agent=run), say("go"), run=run, at=at_second(second))
+            (starts[run],) = _pages(item)
         ends = {
-            "r1": a.commit(driver, say("between"), RunCompleted(output="é"), run="r1").lines[1],
-            "r2": b.commit(driver, RunFailed(reason="error"), run="r2").lines[0],
-            "r3": a.commit(driver, RunCancelled(), run="r3").lines[0],
+            "r1": _pages(a.commit(driver, say("between"), RunCompleted(output="é"), run="r1"))[0],
+            "r2": _pages(b.commit(driver, RunFailed(reason="error", error="é"), run="r2"))[0],
+            "r3": _pages(a.commit(driver, RunCancelled(), run="r3"))[0],
         }
+        stamp = "2026-01-01T00:00:{}.000000Z"
         assert list(driver.list_runs(None, None, 10)) == [
-            RunLines(RunCursor("2026-01-01T00:00:10.000000Z", b.session, 2), lines["r2"], ends["r2"]),
-            RunLines(RunCursor("2026-01-01T00:00:20.000000Z", a.session, 3), lines["r3"], ends["r3"]),
-            RunLines(RunCursor("2026-01-01T00:00:30.000000Z", a.session, 2), lines["r1"], ends["r1"]),
-            RunLines(RunCursor("2026-01-01T00:00:40.000000Z", b.session, 3), lines["r4"], None),
+            RunChunks("r2", RunCursor(stamp.format(10), b.session, 2), starts["r2"], ends["r2"]),
+            RunChunks("r3", RunCursor(stamp.format(20), a.session, 4), starts["r3"], ends["r3"]),
+            RunChunks("r1", RunCursor(stamp.format(30), a.session, 2), starts["r1"], ends["r1"]),
+            RunChunks("r4", RunCursor(stamp.format(40), b.session, 4), starts["r4"], None),
         ]
+
+    def test_a_run_may_begin_and_end_anywhere_in_a_commit(
+        self, driver: Driver, open_driver: OpenDriver
+    ) -> None:
+        """In one chunk or in several: the list shows the chunks that hold its first and last entry."""
+        author = Author("a")
+        author.begin(driver, say("first"))
+        before, after = say("before"), say("after")
+        one = author.commit(driver, before, RunStarted(), say("go"), RunCompleted(), after, run="one")
+        two = author.commit(
+            driver, before, CHUNK_END, RunStarted(), say("go"), CHUNK_END, RunCompleted(), after, run="two"
+        )
+        assert (len(one.chunks), len(two.chunks)) == (1, 3)
+        for reader in (driver, open_driver()):
+            first, second = reader.list_runs(author.session, None, 10)
+            assert (first.run, first.cursor.seq, second.run, second.cursor.seq) == ("one", 4, "two", 10)
+            assert (first.started, first.ended) == (_pages(one)[0], _pages(one)[0])
+            assert (second.started, second.ended) == (_pages(two)[1], _pages(two)[2])
+
+    def test_several_runs_may_be_in_one_chunk(self, driver: Driver) -> None:
+        """Each has its own place in the list."""
+        author = Author("a")
+        author.begin(driver)
+        item = author.write(say("two"), say("three"), say("four"), say("five"))
+        stamp, chunk = "2026-01-01T00:00:00.000000Z", item.chunks[-1].seq
+        marks = [("x", False, 2), ("y", False, 3), ("x", True, 4), ("y", True, 5)]
+        runs = [RunMark(run=run, ended=ended, at=stamp, seq=seq, chunk=chunk) for run, ended, seq in marks]
+        item = msgspec.structs.replace(item, runs=tuple(runs))
+        assert commit_one(driver, item) == Done(0)
+        (page,) = _pages(item)
+        assert list(driver.list_runs(None, None, 10)) == [
+            RunChunks("x", RunCursor(stamp, author.session, 2), page, page),
+            RunChunks("y", RunCursor(stamp, author.session, 3), page, page),
+        ]
+
+    def test_the_runs_of_a_refused_commit_are_not_listed(self, driver: Driver) -> None:
+        """Neither a beginning nor an end of it."""
+        author = Author("a")
+        author.begin(driver)
+        author.commit(driver, RunStarted(), run="r")
+        twin = author.twin()
+        stale = [twin.write(RunCancelled(), run="r"), twin.write(RunStarted(), run="late")]
+        author.commit(driver, say("in time"))
+        for item in stale:
+            assert commit_one(driver, item) == Conflict(author.sum)
+        assert [(run.run, run.ended) for run in driver.list_runs(None, None, 10)] == [("r", None)]
+
+    def test_a_run_belongs_to_its_session(self, driver: Driver) -> None:
+        """Runs of two sessions may have the same name."""
+        a, b = Author("a"), Author("b")
+        for author in (a, b):
+            author.begin(driver)
+            author.commit(driver, RunStarted(), run="r", at=at_second(5))
+        (ended,) = _pages(b.commit(driver, RunCompleted(), run="r"))
+        found = [(run.cursor.session, run.run, run.ended) for run in driver.list_runs(None, None, 10)]
+        assert found == [("a", "r", None), ("b", "r", ended)]
 
     def test_a_run_that_paused_and_went_on_has_its_last_end(self, driver: Driver) -> None:
         """An end replaces the one before it."""
@@ -128,8 +193,12 @@ class ListingPromises(DriverCase):
         author.begin(driver)
         author.commit(driver, RunStarted(), run="r")
         author.commit(driver, RunPaused(reason="approval"), run="r")
-        ended = author.commit(driver, RunCompleted(), run="r").lines[0]
+        (ended,) = _pages(author.commit(driver, RunCompleted(), run="r"))
         assert [run.ended for run in driver.list_runs(author.session, None, 10)] == [ended]
+        item = author.commit(
+            driver, RunPaused(reason="approval"), CHUNK_END, RunFailed(reason="error"), run="r"
+        )
+        assert [run.ended for run in driver.list_runs(author.session, None, 10)] == [_pages(item)[1]]
 
     def test_runs_that_began_at_the_same_moment_are_in_the_order_of_session_and_seq(
         self, driver: Driver
@@ -154,7 +223,7 @@ class ListingPromises(DriverCase):
             author.commit(driver, RunStarted(), run=f"r{number}", at=at_second(100 - number // 2))
         everything = list(driver.list_runs(None, None, 100))
         assert len(everything) == 9
-        found: list[RunLines] = []
+        found: list[RunChunks] = []
         while runs := driver.list_runs(None, found[-1].cursor if found else None, page):
             assert len(runs) <= page
             found += runs
@@ -169,15 +238,16 @@ class ListingPromises(DriverCase):
             author.commit(driver, RunStarted(), run=f"{author.session}2")
         for reader in (driver, open_driver()):
             runs = list(reader.list_runs(a.session, None, 10))
-            assert [run.started for run in runs] == a.lines[2:]
-            assert [run.started for run in reader.list_runs(a.session, runs[0].cursor, 10)] == a.lines[3:]
+            chunks = [Page.of([chunk], said=False) for chunk in a.chunks]
+            assert [run.started for run in runs] == chunks[1:]
+            assert [run.started for run in reader.list_runs(a.session, runs[0].cursor, 10)] == chunks[2:]
             assert list(reader.list_runs(SessionId("nobody"), None, 10)) == []
 
     def test_a_fork_may_end_a_run_that_its_origin_began(self, driver: Driver) -> None:
         """The run is the origin's; there it has no end."""
         origin = Author("a")
         origin.begin(driver)
-        started = origin.commit(driver, RunStarted(), run="r").lines[0]
+        (started,) = _pages(origin.commit(driver, RunStarted(), run="r"))
         fork = origin.fork("b", seq=2)
         fork.begin(driver)
         fork.commit(driver, RunCancelled(), run="r")

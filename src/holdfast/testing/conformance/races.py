@@ -7,8 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from ...core.pages import Chain
 from ...drivers.contract import Append, ClaimChange, Conflict, Done, Driver, Outcome
-from .author import Author, commit_one, read_all, say
+from .author import CHUNK_END, Author, commit_one, erased, note, read_all, replaced, say, whole
 from .case import DriverCase, OpenDriver
 
 _T = TypeVar("_T")
@@ -39,23 +40,25 @@ class RacePromises(DriverCase):
 
     def test_one_of_many_creates_the_session(self, driver: Driver) -> None:
         """The others are told whose it is."""
-        items = [Author("a").opening(say(f"{number}")) for number in range(_RACERS)]
+        items = [Author("a").opening(say(f"{number}"), CHUNK_END, say("and")) for number in range(_RACERS)]
         outcomes = race(lambda number: commit_one(driver, items[number]))
-        assert read_all(driver, "a") == list(_winner(items, outcomes).lines)
+        assert read_all(driver, "a") == whole(_winner(items, outcomes).chunks)
 
-    def test_one_of_many_appends_after_the_same_line(self, driver: Driver, open_driver: OpenDriver) -> None:
+    def test_one_of_many_appends_after_the_same_chunk(self, driver: Driver, open_driver: OpenDriver) -> None:
         """In every round one lands, whole, and the others write nothing."""
         author = Author("a")
         author.begin(driver)
         drivers = [driver, open_driver()]
         for turn in range(10):
-            items = [author.write(say(f"{turn}.{number}"), say("and")) for number in range(_RACERS)]
+            items = [
+                author.write(say(f"{turn}.{number}"), CHUNK_END, say("and")) for number in range(_RACERS)
+            ]
 
             def append(number: int, items: list[Append] = items) -> Outcome:
                 return commit_one(drivers[number % 2], items[number])
 
             author.accept(_winner(items, race(append)))
-        assert read_all(driver, "a") == author.lines
+        assert read_all(driver, "a") == author.page
 
     def test_many_write_to_sessions_of_their_own(self, driver: Driver) -> None:
         """No writer is refused, nothing gets into another's journal."""
@@ -68,10 +71,10 @@ class RacePromises(DriverCase):
 
         race(write)
         for author in authors:
-            assert read_all(driver, author.session) == author.lines
+            assert read_all(driver, author.session) == author.page
 
     def test_a_reader_never_sees_half_a_commit(self, driver: Driver, open_driver: OpenDriver) -> None:
-        """While another process commits, each read ends with the end of a commit."""
+        """While another opening commits, each read ends with the end of a commit, and its parts agree."""
         second = open_driver()
         author = Author("a")
         author.begin(driver)
@@ -79,12 +82,37 @@ class RacePromises(DriverCase):
         def act(number: int) -> set[int]:
             if number == 0:
                 for turn in range(20):
-                    author.commit(driver, say(f"{turn}"), say("two"), say("three"))
+                    author.commit(driver, say(f"{turn}"), CHUNK_END, note("two"), CHUNK_END, say("three"))
                 return set()
             reader = driver if number % 2 else second
-            return {len(read_all(reader, "a")) % 3 for _ in range(20)}
+            lengths = set()
+            for _ in range(20):
+                page = read_all(reader, "a")
+                assert sum(len(chunk.entries) for chunk in Chain("a").open(page)) % 5 == 1
+                lengths.add(len(page) % 3)
+            return lengths
 
         assert set().union(*race(act)) == {1}
+
+    def test_a_reader_never_sees_half_an_erasure(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """All of the chunks are as they were, or none is."""
+        second = open_driver()
+        author = Author("a")
+        author.begin(driver)
+        for turn in range(20):
+            author.commit(driver, say(f"{turn}" * 100), note("a note"), CHUNK_END, note("last"))
+        left = {chunk.seq: erased(chunk) for chunk in author.chunks}
+        after = whole([replaced(chunk, left[chunk.seq]) for chunk in author.chunks])
+
+        def act(number: int) -> Outcome | None:
+            if number == 0:
+                return driver.erase(author.session, author.sum, left, author.head)
+            for _ in range(20):
+                assert read_all(driver if number % 2 else second, "a") in (author.page, after)
+            return None
+
+        assert race(act)[0] == Done(0)
+        assert read_all(driver, "a") == read_all(second, "a") == after
 
     def test_numbers_of_the_inbox_are_given_once(self, driver: Driver, open_driver: OpenDriver) -> None:
         """Many post at once; each item has a number of its own, without gaps."""
@@ -110,8 +138,8 @@ class RacePromises(DriverCase):
         assert sum(isinstance(outcome, Done) for outcome in outcomes) == 1
         assert driver.find_claim("k") == f"mine {outcomes.index(Done(0))}"
 
-    def test_one_of_many_gets_a_claim_with_its_lines(self, driver: Driver, open_driver: OpenDriver) -> None:
-        """Only the winner's lines are there."""
+    def test_one_of_many_gets_a_claim_with_its_chunks(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """Only the winner's chunks are there."""
         drivers = [driver, open_driver()]
         authors = [Author(f"s{number}") for number in range(_RACERS)]
         for author in authors:
@@ -128,7 +156,7 @@ class RacePromises(DriverCase):
         assert lengths == [2 if number == winner else 1 for number in range(_RACERS)]
 
     def test_a_fork_and_the_deletion_of_its_origin_exclude_each_other(self, driver: Driver) -> None:
-        """Either the fork has its origin's lines, or there is no fork."""
+        """Either the fork has its origin's chunks, or there is no fork."""
         for turn in range(5):
             origin = Author(f"o{turn}")
             origin.begin(driver, say("kept?"))
@@ -140,5 +168,5 @@ class RacePromises(DriverCase):
                 return commit_one(driver, fork.opening()) if number == 1 else None
 
             race(act)
-            kept = read_all(driver, f"~{origin.uid}") == origin.lines
+            kept = read_all(driver, f"~{origin.uid}") == origin.page
             assert kept == (driver.find_tip(fork.session) is not None)
