@@ -17,6 +17,7 @@ from holdfast.agents import Outcome, Prompt, Reply, ScriptedModel, TextDelta
 from holdfast.drivers.contract import Driver
 from holdfast.errors import BadInput
 from holdfast.messages import Message, Text, ToolCall
+from tests.interrupts import one_interrupt
 
 Line = str | ToolCall
 
@@ -188,19 +189,16 @@ def test_ctrl_c_stops_an_agent_and_the_record_says_so(store_url: str | Driver, s
             raise holdfast.errors.ModelError("come back later", retryable=True, retry_after_s=100)
         return "Here you are."
 
-    def interrupt() -> None:
-        assert asked.wait(20)
-        os.kill(os.getpid(), signal.SIGINT)
-
     def drive(agent: blocking.Agent, store: blocking.Store, *, streaming: bool) -> None:
-        if streaming:
-            list(agent.stream("Hi.", session="s", store=store))
-        else:
-            agent.run("Hi.", session="s", store=store)
+        with one_interrupt() as press:
+            threading.Thread(target=lambda: asked.wait(300) and press()).start()
+            if streaming:
+                list(agent.stream("Hi.", session="s", store=store))
+            else:
+                agent.run("Hi.", session="s", store=store)
 
     agent = blocking.Agent(ScriptedModel(slow))
     with blocking.open_store(store_url) as store:
-        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             drive(agent, store, streaming=streaming)
         assert [run.status for run in store.runs(session="s")] == ["cancelled"]

@@ -1,6 +1,5 @@
 """The same store and sessions for code without an event loop."""
 
-import _thread
 import contextvars
 import gc
 import inspect
@@ -13,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,6 +26,7 @@ from holdfast.errors import BadId, BadInput, BadUrl, BudgetSpent, Closed, Fenced
 from holdfast.records import Codec, Every, Parent, Plan, Usage
 from holdfast.store import store as async_store
 from tests.drivers import in_thread
+from tests.interrupts import one_interrupt
 from tests.session.example_sessions import StoreUrl, calling, results, texts
 
 
@@ -490,13 +489,10 @@ def test_ctrl_c_ends_a_wait_and_harms_nothing(store_url: StoreUrl, monkeypatch: 
             waiting.set()
         return found
 
-    def interrupt() -> None:
-        assert waiting.wait(20)
-        os.kill(os.getpid(), signal.SIGINT)
-
     def follow(tail: Iterator[holdfast.records.Entry]) -> None:
-        threading.Thread(target=interrupt).start()
-        next(tail)
+        with one_interrupt() as press:
+            threading.Thread(target=lambda: waiting.wait(300) and press()).start()
+            next(tail)
 
     monkeypatch.setattr(async_store, "_page", notice)
     with blocking.open_store(store_url) as store, store.session("s") as session:
@@ -549,27 +545,16 @@ def test_ctrl_c_while_a_session_is_opened_does_not_leave_it_open(monkeypatch: py
     with blocking.open_store(driver) as store:
         commit = driver.commit
 
-        interrupted = threading.Event()
+        with monkeypatch.context() as disk, one_interrupt() as press:
 
-        def interrupt(*_: Any) -> None:
-            interrupted.set()
-            raise KeyboardInterrupt
+            def slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
+                press()
+                return commit(batch)
 
-        def slowly(batch: Sequence[Append]) -> Sequence[Outcome]:
-            if not interrupted.is_set():
-                _thread.interrupt_main()
-                assert interrupted.wait(60)
-            return commit(batch)
-
-        with monkeypatch.context() as disk:
-            handler = signal.signal(signal.SIGINT, interrupt)
             disk.setattr(driver, "commit", in_thread(slowly))
             opening = store.session("s")
-            try:
-                with pytest.raises(KeyboardInterrupt):
-                    opening.__enter__()
-            finally:
-                signal.signal(signal.SIGINT, handler)
+            with pytest.raises(KeyboardInterrupt):
+                opening.__enter__()
         with store.session("s"):
             pass
 

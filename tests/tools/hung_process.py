@@ -10,6 +10,7 @@ import anyio
 import holdfast
 import holdfast.blocking
 from holdfast import Registry, tool
+from holdfast.system import aio
 
 
 @tool(side_effects={"mutate"})
@@ -19,7 +20,17 @@ def act() -> None:
     threading.Event().wait()
 
 
+def keep_waking() -> None:
+    """Wake the event loop often: asyncio's notices a signal only then.
+
+    Python remembers a signal that comes just before the main thread waits for the next event, but that wait
+    goes on. That moment is short, but it is the one in which the tool of this process begins.
+    """
+    aio.call_later(0.05, keep_waking)
+
+
 async def main(url: str, registry: Registry) -> None:
+    keep_waking()
     async with holdfast.open_store(url) as store, store.session("s") as session:
         await registry.dispatch("act", {}, call_id="c", session=session)
 

@@ -22,20 +22,19 @@ from tests.tools.example_tools import Url, opened
 def test_one_ctrl_c_ends_a_process_whose_sync_tool_hangs(loop: str, tmp_path: Path) -> None:
     """It gets its grace, is left behind, and stays in doubt on record: nothing waits for its thread."""
     url = f"sqlite:{tmp_path}/store.db"
-    child = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, hung_process.__file__, url, loop],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "began\n"
-        child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=100)
-    finally:
-        child.kill()
-        child.wait()
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "began\n"
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate(timeout=300)
+        finally:
+            child.kill()
     assert "KeyboardInterrupt" in said
     with holdfast.blocking.open_store(url) as store:
         assert [(doubt.session, doubt.effect.call.id) for doubt in store.in_doubt()] == [("s", "c")]
