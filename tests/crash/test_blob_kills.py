@@ -142,7 +142,7 @@ def test_a_kill_at_a_write_leaves_no_half_of_a_blob(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kill_at_every_write_leaves_no_half_of_a_blob(warm: Warm, kind: str, quick_path: Path) -> None:
     """At every single one, before it and in its middle."""

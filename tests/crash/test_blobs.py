@@ -124,7 +124,7 @@ def test_a_kill_between_blob_and_entry_leaves_no_entry_without_its_blob(
 @on_files
 @in_every_gallery
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_a_kill_at_any_write_leaves_no_entry_without_its_blob(
     warm: Warm, scheme: str, gallery: str, quick_path: Path
 ) -> None:

@@ -177,7 +177,7 @@ def test_a_kill_during_the_recovery_loses_nothing(campaign: Campaign, seed: int)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_a_kill_at_every_write_loses_nothing(campaign: Campaign, scheme: str, seed: int) -> None:
     """At every single one, stage by stage; and in the middle of every second write."""
     choose = random.Random(seed)
@@ -192,7 +192,7 @@ def test_a_kill_at_every_write_loses_nothing(campaign: Campaign, scheme: str, se
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3000)
 def test_many_kills_during_recoveries_lose_nothing(campaign: Campaign, scheme: str, seed: int) -> None:
     """Two in a row, many times, in every stage."""
     choose = random.Random(seed)

@@ -21,7 +21,7 @@ def test_a_fleet_in_trouble_loses_and_repeats_nothing(warm: Warm, quick_path: Pa
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3000)
 def test_a_fleet_in_trouble_for_minutes_loses_and_repeats_nothing(
     warm: Warm, quick_path: Path, seed: int
 ) -> None:
@@ -43,7 +43,7 @@ def test_a_fleet_on_postgres_loses_and_repeats_nothing(warm: Warm, quick_path: P
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3000)
 @pytest.mark.usefixtures("postgres")
 def test_a_fleet_on_postgres_in_trouble_for_minutes_loses_and_repeats_nothing(
     warm: Warm, quick_path: Path, seed: int

@@ -52,7 +52,7 @@ def test_a_kill_at_a_boundary_loses_nothing_and_repeats_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_a_kill_at_every_boundary_loses_nothing_and_repeats_nothing(campaign: Campaign, seed: int) -> None:
     """At every single one of every scenario; and once in a while again on the way of the recovery."""
     chosen = [death for name in SCENARIOS for death in campaign.rehearse(name)]
@@ -62,7 +62,7 @@ def test_a_kill_at_every_boundary_loses_nothing_and_repeats_nothing(campaign: Ca
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_two_kills_in_a_row_at_any_two_boundaries_lose_nothing_and_repeat_nothing(campaign: Campaign) -> None:
     """One call alone: at every boundary, and again at every boundary of what it takes to recover."""
     chosen = [death for name in IN_PAIRS for death in campaign.rehearse(name)]

@@ -118,7 +118,7 @@ def test_a_deleted_session_blocks_only_what_it_may_have_done(deletions: Deletion
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_a_deleted_session_blocks_only_what_it_may_have_done_wherever_it_was_killed(
     deletions: Deletions, scheme: str
 ) -> None:

@@ -42,7 +42,7 @@ def test_supported_versions_are_taken(found: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("which", ["lowest", "newest"])
 def test_the_tests_pass_under_the_lowest_and_the_newest_version(which: str, tmp_path: Path) -> None:
     """The framework alone is put before what is installed; the rest is as in every other test."""

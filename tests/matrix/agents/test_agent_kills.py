@@ -51,7 +51,7 @@ def test_an_agent_killed_in_any_phase_ends_as_if_nothing_had_happened(campaign: 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3000)
 def test_an_agent_killed_at_every_boundary_ends_as_if_nothing_had_happened(
     campaign: Campaign, seed: int
 ) -> None:

@@ -28,7 +28,7 @@ def test_a_debate_that_is_killed_ends_like_an_undisturbed_one(campaign: Campaign
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3000)
 def test_a_debate_killed_at_every_boundary_ends_like_an_undisturbed_one(campaign: Campaign) -> None:
     """At every single one."""
     campaign.run(campaign.rehearse(DEBATE), again=lambda death, recovery: [])

@@ -39,7 +39,7 @@ def test_an_agent_survives_any_number_of_kills_in_one_request(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3000)
 def test_an_agent_survives_a_hundred_kills_in_a_row(
     warm: Warm, scheme: str, quick_path: Path, seed: int
 ) -> None:
