@@ -150,8 +150,12 @@ class Transcript:
         seq = entry.seq
         self._live.extend_to(seq)
         self._seen.extend_to(seq)
-        reader = _find_reader(entry.body.__class__)
+        cls = entry.body.__class__
+        reader = _find_reader(cls)
         if reader is None:
+            return
+        if cls is CheckpointTaken and not (self.in_step or self.queued):
+            self._events[seq] = _STEP_END  # The most frequent one, and it changes nothing.
             return
         content: Raw | UnsetType | None = UNSET
         if not entry.unread:
