@@ -176,7 +176,7 @@ class Interrupting:
         self.left, self.files = number, {committer.__file__}
         # What only runs for whoever leads: the others are to be told.
         self.names = {
-            *("_lead", "_may_write_here", "_gather", "take", "_write", "_commit", "_note_time", "_settle"),
+            *("_lead", "_may_write_here", "_take_here", "take", "_write_here", "_note_time", "_settle"),
             "wake_up",
         }
 

@@ -23,7 +23,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec import Raw, Struct
@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from ..errors import BadInput, Corrupt
 from ..limits import CHUNK_BYTES, LINE_BYTES_MAX
+from ..messages import Role
 from ..system import processes, randomness
 from .entries import (
     DETAILS,
@@ -45,6 +46,7 @@ from .entries import (
     LeaseReleased,
     LeaseRenewed,
     LeaseTaken,
+    MessageAdded,
     UnknownBody,
     body_class,
     without_words,
@@ -128,6 +130,7 @@ EMPTY_PAGE: Final = Page(0, b"", b"", b"", b"")
 
 _NULL: Final = b"null"
 _NULL_DIGEST: Final = sha256(_NULL).digest()
+_MICROSECOND: Final = timedelta(microseconds=1)
 _encode = msgspec.json.Encoder().encode
 # All decoders are made at import, not at first use: two threads that make msgspec inspect the same class for
 # the first time at the same moment crash the interpreter.
@@ -222,21 +225,31 @@ def encode_body(body: Body) -> bytes:
 _TRUSTED: Final[frozenset[type[Body]]] = frozenset({LeaseTaken, LeaseRenewed, LeaseReleased})
 """Bodies without a value that an application gave: they are read back as they are."""
 
+_ROLES: Final = frozenset(get_args(Role))
 
-def write_body(body: Body, kind: str) -> tuple[bytes, Body]:
-    """A body as JSON, and as it will be read; `BadInput` if it could not be read back."""
-    data = encode_body(body)
-    if body.__class__ in _TRUSTED or (isinstance(body, CheckpointTaken) and body.name is None):
-        return data, body
+
+def _is_trusted(body: Body) -> bool:
+    """Whether a body is read back as it is: it has no value that an application gave, or only checked ones."""
+    cls = body.__class__
+    if cls is MessageAdded:
+        is_own = body.role.__class__ is str and body.role in _ROLES and body.format.__class__ is str
+        return is_own and not body.parts and not body.title
+    return (cls is CheckpointTaken and body.name is None) or cls in _TRUSTED
+
+
+def _read_back(body: Body, kind: str, data: bytes) -> Body:
+    """A body with this JSON as it will be read; `BadInput` if it could not be."""
+    if _is_trusted(body):
+        return body
     try:
-        return data, _decode_body(kind, data)
+        return _decode_body(kind, data)
     except msgspec.DecodeError as error:
         raise BadInput(f"this cannot be recorded as {kind}: {error}") from error
 
 
 def check(body: Body, content: bytes | None, *, kind: str | None = None) -> None:
     """Raise `BadInput` if `encode_entry` would."""
-    write_body(body, KIND_OF[type(body)] if kind is None else kind)
+    _read_back(body, KIND_OF[type(body)] if kind is None else kind, encode_body(body))
     if content is not None:
         _check_content(content)
 
@@ -272,18 +285,21 @@ def encode_entry(
     else:
         must = cls in MUST
         start = _start_of(kind, must)
-    # The body as a reader will decode it.
-    data, body = write_body(body, kind)
+    data = encode_body(body)
+    body = _read_back(body, kind, data)
     details = None
-    if body.__class__ in DETAILS:
+    if cls in DETAILS and not (cls is MessageAdded and not body.title):
         data, details = _take_out_details(body, data)
+    facts = b"%b%b}" % (start, data)
+    size = len(facts)
+    if details is not None:
+        size += len(details)
     raw: Raw | None = None
     if content is not None:
         _check_content(content)
         raw = Raw(content)
+        size += len(content)
     entry = Entry(seq=seq, at=at, run=run, step=step, kind=kind, must=must, body=body, content=raw)
-    facts = b"%b%b}" % (start, data)
-    size = len(facts) + (len(details) if details else 0) + (len(content) if content else 0)
     return NewEntry(entry, facts, details, content, size)
 
 
@@ -307,17 +323,15 @@ def seal(entries: Sequence[NewEntry], after: str, *, ends: int | None = None) ->
     A chunk ends with each checkpoint, at entry `ends` (of a keyframe), and where it becomes too large.
     """
     chunks: list[Chunk] = []
-    part: list[NewEntry] = []
-    size = 0
-    for new in entries:
-        part.append(new)
+    start = size = 0
+    for stop, new in enumerate(entries, 1):
         size += new.size
         entry = new.entry
-        if entry.body.__class__ is CheckpointTaken or entry.seq == ends or size >= CHUNK_BYTES:
-            chunks.append(_seal_one(part, after))
-            part, size, after = [], 0, chunks[-1].sum
-    if part:
-        chunks.append(_seal_one(part, after))
+        if entry.body.__class__ is CheckpointTaken or size >= CHUNK_BYTES or entry.seq == ends:
+            chunks.append(_seal_one(entries[start:stop], after))
+            start, size, after = stop, 0, chunks[-1].sum
+    if start < len(entries):
+        chunks.append(_seal_one(entries[start:], after))
     return chunks
 
 
@@ -326,21 +340,30 @@ def _seal_one(part: Sequence[NewEntry], after: str) -> Chunk:
     first, last = part[0].entry, part[-1].entry
     assert last.seq - first.seq == len(part) - 1
     assert last.step == first.step  # Only a checkpoint begins a step, and it ends a chunk.
-    run = last.run
-    entries = [new.facts if new.entry.run == run else _with_run(new) for new in part]
-    details, details_digest = _join([new.details for new in part], b"details")
-    said, said_digest = _join([new.content for new in part], b"said")
-    facts = b"".join(
-        (
-            b'{"v":%d,"seq":%d,"at":%b,' % (VERSION, first.seq, _timestamp(first.at)),
-            b"" if run is None else b'"run":"%b",' % run.encode(),
-            b'"step":%d,' % first.step,
-            b"" if len(part) == 1 else _offsets(part, first.at),
-            b'"entries":[%b]%b%b,"salt":"%b"}'
-            % (b",".join(entries), details_digest, said_digest, _take_salt()),
-        )
+    run, at = last.run, first.at
+    entries, offsets, details, said = [], [], [], []
+    for new in part:
+        entry = new.entry
+        entries.append(new.facts if entry.run == run else _with_run(new))
+        offsets.append((entry.at - at) // _MICROSECOND)
+        details.append(new.details)
+        said.append(new.content)
+    joined_details, details_digest = _join(details, b"details")
+    joined_said, said_digest = _join(said, b"said")
+    facts = b'{"v":%d,"seq":%d,"at":%b,%b"step":%d,%b"entries":[%b]%b%b,"salt":"%b"}' % (
+        VERSION,
+        first.seq,
+        _timestamp(at),
+        b"" if run is None else b'"run":"%b",' % run.encode(),
+        first.step,
+        # Microseconds after the first entry; left out if all were made at once.
+        b'"us":%b,' % _encode(offsets) if any(offsets) else b"",
+        b",".join(entries),
+        details_digest,
+        said_digest,
+        _take_salt(),
     )
-    return Chunk(last.seq, sum_of(facts, after), facts, details, said)
+    return Chunk(last.seq, sum_of(facts, after), facts, joined_details, joined_said)
 
 
 def _with_run(new: NewEntry) -> bytes:
@@ -348,21 +371,19 @@ def _with_run(new: NewEntry) -> bytes:
     return b'%b,"run":"%b"}' % (new.facts[:-1], (new.entry.run or "").encode())
 
 
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def _offsets(part: Sequence[NewEntry], first: datetime) -> bytes:
-    """When each entry was made, in microseconds after the first one; nothing if all were made at once."""
-    offsets = [(new.entry.at - first) // _MICROSECOND for new in part]
-    return b'"us":%b,' % _encode(offsets) if any(offsets) else b""
-
-
 def _join(parts: Sequence[bytes | None], name: bytes) -> tuple[bytes | None, bytes]:
     """The parts of the entries as one array, and the member of the facts that has its digest."""
     if parts.count(None) == len(parts):
         return None, b""
-    elements = [_NULL if part is None else b'["%b",%b]' % (_take_salt(), part) for part in parts]
-    digests = [_NULL_DIGEST if one is _NULL else sha256(one).digest() for one in elements]
+    elements, digests = [], []
+    for part in parts:
+        if part is None:
+            elements.append(_NULL)
+            digests.append(_NULL_DIGEST)
+        else:
+            element = b'["%b",%b]' % (_take_salt(), part)
+            elements.append(element)
+            digests.append(sha256(element).digest())
     digest = _to_base64(sha256(b"".join(digests)).digest())
     return b"[%b]" % b",".join(elements), b',"%b":"%b"' % (name, digest)
 

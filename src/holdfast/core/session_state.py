@@ -172,8 +172,9 @@ class SessionState:
         cls = body.__class__
         if content is not None:
             # What the fold needs of a content: it is not there when the journal is read.
-            if cls is MessageAdded and not head.title:
-                body = self._with_title(body, content)
+            if cls is MessageAdded:
+                if not head.title:
+                    body = self._with_title(body, content)
             elif cls in _RESULTS:
                 body = replace(body, digest=sha256(content).hexdigest()[:16])
             elif cls is ApprovalRefused:
@@ -195,7 +196,8 @@ class SessionState:
 
     def apply(self, entry: Entry) -> None:
         """Fold the next entry."""
-        cls = entry.body.__class__
+        body = entry.body
+        cls = body.__class__
         if self._postponed is not None and cls in _TURNS and not self._may_postpone(entry):
             self._build_transcript(said=False)
         facts = self.facts
@@ -207,8 +209,7 @@ class SessionState:
             facts.seconds += max(0.0, (entry.at - head.updated_at).total_seconds())
         facts.last_run = run
         head.seq, head.updated_at = entry.seq, entry.at
-        body = entry.body
-        if isinstance(body, SessionRewound):
+        if cls is SessionRewound:
             self._rewind(entry, body)
             return
         transcript = self._transcript
@@ -219,18 +220,19 @@ class SessionState:
             self._postponed.append(entry)
         if cls is MessageAdded or cls is ModelReplied:
             self._message(body)
-        handler = HANDLERS.get(cls)
-        if handler is not None:
-            handler(facts, entry, body)
-        elif cls is UnknownBody:
-            self._skip(entry)
-        # `session.forked` has replaced the head.
-        head = facts.head
-        if cls in LEDGER:
-            effects = facts.effects
-            effects.apply(entry, head.lease.holder if head.lease else None)
-            head.in_doubt = effects.count_open()
-            head.waiting = len(effects.questions)
+        if cls is not MessageAdded:  # The most frequent one: there is nothing else to it.
+            handler = HANDLERS.get(cls)
+            if handler is not None:
+                handler(facts, entry, body)
+            elif cls is UnknownBody:
+                self._skip(entry)
+            # `session.forked` has replaced the head.
+            head = facts.head
+            if cls in LEDGER:
+                effects = facts.effects
+                effects.apply(entry, head.lease.holder if head.lease else None)
+                head.in_doubt = effects.count_open()
+                head.waiting = len(effects.questions)
         if self._postponed is None:
             head.messages = len(transcript.items)
         if cls not in BOOKKEEPING or len(transcript.queued) < queued:

@@ -150,8 +150,12 @@ class Transcript:
         seq = entry.seq
         self._live.extend_to(seq)
         self._seen.extend_to(seq)
-        reader = _find_reader(entry.body.__class__)
+        cls = entry.body.__class__
+        reader = _find_reader(cls)
         if reader is None:
+            return
+        if cls is CheckpointTaken and not (self.in_step or self.queued):
+            self._events[seq] = _STEP_END  # The most frequent one, and it changes nothing.
             return
         content: Raw | UnsetType | None = UNSET
         if not entry.unread:
@@ -256,45 +260,46 @@ class Transcript:
                 # References to blobs are read on first access.
                 own = b'"format":' not in page.facts and not has_marks(page.said)
                 said = decode_said(page, chunks, where, own)
+            last = chunks[-1].seq + len(chunks[-1].entries) - 1
+            # The first and the last chunk of a span may hold entries beside it.
+            whole = any(span.first <= chunks[0].seq and last <= span.last for span in wanted)
             for chunk, elements in zip(chunks, said, strict=True):
-                if page.said is not None:
+                if elements is None and page.said is not None:
                     check_presence(elements, chunk, where)
-                # The first and the last chunk of a span may hold entries beside it.
-                first, last = chunk.seq, chunk.seq + len(chunk.entries) - 1
-                whole = any(span.first <= first and last <= span.last for span in wanted)
                 try:
-                    self._load_chunk(chunk, elements, page.said is None, None if whole else wanted, where)
+                    self._load_chunk(chunk, elements, page.said is None, None if whole else wanted)
                 except (LookupError, OverflowError) as error:
-                    raise Corrupt(where, f"not a chunk of a journal ({error})", seq=first) from error
+                    raise Corrupt(where, f"not a chunk of a journal ({error})", seq=chunk.seq) from error
             if page.said is not None:
                 self.contents.note_read(Span(chunks[0].seq, last))
 
     def _load_chunk(
-        self, chunk: Any, elements: list[Any] | None, unread: bool, wanted: list[Span] | None, where: str
+        self, chunk: Any, elements: list[Any] | None, unread: bool, wanted: list[Span] | None
     ) -> None:
         """Fold what the transcript needs of a chunk: of these spans, or all of it. Done for every chunk of a
         long session, so no entries are made for it."""
         seq, at, us, blobs = chunk.seq, chunk.at, chunk.us, self._blobs
         unread = unread and bool(chunk.said)
-        for place, one in enumerate(chunk.entries, seq):
+        for offset, one in enumerate(chunk.entries):
             body = one.body
             cls = body.__class__
-            reader = _find_reader(cls)
-            if reader is None:
-                reader, body = _find_stored_reader(one)
-                if reader is None:
-                    continue
+            place = seq + offset
             if wanted is not None and not any(span.first <= place <= span.last for span in wanted):
                 continue
             if cls is CheckpointTaken and not (self.in_step or self.queued):
                 self._events[place] = _STEP_END  # The most frequent one, and it changes nothing.
                 continue
+            reader = _find_reader(cls)
+            if reader is None:
+                reader, body = _find_stored_reader(one)
+                if reader is None:
+                    continue
             content: Any = UNSET if unread else None
-            if elements is not None and (element := elements[place - seq]).__class__ is tuple:
+            if elements is not None and (element := elements[offset]).__class__ is tuple:
                 content = element[1]
                 if content.__class__ is Raw:
                     content = content.copy()
-            made = at + timedelta(microseconds=us[place - seq]) if us and us[place - seq] else at
+            made = at + timedelta(microseconds=us[offset]) if us and us[offset] else at
             self._take(place, reader(place, made, body, content, blobs))
 
     def learn(self, other: Transcript) -> None:

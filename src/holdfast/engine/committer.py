@@ -17,6 +17,8 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final
 
 from ..core.codec import NewEntry, seal, timestamp
 from ..core.entries import InboxTaken, RunStarted
@@ -143,6 +145,10 @@ class Channel:
         return self.flying
 
 
+_NOTED: Final = frozenset({InboxTaken, RunStarted, *RUN_ENDS})
+"""Kinds of entries that a commit names, besides storing them."""
+
+
 def make_append(
     entries: Sequence[NewEntry],
     *,
@@ -166,11 +172,11 @@ def make_append(
     head.sum = chunks[-1].sum
     runs: list[RunMark] = []
     takes_inbox = False
-    for new in entries:
-        entry, cls = new.entry, new.entry.body.__class__
+    for entry in [new.entry for new in entries if new.entry.body.__class__ in _NOTED]:
+        cls = entry.body.__class__
         if cls is InboxTaken:
             takes_inbox = True
-        elif (cls is RunStarted or cls in RUN_ENDS) and entry.run is not None:
+        elif entry.run is not None:
             chunk = next(one.seq for one in chunks if one.seq >= entry.seq)
             at = timestamp(entry.at)
             runs.append(
@@ -224,7 +230,8 @@ class Committer:
             for new in entries:
                 channel.size += new.size
             channel.head = head
-            channel.keyframe = keyframe or channel.keyframe
+            if keyframe is not None:
+                channel.keyframe = keyframe
             if self._due is None or channel not in self._dirty:
                 self._mark(channel)
 
@@ -290,31 +297,58 @@ class Committer:
                     return None
                 if channel.lost is not None:
                     raise channel.lost
-                waiter = self._add_waiter(channel, seq)
-                batch = self._gather() if self._may_write_here(channel) else []
-                if not batch:
+                if not self._may_write_here(channel):
+                    waiter = self._add_waiter(channel, seq)
                     self._urgent = True
                     self._wake.notify()
-            if batch:
-                self._write(batch, told, wait=False)
-                wake_up(one for one in told if one is not waiter)
+                    return waiter
+                item = self._take_here(channel)
+            waiter = self._write_here(channel, item, seq, told)
+            if told:
+                wake_up(told)
         except BaseException:
             # A signal's handler may raise at any point of it: the thread brings to its end what was begun.
             self._abandon(channel, told)
             raise
-        if waiter not in told:
-            return waiter
-        if waiter.error is not None:
-            raise waiter.error
-        return None
+        if waiter is None and channel.durable_seq < seq:
+            assert channel.lost is not None
+            raise channel.lost
+        return waiter
 
     def _may_write_here(self, channel: Channel) -> bool:
         if self._writer is not None or self._closing or len(self._dirty) > 1 or channel not in self._dirty:
             return False
-        if channel.flying is not None or channel.keyframe is not None:
+        if channel.flying is not None or channel.keyframe is not None or not channel.entries:
             return False
         is_quick = self._lately_s is not None and self._lately_s <= COMMIT_HERE_S
         return is_quick and channel.size <= COMMIT_HERE_BYTES
+
+    def _take_here(self, channel: Channel) -> Append:
+        """What `_gather` does, for the only session that has something to commit."""
+        item = channel.take()
+        del self._dirty[channel]
+        self._urgent, self._leader, self._writer = False, None, threads.get_ident()
+        self._due = monotonic_s() + self._linger_s
+        return item
+
+    def _write_here(self, channel: Channel, item: Append, seq: int, told: list[Waiter]) -> Waiter | None:
+        """Commit the item of a single session; `told` gets the waiters to wake. If that would take longer
+        than an event loop may wait, it is left to the thread: then wait for what is returned."""
+        began_s, outcome = monotonic_s(), None
+        with suppress(Exception):  # The thread meets it again, and deals with it.
+            outcome = self._driver.commit((item,), wait=False)[0]
+        with self._lock:
+            self._note_time(_BUSY_LIKE_S if outcome is None else monotonic_s() - began_s)
+            self._writer = waiter = None
+            if outcome is None:
+                self._dirty[channel] = None
+                self._urgent = True
+                waiter = self._add_waiter(channel, seq)
+            else:
+                self._settle(channel, item, outcome, told)
+            if self._dirty or self._closing:
+                self._wake.notify()
+        return waiter
 
     def _abandon(self, channel: Channel, told: list[Waiter]) -> None:
         """Leave to the thread what this one has begun. Whatever was done of it may be done again."""
@@ -357,7 +391,7 @@ class Committer:
                         return
                     continue
             told: list[Waiter] = []
-            self._write(batch, told, wait=True)
+            self._write(batch, told)
             wake_up(told)
 
     def _is_time(self) -> bool:
@@ -399,18 +433,15 @@ class Committer:
             self._writer = threads.get_ident()
         return batch
 
-    def _write(self, batch: list[tuple[Channel, Append]], told: list[Waiter], *, wait: bool) -> None:
-        """Commit a batch; `told` gets the waiters to wake. What came to no outcome is left to the thread."""
+    def _write(self, batch: list[tuple[Channel, Append]], told: list[Waiter]) -> None:
+        """Commit a batch; `told` gets the waiters to wake."""
         began_s = monotonic_s()
-        outcomes = self._commit([item for _, item in batch], wait=wait)
+        outcomes = self._commit([item for _, item in batch])
         with self._lock:
             if len(batch) == 1:
-                self._note_time(monotonic_s() - began_s if outcomes else _BUSY_LIKE_S)
-            for (channel, item), outcome in zip(batch, outcomes, strict=bool(outcomes)):
+                self._note_time(monotonic_s() - began_s)
+            for (channel, item), outcome in zip(batch, outcomes, strict=True):
                 self._settle(channel, item, outcome, told)
-            if not outcomes:
-                self._dirty.update((channel, None) for channel, _ in batch)
-                self._urgent = True
             self._writer = None
             if self._dirty or self._closing:
                 self._wake.notify()
@@ -419,13 +450,11 @@ class Committer:
         before_s = took_s if self._lately_s is None else self._lately_s
         self._lately_s = _REMEMBER * before_s + (1 - _REMEMBER) * took_s
 
-    def _commit(self, items: list[Append], *, wait: bool) -> Sequence[Outcome | HoldfastError]:
-        """What became of each; nothing, if that takes longer than an event loop may wait."""
+    def _commit(self, items: list[Append]) -> Sequence[Outcome | HoldfastError]:
+        """What became of each."""
         try:
-            return self._driver.commit(items, wait=wait)
+            return self._driver.commit(items)
         except Exception as error:
-            if not wait:
-                return ()
             if isinstance(error, StoreUnreachable):
                 return [error] * len(items)  # It is no session's trouble: trying each would take for ever.
             # One session's trouble must not be that of all, nor end this thread.
@@ -466,10 +495,10 @@ class Committer:
                     log.warning("session %s: a commit failed; will try again: %s", channel.session, error)
                     self._dirty[channel] = None
                     self._due = monotonic_s() + _RETRY_S
-        ended = [one for one in channel.waiters if error is not None or one.seq <= channel.durable_seq]
-        for waiter in ended:
-            waiter.error = error
-        if ended:
+        if channel.waiters:
+            ended = [one for one in channel.waiters if error is not None or one.seq <= channel.durable_seq]
+            for waiter in ended:
+                waiter.error = error
             told += ended
             channel.waiters = [one for one in channel.waiters if one not in ended]
 

@@ -21,6 +21,7 @@ from ..drivers.contract import Driver, Erasure, Tip, hidden_name
 from ..errors import Corrupt, NotFound
 from ..ids import SessionId
 from ..limits import HISTORY_MESSAGES, READ_CHUNKS
+from ..system import threads
 
 T = TypeVar("T")
 NONSENSE: Final = (
@@ -335,7 +336,7 @@ class Journal:
         contents = Contents(partial(self.read_contents, checked_after))
         transcript = Transcript(BlobReader(self.session, self._blobs), contents)
         try:
-            transcript.load(spans, self._pages_of(spans, said), self.where)
+            transcript.load(spans, _read_ahead(self._pages_of(spans, said)), self.where)
         except NONSENSE as error:
             raise Corrupt(self.where, f"its messages make no sense ({error!r})") from error
         return transcript
@@ -420,6 +421,19 @@ class Journal:
         if ended and seq < acknowledged:
             why = f"it ends with entry {seq}, but {acknowledged} were acknowledged: the last are missing"
             raise Corrupt(self.where, why)
+
+
+def _read_ahead(pages: Iterator[Page]) -> Iterator[Page]:
+    """The same pages: while one of them is decoded, a thread reads the next from the disk."""
+    page = next(pages, None)
+    if page is None or page.count < READ_CHUNKS:  # There are few more, if any.
+        yield from chain([] if page is None else [page], pages)
+        return
+    with threads.ThreadPoolExecutor(1, "holdfast read") as reader:
+        while page is not None:
+            coming = reader.submit(next, pages, None)
+            yield page
+            page = coming.result()
 
 
 def find_erasures(

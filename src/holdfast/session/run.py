@@ -12,9 +12,8 @@ import anyio
 import msgspec
 
 from ..core.budget import Reservation, Usage
-from ..core.codec import write_body
+from ..core.codec import check
 from ..core.entries import (
-    KIND_OF,
     Body,
     ModelFailed,
     ModelReplied,
@@ -248,7 +247,7 @@ class Run:
         self._end_as(RunPaused(reason=reason))
 
     def _end_as(self, end: Body) -> None:
-        write_body(end, KIND_OF[type(end)])  # Rejected here, not when the run ends: it would have no end.
+        check(end, None)  # Rejected here, not when the run ends: it would have no end.
         self._end = end
 
     def request(

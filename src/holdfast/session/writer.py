@@ -64,7 +64,8 @@ class SessionWriter:
 
     def record(self, *bodies: Body, content: bytes | None = None) -> None:
         """Record entries in one commit. `content` belongs to the last of them."""
-        self.record_all([*((one, None) for one in bodies[:-1]), (bodies[-1], content)])
+        *before, last = bodies
+        self.record_all([*[(one, None) for one in before], (last, content)])
 
     def record_all(
         self, entries: Sequence[tuple[Body, bytes | None]], *, growth: float = KEYFRAME_GROWTH
@@ -81,8 +82,9 @@ class SessionWriter:
             # All or none: a folded entry cannot be taken back.
             for body, content in entries:
                 check(body, content)
-        run = current_run(self.id)
-        new = [state.append(body, engine.now(), run, content) for body, content in entries]
+        run, new = current_run(self.id), []
+        for body, content in entries:
+            new.append(state.append(body, engine.now(), run, content))
         head, before, keyframe = state.facts.head, state.keyframe_seq, None
         tail = head.seq - before
         if tail >= KEYFRAME_ENTRIES_MIN and tail >= growth * before:

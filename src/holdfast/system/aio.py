@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,7 +18,7 @@ from anyio._core._eventloop import threadlocals
 from anyio.lowlevel import checkpoint, current_token
 
 from ..errors import Closed
-from . import threads
+from . import processes, threads
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
@@ -145,10 +145,12 @@ def call_later(delay_s: float, function: Callable[[], object]) -> None:
 
 async def let_others_run() -> None:
     """Give every task that is ready its turn."""
-    if _is_asyncio():
-        await asyncio.sleep(0)  # The same as a checkpoint, at a lower cost.
-    else:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
         await checkpoint()
+    else:
+        await asyncio.sleep(0)  # The same as a checkpoint, at a lower cost.
 
 
 # -- tasks -------------------------------------------------------------------------------------------
@@ -293,14 +295,14 @@ async def run_in_daemon_thread(function: Callable[[], T], limiter: anyio.Capacit
     if not _is_asyncio():
         # trio's worker threads are daemons.
         return await anyio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=limiter)
-    daemon = _Daemon(function)
+    task = _DaemonTask(function)
     try:
-        return await anyio.to_thread.run_sync(daemon.run, abandon_on_cancel=True, limiter=limiter)
+        return await anyio.to_thread.run_sync(task.run, abandon_on_cancel=True, limiter=limiter)
     finally:
-        daemon.ended.set()  # Frees the worker thread, also if the function still runs.
+        task.ended.set()  # Frees the worker thread, also if the function still runs.
 
 
-class _Daemon:
+class _DaemonTask:
     """A function in a daemon thread, with a worker thread of anyio that waits for it.
 
     The interpreter waits for anyio's worker threads when it ends, so the function cannot run in one of them.
@@ -315,8 +317,11 @@ class _Daemon:
     def run(self) -> Any:
         """In the worker thread: wait for the function, or until its caller has gone."""
         context, worker = copy_context(), dict(vars(threadlocals))
-        work = partial(context.run, self._work, worker)
-        threads.Thread(target=work, name="holdfast tool", daemon=True).start()
+        try:
+            daemon = _idle_daemons.pop()
+        except IndexError:
+            daemon = _Daemon()
+        daemon.tasks.put((partial(context.run, self._work, worker), self.ended))
         self.ended.wait()
         return self._found.result() if self._found.done() else None
 
@@ -326,5 +331,31 @@ class _Daemon:
             self._found.set_result(self._function())
         except BaseException as error:
             self._found.set_exception(error)
-        finally:
-            self.ended.set()
+
+
+class _Daemon:
+    """A daemon thread that runs one function after the other: starting a thread takes longer than a hop."""
+
+    def __init__(self) -> None:
+        self.tasks: threads.SimpleQueue[tuple[Callable[[], object], threads.Event]] = threads.SimpleQueue()
+        threads.Thread(target=self._run, name="holdfast tool", daemon=True).start()
+
+    def _run(self) -> None:
+        is_idle = True
+        while is_idle:
+            work, ended = self.tasks.get()
+            try:
+                work()
+            finally:
+                is_idle = len(_idle_daemons) < _IDLE_DAEMONS_MAX
+                if is_idle:
+                    _idle_daemons.append(self)  # First: who waits may call again at once.
+                ended.set()
+            del work, ended  # Nothing of it is kept while the thread waits.
+
+
+_IDLE_DAEMONS_MAX: Final = 16
+"""More threads than that end when they have nothing to do."""
+_idle_daemons: list[_Daemon] = []
+
+processes.register_at_fork(after_in_child=_idle_daemons.clear)

@@ -4,6 +4,7 @@ Use it as `threads.Lock()`, not by importing single names: a simulator puts its 
 """
 
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from threading import (
     Barrier,
     BoundedSemaphore,
@@ -29,6 +30,7 @@ __all__ = [
     "Future",
     "Lock",
     "RLock",
+    "SimpleQueue",
     "Thread",
     "ThreadPoolExecutor",
     "current_thread",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 
 import psycopg
 from psycopg import sql
@@ -11,13 +11,15 @@ from ...core.codec import VERSION
 from ...errors import BadUrl, NewerFormat, NotFound
 from ...ids import fresh_uid
 from ...limits import BUSY_S
+from ...system import files
 from .connections import Connection, PostgresConnections
 
 
 def migrations() -> list[str]:
     """The scripts that make the schema, in order."""
-    folder = files(__package__) / "migrations"
-    return [file.read_text("utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name)]
+    # Not by `importlib.resources`, which imports much more than opening a store needs.
+    folder = Path(__file__).parent / "migrations"
+    return [files.read_bytes(folder / name).decode() for name in sorted(files.list_names(folder))]
 
 
 def prepare(db: PostgresConnections, *, create: bool) -> str:

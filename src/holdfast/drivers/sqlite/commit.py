@@ -69,11 +69,11 @@ _POSTED_AT: Final = """
 def commit(db: SqliteConnections, batch: Sequence[Append], *, wait: bool) -> Sequence[Outcome]:
     """Commit a batch; the outcome of each item."""
     outcomes: Sequence[Outcome] | None = None
-    if all(map(_is_plain, batch)):
-        if len(batch) == 1 and len(batch[0].chunks) == 1 and not batch[0].runs:
+    if len(batch) == 1 and len(batch[0].chunks) == 1 and not batch[0].runs:
+        if _is_plain(batch[0]):
             outcomes = db.write(_feed_one, batch[0], wait=wait, transaction=False)
-        elif _fits(batch):
-            outcomes = db.write(_feed_all, batch, wait=wait, transaction=False)
+    elif all(map(_is_plain, batch)) and _fits(batch):
+        outcomes = db.write(_feed_all, batch, wait=wait, transaction=False)
     return db.write(_commit_all, batch, wait=wait) if outcomes is None else outcomes
 
 

@@ -44,6 +44,9 @@ _LOG_PAGES_MAX: Final = 1000
 """Length of the write-ahead log from which it is checkpointed into the file. SQLite's own default: long
 enough that a page which changes with every commit is seldom copied, short enough to take milliseconds."""
 
+_COMMITS_BETWEEN_LOOKS: Final = 8
+"""How many commits on an event loop's thread, which are small, are made between two looks at that length."""
+
 _TRIES: Final = 5
 """Attempts of a call whose files are replaced while it runs. Each takes another program's interference."""
 
@@ -100,6 +103,8 @@ class SqliteConnections:
         """True once those files were found not to be at their paths any more."""
         self._guard = FileGuard()
         self._wait = False
+        self._since_look = 0
+        """Commits on an event loop's thread since the length of the log was last looked at."""
         if not create and not files.exists(path):
             raise NotFound(f"there is no store at {path}")
         if files.is_dir(path):
@@ -226,11 +231,11 @@ class SqliteConnections:
         """True if the files at the paths are those that the connections have open."""
         return self._are_at_paths(self._files)
 
-    def _are_at_paths(self, found: _Files) -> bool:
-        """True if these are the files at the paths. Runs once or twice in every call."""
+    def _are_at_paths(self, found: _Files, paths: int = 3) -> bool:
+        """True if these are the files at the first so many paths. Runs once or twice in every call."""
         if not found.frozen:
             try:
-                return are_at(self._names, found[:3])
+                return are_at(self._names[:paths], found[:paths])
             except (FileNotFoundError, NotADirectoryError):
                 pass  # A file may have been missing before.
         return self._find_files(found.frozen) == found
@@ -378,7 +383,10 @@ class SqliteConnections:
 
     def _prepare_to_write(self, wait: bool) -> apsw.Connection:
         self._refuse_closed()
-        if self._writer is None or self._is_lost or not self._are_at_paths(self._files):
+        # On an event loop's thread, only the file is looked for: what goes to a deleted log is found missing
+        # by the check after the write, and written again.
+        paths = 3 if wait else 1
+        if self._writer is None or self._is_lost or not self._are_at_paths(self._files, paths):
             self._check_before(wait=wait)
         writer = self._writer
         assert writer is not None
@@ -393,8 +401,12 @@ class SqliteConnections:
             writer.execute("ROLLBACK")
         if wait != self._wait:
             self._set_wait(wait)
-        if not wait and _is_checkpoint_due(writer):
-            raise StoreBusy(f"{self.path}: the write-ahead log is due for a checkpoint")
+        if not wait:
+            self._since_look += 1
+            if self._since_look > _COMMITS_BETWEEN_LOOKS:
+                if _is_checkpoint_due(writer):
+                    raise StoreBusy(f"{self.path}: the write-ahead log is due for a checkpoint")
+                self._since_look = 0
         return writer
 
     def _checkpoint_log(self, writer: apsw.Connection) -> None:

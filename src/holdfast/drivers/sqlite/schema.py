@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +10,7 @@ import apsw
 from ...errors import BadUrl, NewerFormat, StoreFailed
 from ...ids import fresh_uid
 from ...limits import BUSY_S
-from ...system import threads
+from ...system import files, threads
 from ...system.clock import monotonic_s
 
 APPLICATION_ID: Final = 0x48464A32
@@ -27,8 +26,9 @@ with 16 KB pages, a commit writes twice as much to the log."""
 
 def migrations() -> list[str]:
     """The scripts that make the schema, in order."""
-    folder = files(__package__) / "migrations"
-    return [file.read_text("utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name)]
+    # Not by `importlib.resources`, which imports much more than opening a store needs.
+    folder = Path(__file__).parent / "migrations"
+    return [files.read_bytes(folder / name).decode() for name in sorted(files.list_names(folder))]
 
 
 def prepare(db: apsw.Connection, path: Path, *, frozen: bool) -> None:
