@@ -8,11 +8,11 @@ from typing import TypeAlias
 import msgspec
 
 from ..agents.experiment import LogReader
-from ..content.lazy import peek_at
+from ..content.message_blocks import list_blocks
 from ..core.entries import Entry
 from ..core.session_state import SessionState
-from ..messages import AnyMessage, ForeignMessage, Json, Media, Reasoning, Text, ToolCall, ToolResult
-from .entry_text import describe_media, foreign_blocks, message_text, result_text, short_args
+from ..messages import AnyMessage, Json, Media, Reasoning, Text, ToolCall, ToolResult
+from .entry_text import describe_media, result_text, short_args
 from .formatting import usd
 from .json_views import shape_entry
 
@@ -37,10 +37,7 @@ def write_text(state: SessionState, entries: Iterator[Entry]) -> Iterator[str]:
 
 
 def _write_text_message(message: AnyMessage) -> Iterator[str]:
-    blocks = foreign_blocks(message) if isinstance(message, ForeignMessage) else message.blocks
-    if isinstance(message, ForeignMessage) and not blocks:
-        yield f"{message.role}: {message_text(message)}\n"
-    for block in blocks:
+    for block in list_blocks(message):
         if isinstance(block, Text):
             yield f"{message.role}: {block.text}\n"
         elif isinstance(block, ToolCall):
@@ -72,10 +69,7 @@ def write_markdown(state: SessionState, entries: Iterator[Entry]) -> Iterator[st
 
 
 def _write_markdown_message(message: AnyMessage) -> Iterator[str]:
-    blocks = foreign_blocks(message) if isinstance(message, ForeignMessage) else message.blocks
-    if isinstance(message, ForeignMessage) and not blocks:
-        yield f"\n{_fence(peek_at(message))}"
-    for block in blocks:
+    for block in list_blocks(message):
         if isinstance(block, Text):
             yield f"\n{block.text}\n"
         elif isinstance(block, Reasoning):

@@ -43,7 +43,7 @@ def shape_head(head: Head, held: bool) -> dict[str, Any]:
         "parent": head.parent,
         "origin": head.origin,
         "step": head.step,
-        "version": head.version,
+        "version": head.current_version,
         "messages": head.messages,
         "runs": head.runs,
         "tool_calls": head.tool_calls,
