@@ -6,7 +6,7 @@ approved it, that it was cut off, its next attempt, its outcome) is one row, whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -30,11 +30,14 @@ class OutlineRow(Moment):
 
     earlier: list[str] = []
     """What the status was before, the oldest first."""
+    node: str = ""
+    """The node of a graph."""
 
 
-class _Outline:
-    def __init__(self, about: Mapping[int, About]) -> None:
-        self._about = about
+class Outline:
+    """Makes the rows, moment by moment."""
+
+    def __init__(self) -> None:
         self.rows: list[OutlineRow] = []
         self._calls: dict[str, OutlineRow] = {}
         """By what `About.call` says."""
@@ -42,12 +45,18 @@ class _Outline:
         """The calls in messages: likewise."""
         self._latest: dict[str, str] = {}
         """By the id of the provider, which may come again."""
+        self._linked: dict[str, str] = {}
+        """Calls in the ledger of a thread, and what they are called here."""
+        self._alone: dict[str, str] = {}
+        """Those that no message has asked for yet, by the id of the provider."""
         self._given: set[str] = set()
         """The ids of calls that only give the model's output."""
         self._replies: list[tuple[OutlineRow, list[str]]] = []
+        self._node = ""
 
-    def add(self, moment: Moment) -> None:
-        about = self._about.get(moment.seq) if moment.kind != "lost" else None
+    def add(self, moment: Moment, about: About | None, node: str = "") -> None:
+        """Take in the next moment, of this node of a graph."""
+        self._node = node
         if about is not None and about.call is not None and moment.kind in ("tool", "question", "refused"):
             self._add_call(moment, about, about.call)
         elif about is not None and about.reply is not None:
@@ -56,7 +65,9 @@ class _Outline:
             self._append(moment)
 
     def _append(self, moment: Moment, **changes: object) -> OutlineRow:
-        row = OutlineRow(**{**structs.asdict(moment), "notes": dict(moment.notes), **changes})
+        row = OutlineRow(
+            **{**structs.asdict(moment), "notes": dict(moment.notes), "node": self._node, **changes}
+        )
         self.rows.append(row)
         return row
 
@@ -70,6 +81,7 @@ class _Outline:
             status, detail = "refused", moment.what.partition(" refused ")[2]
         elif about.by:
             detail = f"settled by {about.by}" + (f": {detail}" if detail else "")
+        call = self._link(call)
         row = self._calls.get(call)
         if row is None:
             asked = self._asked.get(call)
@@ -85,9 +97,22 @@ class _Outline:
         row.took_s = row.took_s if moment.took_s is None else moment.took_s
         row.notes |= moment.notes
 
+    def _link(self, call: str) -> str:
+        """The call of a message that a call in the ledger of a thread is: `node:task/id`, by its id."""
+        if "/" not in call:
+            return call
+        if call not in self._linked:
+            id = call.rpartition("/")[2]
+            asked = self._latest.get(id)
+            found = asked is not None and asked not in self._calls
+            self._linked[call] = asked if found and asked is not None else call
+            if not found:
+                self._alone[id] = call
+        return self._linked[call]
+
     # -- messages --------------------------------------------------------------------------------------
 
-    def _add_message(self, moment: Moment, about: About, reply: int) -> None:
+    def _add_message(self, moment: Moment, about: About, reply: str) -> None:
         calls: list[str] = []
         for block in about.blocks:
             if isinstance(block, ToolCall):
@@ -111,6 +136,9 @@ class _Outline:
     def _add_result(self, moment: Moment, result: ToolResult) -> None:
         """A result in a message, if the ledger does not have its call: of a loop without one."""
         call = self._latest.get(result.call_id, result.call_id)
+        if result.call_id in self._alone:
+            # The message that asked for it was stored later.
+            self._calls[call] = self._calls[self._alone.pop(result.call_id)]
         if call in self._calls or call in self._given:
             return
         asked = self._asked.get(call)
@@ -138,9 +166,10 @@ def _title_of(call: ToolCall) -> str:
 
 def outline(timeline: Timeline) -> list[OutlineRow]:
     """The rows of a timeline, for people."""
-    found = _Outline(timeline.about)
+    found = Outline()
     for moment in timeline.moments:
-        found.add(moment)
+        # A holder that died is at its last entry.
+        found.add(moment, None if moment.kind == "lost" else timeline.about.get(moment.seq))
     return found.finish()
 
 
@@ -148,22 +177,27 @@ def outline(timeline: Timeline) -> list[OutlineRow]:
 
 
 def make_outline_table(rows: Sequence[OutlineRow], start: datetime, width: int) -> Table:
-    """A table with a line for each row, and an empty one between steps. Times are counted from `start`."""
-    columns = {"step>": _WIDE, "time>": 0, "": 0, "what…": 0, "took>": 0, "cost>": _WIDE}
+    """A table with a row for each, and an empty one between steps. Times are counted from `start`."""
+    columns = {"step>": _WIDE, "time>": 0, "node": 0, "": 0, "what…": 0, "took>": 0, "cost>": _WIDE}
     if not any(row.usd for row in rows):
         del columns["cost>"]
+    has_nodes = any(row.node for row in rows)  # Of a graph: most of its steps are a row or two.
+    if not has_nodes:
+        del columns["node"]
     shown = [name for name, least in columns.items() if width >= least]
     table = make_table(*shown, title="timeline")
     before: OutlineRow | None = None
     for row in rows:
         is_lost = row.kind == "lost"
-        if before is not None and (row.step != before.step or is_lost or before.kind == "lost"):
+        is_next = before is not None and row.step != before.step and not has_nodes
+        if before is not None and (is_next or is_lost or before.kind == "lost"):
             table.add_section()
         is_first = before is None or row.step != before.step
         sign, style = SIGNS[row.kind]
         cells = {
             "step>": SafeText(str(row.step) if is_first else "", style="dim"),
             "time>": SafeText(since(start, row.at), style="dim"),
+            "node": SafeText(row.node if before is None or before.node != row.node else ""),
             "": SafeText(sign, style=style),
             "what…": describe_row(row, max(width - _BESIDE, 50)),
             "took>": SafeText(span(row.took_s)),

@@ -16,9 +16,11 @@ from ..core.session_state import SessionState
 from ..limits import DELEGATE_DEPTH_MAX
 from ..store.store import Store
 from ..system.clock import utc_now
+from .advice import find_advice
 from .console import RUN_STYLES, STANDING_STYLES, SafeText, is_narrow, make_table, print_facts
 from .formatting import clock, count, shorten, span, usd
 from .json_views import shape_checkpoint, shape_head, shape_run, standing
+from .options import Common
 from .outline import make_outline_table, outline
 from .timeline import Timeline, make_timeline_table
 
@@ -125,7 +127,12 @@ def _shape_branch(branch: Branch) -> dict[str, Any]:
 
 
 def print_report(
-    console: Console, report: SessionReport, *, last: int | None = None, everything: bool = False
+    console: Console,
+    report: SessionReport,
+    common: Common,
+    *,
+    last: int | None = None,
+    everything: bool = False,
 ) -> None:
     """Print head and timeline, the latest `last` rows of it; versions and the tree if they say more.
 
@@ -153,6 +160,11 @@ def print_report(
         console.print()
         console.print(SafeText("runs", style="bold"))
         console.print(_make_tree(report.tree))
+    asked = any(effect.status == "in_doubt" for effect in report.state.in_doubt)
+    advice = find_advice(report.head, held=report.held, runs=tree.runs, common=common, asked=asked)
+    for line in advice:
+        # Never wrapped, so that it can be copied.
+        console.print(SafeText("next: ", style="bold").append(line, style="not bold"), soft_wrap=True)
 
 
 def _print_head(console: Console, report: SessionReport) -> None:

@@ -77,10 +77,11 @@ class About(Struct, kw_only=True):
     """The call, as in Python."""
     by: str = ""
     """Who answered."""
-    reply: int | None = None
-    """The entry of the message, and what it says."""
+    reply: str | None = None
+    """The message, by its entry …"""
     role: str = ""
     blocks: Sequence[Block] = ()
+    """… and what it says."""
     format: str = OWN
 
 
@@ -390,7 +391,7 @@ class Timeline:
 
 
 def _about_message(entry: Entry, body: kinds.MessageAdded | kinds.ModelReplied) -> About:
-    return About(reply=entry.seq, role=body.role, blocks=entry_blocks(entry, body), format=body.format)
+    return About(reply=str(entry.seq), role=body.role, blocks=entry_blocks(entry, body), format=body.format)
 
 
 def effect_status(effect: Effect, *, held: bool) -> str:

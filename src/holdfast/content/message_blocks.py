@@ -286,3 +286,5 @@ _READERS: Final[Mapping[str, Callable[[Any], Iterable[Block]]]] = {
     "anthropic": _read_anthropic,
     LANGCHAIN: _read_langchain,
 }
+FORMATS: Final = frozenset(_READERS)
+"""The formats that are read here."""

@@ -49,8 +49,17 @@ async def _show(
 ) -> None:
     from ..console import print_json, stdout
     from ..session_report import print_report, read_report, shape_report
-    from ..store_access import get_head
+    from ..store_access import get_head, get_thread
+    from ..thread_report import print_thread, read_thread, shape_thread
 
+    heads = await get_thread(store, session)
+    if heads:
+        thread = await read_thread(store, heads)
+        if common.json:
+            print_json(shape_thread(thread))
+        else:
+            print_thread(stdout(), thread, common, last=last, everything=everything, brief=brief)
+        return
     head = await get_head(store, session)
     report = await read_report(store, head, brief=brief)
     if last is not None and report.timeline is not None and (everything or common.json):
@@ -58,4 +67,4 @@ async def _show(
     if common.json:
         print_json(shape_report(report))
     else:
-        print_report(stdout(), report, last=last, everything=everything)
+        print_report(stdout(), report, common, last=last, everything=everything)
