@@ -189,9 +189,10 @@ def advise(report: ThreadReport, common: Common) -> Iterator[str]:
     """What to run next."""
     ledger = None if report.ledger is None else report.ledger.head
     if report.standing == "waiting":
-        if ledger is not None and (ledger.waiting or ledger.in_doubt):
+        asks_itself = ledger is not None and bool(ledger.waiting or ledger.in_doubt)
+        if asks_itself:
             yield f"{pending_command(common)}, which shows what waits for you"
-        yield graph_call(report.thread, "Command(resume=…)", common)
+        yield graph_call(report.thread, "None" if asks_itself else "Command(resume=…)", common)
     elif report.standing in ("failed", "interrupted"):
         yield graph_call(report.thread, "None", common)
 
