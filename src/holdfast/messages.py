@@ -339,6 +339,21 @@ def _read_openai(data: Json) -> Shape:
     return Shape(role=role, parts=tuple(parts))
 
 
+def _read_openai_item(data: Json) -> Shape:
+    """Items of the Responses API, input or output: one message each."""
+    kind = data.get("type", "message")
+    if kind in _RESPONSES_CALLS:
+        return Shape(role="assistant", parts=(CallPart(data["call_id"], data["name"]),))
+    if kind in _RESPONSES_RESULTS:
+        return Shape(role="tool", parts=(ResultPart(data["call_id"]),))
+    role = data["role"] if kind == "message" else "assistant"
+    return Shape(role="system" if role == "developer" else role)
+
+
+_RESPONSES_CALLS: Final = ("function_call", "custom_tool_call")
+_RESPONSES_RESULTS: Final = ("function_call_output", "custom_tool_call_output")
+
+
 def _read_anthropic(data: Json) -> Shape:
     """Messages with content blocks: `tool_use` and `tool_result`."""
     content = data["content"]
@@ -393,6 +408,13 @@ def _calls_openai(data: Json) -> list[ToolCall]:
     ]
 
 
+def _calls_openai_item(data: Json) -> list[ToolCall]:
+    if data.get("type") not in _RESPONSES_CALLS:
+        return []
+    args = data["arguments"] if "arguments" in data else data["input"]
+    return [ToolCall(id=data["call_id"], name=data["name"], args=args)]
+
+
 def _calls_anthropic(data: Json) -> list[ToolCall]:
     return [
         ToolCall(id=block["id"], name=block["name"], args=block["input"])
@@ -411,11 +433,13 @@ def _calls_pydantic_ai(data: Json) -> list[ToolCall]:
 
 _readers: dict[str, Reader] = {
     "openai": _read_openai,
+    "openai-responses": _read_openai_item,
     "anthropic": _read_anthropic,
     "pydantic-ai": _read_pydantic_ai,
 }
 _call_readers: dict[str, CallReader] = {
     "openai": _calls_openai,
+    "openai-responses": _calls_openai_item,
     "anthropic": _calls_anthropic,
     "pydantic-ai": _calls_pydantic_ai,
 }

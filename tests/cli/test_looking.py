@@ -89,7 +89,7 @@ def test_a_kill_is_where_it_happened(stocked: Path) -> None:
     assert (before["status"], after["status"]) == ("interrupted", "completed")
     assert after["continues"] == before["run"]
     text = call(stocked, "show killed").out
-    assert f"✗   {first['name']} is gone and did not release its lease" in text
+    assert f"×   {first['name']} is gone and did not release its lease" in text
     assert f"continues {before['run']}" in text
 
 

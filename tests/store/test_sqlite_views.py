@@ -35,6 +35,7 @@ from holdfast.drivers.contract import Append
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.engine.committer import make_append
 from holdfast.testing.conformance.author import Author, at_second, erased, say
+from tests.foreign_messages import CONVERSATIONS
 
 VIEWS = ("entries", "messages", "effects", "checkpoints", "runs")
 
@@ -120,7 +121,7 @@ def test_messages_of_any_format_are_shown(path: Path) -> None:
     assert _rows(path, "SELECT format, role, agent, text, message FROM messages ORDER BY seq") == [
         ("holdfast", "user", None, 'a"é\nb', blocks.decode()),
         ("openai", "assistant", "clerk", "hi", '{"content":"hi","agent":"clerk"}'),
-        ("odd", "assistant", None, '[{"text":"in parts"}]', '{"content":[{"text":"in parts"}]}'),
+        ("odd", "assistant", None, "in parts", '{"content":[{"text":"in parts"}]}'),
         ("odd", "tool", None, None, "{ no object"),
         ("odd", "user", None, None, '["{",1]'),
         ("odd", "user", None, None, None),
@@ -226,6 +227,10 @@ def test_an_older_sqlite_that_trusts_no_schema_shows_the_same(path: Path) -> Non
     """Before 3.41, SQLite then runs hardly a function of JSON in a view."""
     driver, author = SqliteDriver(path), Author("a")
     author.begin(driver, say("hello"))
+    for format, messages in CONVERSATIONS.items():
+        contents = [msgspec.json.encode(data) for data in messages]
+        body = MessageAdded(role="user", format=format)
+        _commit(driver, author, *((body, content, None, 0.0) for content in contents))
     for number in range(3):
         _commit(
             driver,

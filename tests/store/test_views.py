@@ -10,6 +10,8 @@ import apsw
 import pytest
 
 import holdfast
+from holdfast.messages import Message, Reasoning, Text, ToolCall, ToolResult
+from tests.foreign_messages import CALLS, CONVERSATIONS, RESULTS, SAID
 from tests.stores import rows, server_url
 
 
@@ -99,3 +101,27 @@ async def test_the_views_hide_what_only_a_fork_still_needs(shell: Shell) -> None
     assert shell.rows("SELECT session, run, status FROM runs") == [("c", "r2", "completed")]
     assert shell.rows("SELECT session, version FROM checkpoints") == [("c", 1)]
     assert shell.rows("SELECT * FROM effects") == []
+
+
+async def test_messages_in_foreign_formats_show_texts_calls_and_results(shell: Shell) -> None:
+    """As those of our own: reasoning is no text, and what a tool gave is a result."""
+    async with holdfast.open_store(shell.url) as store:
+        for format, messages in CONVERSATIONS.items():
+            async with store.session(format) as session:
+                for data in messages:
+                    await session.add(data, format=format)
+        async with store.session("own") as session:
+            call = ToolCall(id="c1", name="look", args={"n": 1})
+            await session.add(Message(role="assistant", blocks=(Reasoning("Hm."), Text("So."), call)))
+            result = ToolResult(call_id="c1", content=(Text("18 "), Text("degrees")))
+            await session.add(
+                Message(role="tool", blocks=(result, ToolResult(call_id="c2", content="noted")))
+            )
+    found = shell.rows("SELECT session, text, calls, results FROM messages ORDER BY session, seq")
+    for format in CONVERSATIONS:
+        mine = [row[1:] for row in found if row[0] == format]
+        assert [text for text, _, _ in mine if text] == SAID
+        assert "\n".join(calls for _, calls, _ in mine if calls).split("\n") == CALLS
+        assert "\n".join(results for _, _, results in mine if results).split("\n") == RESULTS
+    own = [row[1:] for row in found if row[0] == "own"]
+    assert own == [("So.", 'look({"n":1})', None), (None, None, "18 degrees\nnoted")]

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from ..content.extract import unmark
 from ..content.lazy import peek
+from ..content.message_blocks import FORMATS, LANGCHAIN, list_blocks
 from ..core.budget import Usage
 from ..core.entries import (
     AdapterBody,
@@ -161,6 +162,15 @@ class LogReader:
         self._replies[entry.run or ""] = replies
         return records
 
+    def read_foreign(self, entry: Entry, message: ForeignMessage, *, iteration: int, at: datetime) -> Record:
+        """Make the record of a reply that an adapter found in an entry of its own kind."""
+        used = message.data.get("usage_metadata") if isinstance(message.data, dict) else None
+        usage = _usage_of(used) if isinstance(used, dict) else None
+        said = _read_foreign(message)
+        record = self._record(entry, said, message.parts, message.format, usage=usage)
+        record["t"], record["iter"] = at.timestamp(), max(iteration, 0)
+        return record
+
     def _record(
         self,
         entry: Entry,
@@ -248,20 +258,24 @@ def _read_own(message: Message) -> _ReplyContents:
 
 def _read_foreign(message: ForeignMessage) -> _ReplyContents:
     data = message.data
-    content: Json = message.text
-    if not content and not message.parts and message.format not in ("openai", "anthropic", _PYDANTIC_AI):
+    content: Json = "".join(block.text for block in list_blocks(message) if isinstance(block, Text))
+    if message.format not in FORMATS:
+        content = message.text
+    if not content and not message.parts and message.format not in FORMATS:
         # An unknown format: only the application knows where the text is.
         content = data if isinstance(data, dict | str) else msgspec.json.encode(data).decode()
     if not isinstance(data, dict):
         return _ReplyContents(content=content)
     said = data.get("content") or data.get("parts")
+    more = data.get("response_metadata")
+    about = {**more, **data} if isinstance(more, dict) else data  # Of a message of LangChain.
     noted = [data, *(part for part in said if isinstance(part, dict))] if isinstance(said, list) else [data]
     return _ReplyContents(
         content=content,
         given=_find_given(_outputs_of(message)),
-        agent=_text_under(data, "name") if message.format == "openai" else None,
-        model=_text_under(data, "model_name") or _text_under(data, "model"),
-        provider=_text_under(data, "provider_name"),
+        agent=_text_under(data, "name") if message.format in ("openai", LANGCHAIN) else None,
+        model=_text_under(about, "model_name") or _text_under(about, "model"),
+        provider=_text_under(about, "provider_name") or _text_under(about, "model_provider"),
         citations=_citations_in(noted),
     )
 

@@ -84,11 +84,11 @@ def _show_event(event: Retrying | ToolCall | Result | Checkpoint) -> None:
         case Retrying():
             say(f"… {event.error}; retries in {event.pause_s:.0f} s")
         case ToolCall():
-            say(f"⚙ {shorten(f'{event.name}({short_args(event.args)})', 200)}")
+            say(f"→ {shorten(f'{event.name}({short_args(event.args)})', 200)}")
         case Result():
             say(f"  {event.status.replace('_', ' ')}: {shorten(event.content, 200)}")
         case Checkpoint():
-            say(f"◆ version {event.version}")
+            say(f"■ version {event.version}")
 
 
 def _as_text(output: Any) -> str:

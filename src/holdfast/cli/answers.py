@@ -9,6 +9,7 @@ import msgspec
 
 from ..store.approvals import Answered
 from ..store.store import Store
+from .advice import continue_call
 from .console import print_json, say
 from .exit_codes import Exit, Stop
 from .options import Common
@@ -39,7 +40,9 @@ def answer_call(
             holder = head.lease.name if head.lease else "its next holder"
             say(f"{answer}: in the inbox of {session}; its holder, {holder}, takes it in")
         else:
-            say(f"{answer}: recorded in {session}; `holdfast resume` continues it")
+            head = await store.head(session)
+            runs = [run async for run in store.runs(session=session)]
+            say(f"{answer}: recorded in {session}; to go on: {continue_call(head, runs, common)}")
 
     with_store(common, work)
 

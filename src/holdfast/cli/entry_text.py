@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
-from ..content.extract import unmark
-from ..content.lazy import BlobMedia, peek, peek_at, read_content
+from ..content.lazy import BlobMedia, peek, read_content
+from ..content.message_blocks import list_blocks, list_stored_blocks
 from ..content.references import SCHEME
 from ..core import effects
 from ..core import entries as kinds
 from ..core.entries import Entry
-from ..errors import HoldfastError
-from ..messages import (
-    OWN,
-    AnyMessage,
-    CallPart,
-    ForeignMessage,
-    Json,
-    Media,
-    ResultPart,
-    Text,
-    ToolCall,
-    ToolResult,
-    calls_of,
-)
+from ..messages import OWN, AnyMessage, Block, Json, Media, Text, ToolCall, ToolResult
 from .formatting import compact, shorten, usd
 
 _ERASED = "[erased]"
@@ -54,12 +40,14 @@ def _media_in(block: object) -> str:
 
 
 def message_text(message: AnyMessage) -> str:
-    """The text of a message, and the tools that it calls."""
-    if isinstance(message, ForeignMessage):
-        calls = [part.name for part in message.parts if isinstance(part, CallPart)]
-        return " ".join([message.text, *(f"→ {name}" for name in calls)]).strip()
+    """The text of a message, the calls that it makes, and the results in it."""
+    return blocks_text(list_blocks(message))
+
+
+def blocks_text(blocks: Sequence[Block]) -> str:
+    """The text of blocks, the calls and results among them. Reasoning is left out."""
     parts: list[str] = []
-    for block in message.blocks:
+    for block in blocks:
         if isinstance(block, Text):
             parts.append(block.text)
         elif isinstance(block, ToolCall):
@@ -69,52 +57,6 @@ def message_text(message: AnyMessage) -> str:
         elif isinstance(block, Media):
             parts.append(describe_media(block))
     return " ".join(parts)
-
-
-def foreign_blocks(message: ForeignMessage) -> list[Text | ToolCall | ToolResult]:
-    """The text, calls and results of a message in a foreign format, as blocks. Blobs are not read.
-
-    Empty if the format has them in an unknown place.
-    """
-    data = peek_at(message)
-    if not isinstance(data, dict):
-        return []
-    shown = ForeignMessage(format=message.format, data=data, role=message.role, parts=message.parts)
-    results = [_foreign_result(shown, part.call_id) for part in message.parts if isinstance(part, ResultPart)]
-    said = [Text(shown.text)] if shown.text and shown.role != "tool" else []
-    return [*said, *_foreign_calls(shown), *(one for one in results if one is not None)]
-
-
-def _foreign_calls(message: ForeignMessage) -> list[ToolCall]:
-    try:
-        calls = calls_of(message)
-    except (HoldfastError, LookupError, TypeError, AttributeError):  # No reader of this format's arguments.
-        parts = (part for part in message.parts if isinstance(part, CallPart))
-        return [ToolCall(id=part.id, name=part.name, args="…") for part in parts]
-    return [replace(call, args=_read_args(call.args)) for call in calls]
-
-
-def _read_args(args: Json) -> Json:
-    """The arguments as an object, also where the format has them as text."""
-    try:
-        return msgspec.json.decode(args) if isinstance(args, str) else args
-    except msgspec.DecodeError:
-        return args
-
-
-def _foreign_result(message: ForeignMessage, call: str) -> ToolResult | None:
-    """The result of a call: the message itself (OpenAI), or one of its parts."""
-    data = message.data
-    parts = data.get("content") if isinstance(data.get("content"), list) else data.get("parts") or ()
-    ids = ("tool_use_id", "tool_call_id")
-    found = (part for part in parts if isinstance(part, dict) and call in [part.get(id) for id in ids])
-    part = next(found, data if data.get("tool_call_id") == call else None)
-    if part is None:
-        return None
-    whole = ForeignMessage(format=message.format, data=part, role="tool")
-    said = whole.text or part.get("content")
-    failed = bool(part.get("is_error")) or part.get("part_kind") == "retry-prompt"
-    return ToolResult(call_id=call, content=said if isinstance(said, str) else compact(said), is_error=failed)
 
 
 def short_args(args: Json) -> str:
@@ -170,14 +112,18 @@ def _plain(value: Json) -> str:
     return value if isinstance(value, str) else compact(value)
 
 
-def entry_message_text(entry: Entry, format: str) -> str:
-    """The text of an entry's message; of one in a foreign format as far as it is known."""
+def entry_blocks(entry: Entry, body: kinds.MessageAdded | kinds.ModelReplied) -> Sequence[Block]:
+    """The blocks of an entry's message, in any format. Blobs are not read."""
     if entry.content is None:
-        return _ERASED
-    if format == OWN:
-        return message_text(peek(entry.content))
-    data = unmark(msgspec.json.decode(entry.content))
-    return ForeignMessage(format=format, data=data, role="user").text or compact(data)
+        return (Text(_ERASED),)
+    if body.format == OWN:
+        return peek(entry.content).blocks
+    return list_stored_blocks(bytes(entry.content), body.format, body.role, body.parts)
+
+
+def entry_message_text(entry: Entry, body: kinds.MessageAdded | kinds.ModelReplied) -> str:
+    """The text of an entry's message, in any format, with its calls and results."""
+    return blocks_text(entry_blocks(entry, body))
 
 
 def entry_details_text(entry: Entry, text: str) -> str:
@@ -268,14 +214,14 @@ def _describe_work(entry: Entry) -> str:
             return f"delegate works in {session}"
         case kinds.DelegateEnded(session=session, cost_usd=cost_usd):
             return f"delegate {session} ended, {usd(cost_usd)} in all"
-        case kinds.MessageAdded(role=role, format=format):
-            return f"{role}: {entry_message_text(entry, format)}"
+        case kinds.MessageAdded(role=role) as body:
+            return f"{role}: {entry_message_text(entry, body)}"
         case kinds.TranscriptCompacted(span=span):
             return f"entries {span.first} to {span.last} replaced by a summary"
         case kinds.ModelRequested(model=model):
             return f"request to {model or 'the model'}"
-        case kinds.ModelReplied(format=format):
-            return f"reply: {entry_message_text(entry, format)}"
+        case kinds.ModelReplied() as body:
+            return f"reply: {entry_message_text(entry, body)}"
         case kinds.ModelFailed(error=error):
             return f"no reply: {entry_details_text(entry, error)}"
         case _:

@@ -35,6 +35,18 @@ def ago(at: datetime, now: datetime) -> str:
     return f"{s:.0f} s ago"
 
 
+def since(start: datetime, at: datetime) -> str:
+    """The time from one moment to a later one, as it stands beside others."""
+    s = max(0.0, (at - start).total_seconds())
+    if s < 60:
+        return f"{s:.1f} s"
+    if s < 3600:
+        return f"{int(s) // 60}:{int(s) % 60:02} min"
+    if s < 86400:
+        return f"{int(s) // 3600}:{int(s) % 3600 // 60:02} h"
+    return f"{int(s) // 86400} d {int(s) % 86400 // 3600} h"
+
+
 def span(s: float | None) -> str:
     """A duration."""
     if s is None:

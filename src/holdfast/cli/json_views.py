@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ..adapters.langgraph_threads import ADAPTER_LABEL, LEDGERS, NAMESPACE_LABEL, THREAD_LABEL
 from ..blobs.blob import Blob
 from ..content.lazy import peek_at
 from ..core.budget import Usage
@@ -43,7 +44,7 @@ def shape_head(head: Head, held: bool) -> dict[str, Any]:
         "parent": head.parent,
         "origin": head.origin,
         "step": head.step,
-        "version": head.version,
+        "version": head.current_version,
         "messages": head.messages,
         "runs": head.runs,
         "tool_calls": head.tool_calls,
@@ -52,6 +53,17 @@ def shape_head(head: Head, held: bool) -> dict[str, Any]:
         "approvals_waiting": head.waiting,
         "effects_open": head.in_doubt,
     }
+
+
+def name_thread(head: Head) -> str:
+    """What a session of a LangGraph thread is, in place of a title; empty if it is none."""
+    thread = head.labels.get(THREAD_LABEL)
+    if thread is None:
+        return ""
+    if head.labels.get(ADAPTER_LABEL) == LEDGERS:
+        return f"tools of thread {thread}"
+    namespace = head.labels.get(NAMESPACE_LABEL)
+    return f"thread {thread}" + (f", {namespace}" if namespace else "")
 
 
 def shape_usage(usage: Usage) -> dict[str, int]:

@@ -16,9 +16,12 @@ from ..core.session_state import SessionState
 from ..limits import DELEGATE_DEPTH_MAX
 from ..store.store import Store
 from ..system.clock import utc_now
+from .advice import find_advice
 from .console import RUN_STYLES, STANDING_STYLES, SafeText, is_narrow, make_table, print_facts
 from .formatting import clock, count, shorten, span, usd
 from .json_views import shape_checkpoint, shape_head, shape_run, standing
+from .options import Common
+from .outline import make_outline_table, outline
 from .timeline import Timeline, make_timeline_table
 
 
@@ -29,6 +32,11 @@ class Branch(Struct, kw_only=True):
     held: bool
     runs: list[RunInfo]
     delegates: dict[str | None, list[Branch]]
+
+    @property
+    def has_delegates(self) -> bool:
+        """Whether there are sessions below it."""
+        return any(self.delegates.values())
 
 
 class SessionReport(Struct, kw_only=True):
@@ -118,19 +126,45 @@ def _shape_branch(branch: Branch) -> dict[str, Any]:
 # -- for people ---------------------------------------------------------------------------------------
 
 
-def print_report(console: Console, report: SessionReport) -> None:
-    """Print head, timeline, versions and tree."""
+def print_report(
+    console: Console,
+    report: SessionReport,
+    common: Common,
+    *,
+    last: int | None = None,
+    everything: bool = False,
+) -> None:
+    """Print head and timeline, the latest `last` rows of it; versions and the tree if they say more.
+
+    With `everything`, the timeline has every entry, and versions and tree are always there.
+    """
     _print_head(console, report)
-    if report.timeline is not None:
+    if report.timeline is not None and everything:
         console.print()
         console.print(make_timeline_table(report.timeline, narrow=is_narrow(console)))
-    if report.state.checkpoints:
+    elif report.timeline is not None:
+        rows = outline(report.timeline)
+        shown = rows if last is None else rows[-last:] if last else []
+        console.print()
+        console.print(make_outline_table(shown, report.timeline.begins_at, console.width))
+    versions = report.state.checkpoints
+    # After a rewind, or if a version has a name or cannot be continued.
+    is_branched = any(one.base != one.version - 1 for one in versions[1:])
+    is_special = is_branched or any(one.name or not one.continuable for one in versions)
+    is_brief = report.timeline is None
+    if versions and (everything or is_brief or is_special or report.head.rewound_to is not None):
         console.print()
         console.print(_make_versions(report))
-    if report.tree.runs or report.tree.delegates:
+    tree = report.tree
+    if (tree.runs or tree.delegates) and (everything or is_brief or len(tree.runs) > 1 or tree.has_delegates):
         console.print()
         console.print(SafeText("runs", style="bold"))
         console.print(_make_tree(report.tree))
+    asked = any(effect.status == "in_doubt" for effect in report.state.in_doubt)
+    advice = find_advice(report.head, held=report.held, runs=tree.runs, common=common, asked=asked)
+    for line in advice:
+        # Never wrapped, so that it can be copied.
+        console.print(SafeText("next: ", style="bold").append(line, style="not bold"), soft_wrap=True)
 
 
 def _print_head(console: Console, report: SessionReport) -> None:
@@ -166,8 +200,18 @@ def _print_head(console: Console, report: SessionReport) -> None:
             ("to approve", str(head.waiting or "")),
             ("in doubt", str(head.in_doubt or "") if not report.held else ""),
             ("unfinished", "; ".join(map(str, state.problems))),
+            ("version", _describe_version(report)),
         ],
     )
+
+
+def _describe_version(report: SessionReport) -> str:
+    """The version that the session is at, and what a rewind left behind."""
+    state, head = report.state, report.head
+    if not state.checkpoints:
+        return ""
+    left = f", rewound from {head.version}" if head.rewound_to is not None else ""
+    return f"{state.version}{left}{' and changes since' if state.facts.changed else ''}"
 
 
 def _make_versions(report: SessionReport) -> Table:

@@ -9,6 +9,14 @@ from typing import Final, TypeVar
 
 import anyio
 
+from ..adapters.langgraph_threads import (
+    ADAPTER_LABEL,
+    LEDGERS,
+    NAMESPACE_LABEL,
+    THREAD_LABEL,
+    THREADS,
+    thread_labels,
+)
 from ..blobs.home import NoHome
 from ..core.head import Head
 from ..errors import BadId, HoldfastError, NotFound
@@ -59,6 +67,25 @@ async def get_head(store: Store, session: str) -> Head:
         else:
             hint = "`holdfast sessions` lists them all" if known else "the store is empty"
         raise Stop(Exit.NOT_FOUND, f"no session {shlex.quote(session)}; {hint}") from missing
+
+
+async def get_thread(store: Store, name: str) -> list[Head]:
+    """The sessions of the LangGraph thread with this id, or that a session of this id belongs to, the root
+    namespace first; empty if it names no thread."""
+    try:
+        head = await store.head(name)
+    except (NotFound, BadId):
+        labels = thread_labels(name)
+    else:
+        if head.labels.get(ADAPTER_LABEL) != THREADS:
+            return []
+        labels = {THREAD_LABEL: head.labels.get(THREAD_LABEL, "")}
+    if not all(labels.values()):
+        return [head]
+    found = [one async for one in store.sessions(label=labels) if ADAPTER_LABEL in one.labels]
+    graphs = [one for one in found if one.labels[ADAPTER_LABEL] == THREADS]
+    ledgers = [one for one in found if one.labels[ADAPTER_LABEL] == LEDGERS]
+    return sorted(graphs, key=lambda one: one.labels.get(NAMESPACE_LABEL, "")) + ledgers if graphs else []
 
 
 async def _iter_heads(store: Store) -> AsyncIterator[Head]:

@@ -10,18 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from rich.table import Table
 
 from ..core import entries as kinds
 from ..core.effects import Effect, add_notes
 from ..core.entries import CallRef, Entry
-from ..messages import CallPart, Json
+from ..messages import OWN, Block, CallPart, Json
 from ..system.clock import utc_now
 from .console import SafeText, make_table
 from .entry_text import (
     describe,
     entry_args_text,
+    entry_blocks,
     entry_details_text,
     entry_message_text,
     entry_result_text,
@@ -45,7 +46,8 @@ MomentKind: TypeAlias = Literal[
 
 
 class Moment(Struct, kw_only=True):
-    """A row of the timeline. A request or call has its duration, `took_s`, and its `status`."""
+    """A row of the timeline. A request or call has its duration, `took_s`, and its `status`. Where a holder
+    died, `took_s` is the time until another one took over."""
 
     seq: int
     at: datetime
@@ -54,6 +56,8 @@ class Moment(Struct, kw_only=True):
     step: int = 0
     run: str | None = None
     status: str = ""
+    routine: bool = False
+    """Whether it is of interest only to those who look closely."""
     detail: str = ""
     took_s: float | None = None
     usd: float = 0.0
@@ -62,6 +66,23 @@ class Moment(Struct, kw_only=True):
     call: str | None = None
     notes: dict[str, Json] = {}
     """What the tool noted about its effect."""
+
+
+class About(Struct, kw_only=True):
+    """What a moment is about, for `outline.py`; not in its JSON."""
+
+    call: str | None = None
+    """Equal for all moments of one call: its attempts, questions and outcomes."""
+    title: str = ""
+    """The call, as in Python."""
+    by: str = ""
+    """Who answered."""
+    reply: str | None = None
+    """The message, by its entry …"""
+    role: str = ""
+    blocks: Sequence[Block] = ()
+    """… and what it says."""
+    format: str = OWN
 
 
 class LeasePeriod(Struct, kw_only=True):
@@ -100,19 +121,35 @@ _KINDS: dict[type[kinds.Body], MomentKind] = {
     kinds.RunPaused: "run",
     kinds.DelegateStarted: "run",
     kinds.DelegateEnded: "run",
-    kinds.MessageAdded: "message",
     kinds.TranscriptCompacted: "message",
     kinds.ToolRefused: "refused",
-    kinds.ToolUndone: "tool",
-    kinds.ApprovalAsked: "question",
-    kinds.ApprovalGiven: "question",
-    kinds.ApprovalRefused: "question",
     kinds.CheckpointDropped: "checkpoint",
     kinds.PlanChanged: "other",
     kinds.BudgetChanged: "other",
     kinds.InboxTaken: "other",
 }
 """Entries whose description is their moment. `Timeline` handles other kinds, or leaves them to `tail`."""
+_ROUTINE: Final[frozenset[type[kinds.Body]]] = frozenset(
+    {
+        kinds.SessionOpened,
+        kinds.LeaseTaken,
+        kinds.LeaseRenewed,
+        kinds.LeaseReleased,
+        kinds.RunStarted,
+        kinds.RunCompleted,
+        kinds.DelegateStarted,
+        kinds.DelegateEnded,
+        kinds.CheckpointTaken,
+        kinds.CheckpointDropped,
+        kinds.BudgetChanged,
+        kinds.InboxTaken,
+    }
+)
+_QUESTIONS: dict[type[kinds.Body], str] = {
+    kinds.ApprovalAsked: "to approve",
+    kinds.ApprovalGiven: "approved",
+    kinds.ApprovalRefused: "refused",
+}
 
 
 class Timeline:
@@ -124,6 +161,8 @@ class Timeline:
 
     def _clear(self) -> None:
         self.moments: list[Moment] = []
+        self.about: dict[int, About] = {}
+        """By the `seq` of the moment."""
         self.leases: list[LeasePeriod] = []
         self.steps: dict[int, StepTotals] = {}
         self.inherited = 0
@@ -150,8 +189,10 @@ class Timeline:
         """Fold the next entry."""
         body = entry.body
         call: CallRef | None = getattr(body, "call", None)
-        if call is not None and call.reply is not None:
-            self._asked.pop((call.reply, call.index), None)
+        if call is not None:
+            if call.reply is not None:
+                self._asked.pop((call.reply, call.index), None)
+            self.about[entry.seq] = self._about_call(entry, call, body)
         match body:
             case kinds.SessionForked():
                 self._fork(entry)
@@ -182,6 +223,15 @@ class Timeline:
                 if body.issued in self._calls:
                     moment = self._calls[body.issued]
                     moment.notes = add_notes(moment.notes, body.notes, entry.at)
+            case kinds.ToolUndone():
+                self._add(entry, "tool", describe(entry), status="undone")
+                if body.issued in self._effects:
+                    undone = self._effects[body.issued].call
+                    self.about[entry.seq] = self._about_call(entry, undone, body)
+            case kinds.ApprovalAsked() | kinds.ApprovalGiven() | kinds.ApprovalRefused():
+                status = _QUESTIONS[type(body)]
+                moment = self._add(entry, "question", describe(entry), status=status, call=body.call.id)
+                moment.tool = getattr(body, "tool", None)
             case kinds.ToolSettled():
                 what = f"call {body.call.id} settled by {body.by}"
                 moment = self._add(entry, "tool", what, status=body.verdict, call=body.call.id)
@@ -190,22 +240,41 @@ class Timeline:
             case kinds.CheckpointTaken():
                 self._add(entry, "checkpoint", describe(entry))
                 self._step(entry.step).version = body.version
+            case kinds.MessageAdded():
+                self._add(entry, "message", describe(entry))
+                self.about[entry.seq] = _about_message(entry, body)
             case _:
                 kind = _KINDS.get(type(body))
                 if kind is not None:
                     self._add(entry, kind, describe(entry))
         self._last = entry
 
+    def _about_call(self, entry: Entry, call: CallRef, body: kinds.Body) -> About:
+        tool = getattr(body, "tool", None)
+        args = getattr(body, "args", UNSET)
+        given = isinstance(tool, str) and args is not UNSET
+        return About(
+            call=call.id if call.asked_by is None else f"{call.asked_by}.{call.index}",
+            title=f"{tool}({entry_args_text(entry, args)})" if given else "",
+            by=str(getattr(body, "by", "")),
+        )
+
     def _add(self, entry: Entry, kind: MomentKind, what: str, **more: str | None) -> Moment:
         moment = Moment(
             seq=entry.seq, at=entry.at, kind=kind, what=what, step=entry.step, run=entry.run,
             status=more.get("status") or "", tool=more.get("tool"), call=more.get("call"),
+            routine=kind != "lost" and type(entry.body) in _ROUTINE,
         )  # fmt: skip
         self.moments.append(moment)
         return moment
 
     def _step(self, number: int) -> StepTotals:
         return self.steps.setdefault(number, StepTotals(step=number))
+
+    @property
+    def begins_at(self) -> datetime:
+        """When the first moment was."""
+        return self.moments[0].at if self.moments else utc_now()
 
     def holder_at(self, seq: int) -> str:
         """The name of the last process that took the lease up to this entry."""
@@ -229,7 +298,7 @@ class Timeline:
         elif self._is_open() and self._last is not None:
             before = self.leases[-1].name
             silence_s = (entry.at - self._last.at).total_seconds()
-            self._lose(f"{body.name} took over")
+            self._lose(f"{body.name} took over", silence_s)
             after = f", {silence_s:.1f} s after the last entry of {before}"
         self.leases.append(LeasePeriod(holder=body.holder, name=body.name, fence=entry.seq, since=entry.at))
         self._add(entry, "lease", f"{body.name} holds the session{after}")
@@ -239,7 +308,7 @@ class Timeline:
             self.leases[-1].ended, self.leases[-1].until = "released", entry.at
         self._add(entry, "lease", "lease released")
 
-    def _lose(self, then: str) -> None:
+    def _lose(self, then: str, silence_s: float | None = None) -> None:
         """The holder died, or was silent until another process took over."""
         assert self._last is not None
         lease = self.leases[-1]
@@ -254,6 +323,7 @@ class Timeline:
         under_way = ", ".join(dict.fromkeys(names))
         moment = self._add(self._last, "lost", f"{lease.name} is gone and did not release its lease; {then}")
         moment.detail = f"not finished: {under_way}" if under_way else ""
+        moment.took_s = silence_s
 
     # -- requests and calls --------------------------------------------------------------------------
 
@@ -262,7 +332,8 @@ class Timeline:
         took_s = (entry.at - moment.at).total_seconds()
         step = self._step(entry.step)
         if isinstance(body, kinds.ModelReplied):
-            moment.status, moment.what = "replied", entry_message_text(entry, body.format)
+            moment.status, moment.what = "replied", entry_message_text(entry, body)
+            self.about[moment.seq] = _about_message(entry, body)
             names = [part.name for part in body.parts if isinstance(part, CallPart)]
             self._asked = {(entry.seq, index): name for index, name in enumerate(names)}
             took_s = took_s if body.latency_ms is None else body.latency_ms / 1000
@@ -319,6 +390,10 @@ class Timeline:
         self._step(entry.step).tools_s += took_s
 
 
+def _about_message(entry: Entry, body: kinds.MessageAdded | kinds.ModelReplied) -> About:
+    return About(reply=str(entry.seq), role=body.role, blocks=entry_blocks(entry, body), format=body.format)
+
+
 def effect_status(effect: Effect, *, held: bool) -> str:
     """The status of an effect; it cannot be running if its session is not held."""
     if effect.status != "running" or held:
@@ -333,20 +408,21 @@ _NARROW_COLUMNS: Final = ("time>", "", "what…", "took>")
 _HOLDER_COLUMNS: Final = ("time>", "holder", "", "what…", "cost>")
 _NARROW_HOLDER_COLUMNS: Final = ("holder", "", "what…")
 _BRIEF_WIDTH: Final = 44
-_SIGNS: Final[dict[MomentKind, tuple[str, str]]] = {
+SIGNS: Final[dict[MomentKind, tuple[str, str]]] = {
     "session": ("●", "cyan"),
-    "lease": ("⚿", "dim"),
-    "lost": ("✗", "bold red"),
-    "run": ("▶", "magenta"),
+    "lease": ("○", "dim"),
+    "lost": ("×", "bold red"),
+    "run": ("►", "magenta"),
     "message": ("»", ""),
-    "model": ("✦", "green"),
-    "tool": ("⚙", "blue"),
-    "refused": ("⊘", "yellow"),
+    "model": ("«", "green"),
+    "tool": ("→", "blue"),
+    "refused": ("!", "yellow"),
     "question": ("?", "yellow"),
-    "checkpoint": ("◆", "cyan"),
+    "checkpoint": ("■", "cyan"),
     "other": ("·", "dim"),
 }
-_STATUS_STYLES: Final = {
+"""Of characters that every font for terminals has."""
+STATUS_STYLES: Final = {
     "replied": "green",
     "completed": "green",
     "landed": "green",
@@ -359,6 +435,9 @@ _STATUS_STYLES: Final = {
     "not_landed": "yellow",
     "gave_up": "yellow",
     "discarded": "dim",
+    "to approve": "bold yellow",
+    "refused": "yellow",
+    "running": "cyan",
 }
 
 
@@ -376,7 +455,7 @@ def make_timeline_table(
     table = make_table(*columns, title="timeline" if holders is None else None)
     now = utc_now()
     for moment in timeline.moments:
-        sign, style = _SIGNS[moment.kind]
+        sign, style = SIGNS[moment.kind]
         cells = {
             "time>": SafeText(clock(moment.at, now).rpartition(" ")[2], style="dim"),
             "step>": SafeText(str(moment.step), style="dim"),
@@ -399,10 +478,11 @@ def make_timeline_table(
 def _describe_moment(moment: Moment, timeline: Timeline, *, narrow: bool, brief: bool) -> SafeText:
     width = 160 if narrow else 300
     is_lost, is_checkpoint = moment.kind == "lost", moment.kind == "checkpoint"
-    status = f"  {moment.status.replace('_', ' ')}" if moment.status not in ("", "replied") else ""
+    is_said = moment.kind == "question" or moment.status in ("", "replied")  # By the text.
+    status = "" if is_said else f"  {moment.status.replace('_', ' ')}"
     what = shorten(moment.what, _BRIEF_WIDTH - len(status) if brief and not is_lost else width)
     text = SafeText(what, style="bold" if is_lost or is_checkpoint else "")
-    text.append(status, style=_STATUS_STYLES.get(moment.status, ""))
+    text.append(status, style=STATUS_STYLES.get(moment.status, ""))
     if moment.detail and (is_lost or not brief):
         text.append(f"  {shorten(moment.detail, width // 2)}", style="dim")
     if not brief:

@@ -405,7 +405,7 @@ def _on_checkpoint_taken(facts: Facts, entry: Entry, body: CheckpointTaken) -> N
     facts.checkpoints[body.version] = Checkpoint(
         body.version, entry.seq, entry.at, entry.step, entry.run, body.why, body.name, facts.base
     )
-    head.version, head.step = body.version, entry.step
+    head.version, head.rewound_to, head.step = body.version, None, entry.step
     facts.base, facts.changed = body.version, False
     facts.counters.per_tool_in_step = {}
 

@@ -38,6 +38,9 @@ class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     origin: SessionId | None = None
     step: int = 0
     version: int = 0
+    """The last version that was taken."""
+    rewound_to: int | None = None
+    """The version that the session went back to, if no other one was taken since."""
     messages: int = 0
     runs: int = 0
     open_run: str | None = None
@@ -57,3 +60,8 @@ class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     failures: int = 0
     """Failed drives in a row, without a reply in between."""
     lease: Lease | None = None
+
+    @property
+    def current_version(self) -> int:
+        """The version that the state was built on; 0 before the first checkpoint."""
+        return self.version if self.rewound_to is None else self.rewound_to

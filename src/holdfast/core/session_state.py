@@ -63,7 +63,7 @@ from .transcript import NEEDED, PLAIN, Transcript
 from .transcript_items import NO_CONTENTS, Contents, Item, Messages
 from .values import BadValue, Values, convert
 
-FOLD_VERSION: Final = 8
+FOLD_VERSION: Final = 9
 """Increased whenever a change gives another state for the same journal: older keyframes are then ignored."""
 
 
@@ -277,6 +277,7 @@ class SessionState:
         facts.values = {key: value.copy() for key, value in body.state.items()}
         facts.base, facts.changed = body.version, False
         facts.head.status, facts.head.reason = "active", ""
+        facts.head.rewound_to = body.version
         facts.counters.per_tool_in_step = {}
         facts.effects.rewind(body.seq)
         facts.head.waiting = len(facts.effects.questions)

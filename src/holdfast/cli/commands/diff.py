@@ -21,7 +21,7 @@ def diff(session: SessionArg, a: int, b: int | None = None, /, *, common: Common
     a
         The older version.
     b
-        The newer version; the latest by default.
+        The newer version; the current one by default.
     """
     from ..store_access import with_store
 
@@ -33,7 +33,7 @@ async def _diff(store: Store, session: str, a: int, b: int | None, common: Commo
     from ..store_access import get_head
 
     head = await get_head(store, session)
-    newer = head.version if b is None else b
+    newer = head.current_version if b is None else b
     changes = await store.diff(session, a, newer)
     if common.json:
         print_json({"session": session, "a": a, "b": newer, **_shape(changes)})

@@ -42,6 +42,7 @@ def export(
 ) -> None:
     """Write a session in another form.
 
+    A thread of LangGraph is named by its thread id; its transcript is that of the latest checkpoint.
     An export is a copy for people and other programs: it cannot be opened as a session again.
 
     Parameters
@@ -64,14 +65,20 @@ def export(
 async def _export(
     store: Store, session: str, form: str, version: int | None, output: Path | None, common: Common
 ) -> None:
+    from ...adapters.langgraph_threads import fold_thread
     from ..console import escape_json, print_json, print_text, say
-    from ..export_formats import WRITERS
-    from ..store_access import get_head
+    from ..exit_codes import Exit, Stop
+    from ..export_formats import WRITERS, Exported
+    from ..store_access import get_head, get_thread
 
-    await get_head(store, session)
-    state = await store.load(session, version)
-    entries = [entry async for entry in store.tail(session, follow=False) if entry.seq <= state.seq]
-    lines = WRITERS[form](state, iter(entries))
+    heads = await get_thread(store, session)
+    head = heads[0] if heads else await get_head(store, session)
+    if heads and version is not None:
+        raise Stop(Exit.USAGE, f"{session} is a thread of LangGraph: it has checkpoints, and no versions")
+    state = await store.load(head.session, version)
+    entries = [entry async for entry in store.tail(head.session, follow=False) if entry.seq <= state.seq]
+    exported = Exported(state=state, entries=entries, thread=fold_thread(entries) if heads else None)
+    lines = WRITERS[form](exported)
     if common.json:
         print_json({"session": session, "form": form, "version": state.version, "content": "".join(lines)})
     elif output is None:

@@ -45,6 +45,7 @@ async def _pending(store: Store, session: str | None, common: Common) -> None:
         await get_head(store, session)
     for one in found:
         one["commands"] = _commands(one, found, common)
+        one["then"] = await _find_call(store, one["session"], common)
     if common.json:
         print_json({"pending": found})
     elif not found:
@@ -52,6 +53,18 @@ async def _pending(store: Store, session: str | None, common: Common) -> None:
     else:
         for one in found:
             _print(one)
+
+
+async def _find_call(store: Store, session: str, common: Common) -> str | None:
+    """What continues a session once its calls are answered; None if it was deleted."""
+    from ...errors import NotFound
+    from ..advice import continue_call
+
+    try:
+        head = await store.head(session)
+    except NotFound:
+        return None
+    return continue_call(head, [run async for run in store.runs(session=session)], common)
 
 
 def _commands(one: dict[str, Any], found: list[dict[str, Any]], common: Common) -> dict[str, str]:
@@ -103,4 +116,6 @@ def _print(one: dict[str, Any]) -> None:
     for command in one["commands"].values():
         # Never wrapped, so that it can be copied.
         console.print(SafeText(f"  {command}"), soft_wrap=True)
+    if one["then"]:
+        console.print(SafeText("  then: ", style="dim").append(one["then"], style=""), soft_wrap=True)
     console.print()

@@ -115,7 +115,7 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
     from ...system.clock import utc_now
     from ..console import STANDING_STYLES, SafeText, make_table
     from ..formatting import ago, shorten, usd
-    from ..json_views import standing
+    from ..json_views import name_thread, standing
 
     if not shown:
         return
@@ -132,14 +132,14 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
             gap = " " if console.width >= _WIDE else "\n"
             state.append(SafeText(f"{gap}({', '.join(marks)})", style="yellow", lines=True))
         cells = {
-            "session…": SafeText("↳ " if head.parent else "").append(head.session, style="bold"),
+            "session…": SafeText("└ " if head.parent else "").append(head.session, style="bold"),
             "standing": state,
             "agent": SafeText(shorten(head.agent or "", 20)),
             "step>": SafeText(str(head.step)),
             "tokens>": SafeText(f"{head.usage.tokens:,}"),
             "cost>": SafeText(usd(head.usd)),
             "last change>": SafeText(ago(head.updated_at, now)),
-            "title…": SafeText(shorten(head.title, 60)),
+            "title…": SafeText(shorten(head.title or name_thread(head), 60)),
         }
         table.add_row(*(cells[name] for name in columns))
     console.print(table)

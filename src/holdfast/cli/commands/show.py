@@ -17,38 +17,54 @@ def show(
     /,
     *,
     last: Annotated[Number | None, Parameter(name=["--last", "-n"])] = None,
+    everything: Annotated[bool, Parameter(name=["--all", "-a"])] = False,
     brief: bool = False,
     common: Common = DEFAULTS,
 ) -> None:
-    """Show a session: its holders, what happened in each step, and where a process was killed.
+    """Show a session: what happened in each step, what became of each call, and where a process was killed.
 
-    The timeline has the durations of model requests and tool calls, the cost of each step, and the status of
-    every call: completed, replayed, refused, failed, in doubt. A holder that died without releasing its lease
-    is marked at its last entry, with what was unfinished; a later run says which one it continues. Below the
-    timeline are the versions to go back to, and the tree of runs and delegates.
+    Times are counted from the session's beginning. Each call has one line, with its outcome: completed,
+    replayed, refused, failed, in doubt, or several in turn. A holder that died without releasing its lease is
+    marked at its last entry, with what was unfinished. Below the timeline are the versions, if it was rewound
+    or one of them cannot be continued, and the tree of runs and delegates, if there are several.
+
+    A thread of LangGraph is named by its thread id, and shown as its checkpoints.
 
     Parameters
     ----------
     last
         Only this many of the latest rows of the timeline.
+    everything
+        Every entry on a line of its own, with the time of day: leases, runs, checkpoints.
     brief
         Without the timeline; with --json, also without leases and steps. Quick, however long the session is.
     """
     from ..store_access import with_store
 
-    with_store(common, lambda store: _show(store, session, last, brief, common))
+    with_store(common, lambda store: _show(store, session, last, everything, brief, common))
 
 
-async def _show(store: Store, session: str, last: int | None, brief: bool, common: Common) -> None:
+async def _show(
+    store: Store, session: str, last: int | None, everything: bool, brief: bool, common: Common
+) -> None:
     from ..console import print_json, stdout
     from ..session_report import print_report, read_report, shape_report
-    from ..store_access import get_head
+    from ..store_access import get_head, get_thread
+    from ..thread_report import print_thread, read_thread, shape_thread
 
+    heads = await get_thread(store, session)
+    if heads:
+        thread = await read_thread(store, heads)
+        if common.json:
+            print_json(shape_thread(thread))
+        else:
+            print_thread(stdout(), thread, common, last=last, everything=everything, brief=brief)
+        return
     head = await get_head(store, session)
     report = await read_report(store, head, brief=brief)
-    if last is not None and report.timeline is not None:
+    if last is not None and report.timeline is not None and (everything or common.json):
         report.timeline.moments[:] = report.timeline.moments[-last:] if last > 0 else []
     if common.json:
         print_json(shape_report(report))
     else:
-        print_report(stdout(), report)
+        print_report(stdout(), report, common, last=last, everything=everything)

@@ -23,6 +23,8 @@ def tail(
 ) -> None:
     """Print the latest entries of a session's journal; with -f also new ones as they become durable.
 
+    A thread of LangGraph is named by its thread id: then these are its checkpoints, and what its nodes wrote.
+
     Reading disturbs no holder. With -f it ends on Ctrl-C, or when the session is deleted. With --json, each
     entry is one object on one line, with body and content as they are stored.
 
@@ -45,23 +47,34 @@ async def _tail(
 ) -> None:
     from contextlib import aclosing
 
+    from ...adapters.langgraph_threads import ThreadHistory
     from ...system.clock import utc_now
     from ..console import print_line, print_text, stdout
     from ..entry_text import describe
-    from ..formatting import clock
+    from ..formatting import clock, shorten
     from ..json_views import shape_entry
-    from ..store_access import get_head
+    from ..store_access import get_head, get_thread
+    from ..thread_report import describe_news
 
-    head = await get_head(store, session)
+    heads = await get_thread(store, session)
+    head = heads[0] if heads else await get_head(store, session)
+    # What an entry of a thread means depends on those before it.
+    history = ThreadHistory() if heads and not common.json else None
     if after is None:
         after = max(0, head.seq - lines) if lines > 0 else 0
     console = stdout()
     # One line per entry on a terminal; a pipe gets the whole text.
     width = console.width - 24 if console.is_terminal else 10_000
-    async with aclosing(store.tail(session, after=after, follow=follow)) as entries:
+    begin = after if history is None else 0
+    async with aclosing(store.tail(head.session, after=begin, follow=follow)) as entries:
         async for entry in entries:
+            news = None if history is None else history.apply(entry)
+            if entry.seq <= after:
+                continue
             if common.json:
                 print_line(shape_entry(entry))
                 continue
             time = clock(entry.at, utc_now()).rpartition(" ")[2]
-            print_text(f"{time} {entry.seq:>6} {entry.step:>4}  {describe(entry, max(20, width))}")
+            text = describe(entry, 10_000) if news is None else describe_news(news)
+            step = entry.step if news is None else news.step
+            print_text(f"{time} {entry.seq:>6} {step:>4}  {shorten(text, max(20, width))}")

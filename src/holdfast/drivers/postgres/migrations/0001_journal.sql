@@ -430,6 +430,52 @@ SELECT session, entry.*, chunks.seq AS chunk
 FROM chunks CROSS JOIN LATERAL entries_of(facts, chunks.details, said) AS entry
 WHERE session NOT LIKE '~%';
 
+-- The parts of a message in any format that holdfast reads itself: they are in one of several fields; or (an item of
+-- OpenAI's Responses API, a message of a tool) the message is one itself.
+CREATE FUNCTION parts_of(message json)
+RETURNS TABLE (part json, field text, what text, place bigint)
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT
+        found.part,
+        found.field,
+        coalesce(found.part ->> 'part_kind', found.part ->> 'kind', found.part ->> 'type', ''),
+        found.place
+    FROM (
+        SELECT one.part, list.field, list.number * 1000000 + one.place AS place
+        FROM (VALUES (1, 'blocks'), (2, 'content'), (3, 'parts'), (4, 'tool_calls')) AS list (number, field)
+        CROSS JOIN LATERAL json_array_elements(
+            CASE
+                WHEN json_typeof(parts_of.message) = 'object'
+                    AND json_typeof(parts_of.message -> list.field) = 'array'
+                    THEN parts_of.message -> list.field
+                ELSE '[]'
+            END
+        ) WITH ORDINALITY AS one (part, place)
+        UNION ALL
+        SELECT parts_of.message, 'message', 9000000
+    ) AS found
+    WHERE json_typeof(found.part) = 'object';
+END;
+
+-- The texts in a list of texts, or of parts with a text; null if there are none.
+CREATE FUNCTION texts_in(list json, gap text)
+RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT
+        string_agg(
+            CASE json_typeof(one.item) WHEN 'string' THEN one.item #>> '{}' ELSE one.item ->> 'text' END,
+            texts_in.gap ORDER BY one.place
+        )
+    FROM json_array_elements(
+        CASE json_typeof(texts_in.list) WHEN 'array' THEN texts_in.list ELSE '[]' END
+    ) WITH ORDINALITY AS one (item, place)
+    WHERE json_typeof(one.item) IN ('string', 'object');
+END;
+
+-- `text` is what was said; `calls` has a call on each line, with its arguments as JSON, and `results` the results in
+-- the message. LangGraph's messages are in the values of its checkpoints, packed.
 CREATE VIEW messages AS
 SELECT
     session,
@@ -437,20 +483,67 @@ SELECT
     at,
     run,
     step,
-    coalesce(body ->> 'format', 'holdfast') AS format,
-    coalesce(body ->> 'role', 'assistant') AS role,
+    format,
+    role,
     content ->> 'agent' AS agent,
     CASE
-        WHEN json_typeof(content -> 'blocks') = 'array' THEN (
-            SELECT string_agg(block ->> 'text', '' ORDER BY place)
-            FROM json_array_elements(content -> 'blocks') WITH ORDINALITY AS one (block, place)
-            WHERE block ->> 'kind' = 'text'
+        WHEN role = 'tool' THEN NULL
+        WHEN json_typeof(content -> 'content') = 'string' THEN content ->> 'content'
+        ELSE (
+            SELECT
+                string_agg(
+                    CASE
+                        WHEN what IN ('user-prompt', 'system-prompt') OR (what = 'text' AND field = 'parts')
+                            THEN coalesce(texts_in(part -> 'content', ' '), part ->> 'content')
+                        WHEN what = 'refusal' OR field = 'message' THEN part ->> 'refusal'
+                        WHEN what <> 'reasoning' THEN part ->> 'text'
+                    END,
+                    '' ORDER BY place
+                )
+            FROM parts_of(content)
         )
-        ELSE content ->> 'content'
     END AS text,
+    (
+        SELECT
+            string_agg(
+                coalesce(called ->> 'name', called ->> 'tool_name') || '('
+                || coalesce(called ->> 'args', called ->> 'input', called ->> 'arguments', '') || ')',
+                chr(10) ORDER BY place
+            )
+        FROM parts_of(content)
+        CROSS JOIN LATERAL (SELECT coalesce(part -> 'function', part -> 'custom', part)) AS one (called)
+        WHERE what IN (
+            'tool_call', 'tool_use', 'server_tool_use', 'tool-call', 'builtin-tool-call', 'function', 'custom',
+            'function_call', 'custom_tool_call'
+        )
+    ) AS calls,
+    (
+        SELECT
+            string_agg(
+                coalesce(
+                    texts_in(part -> 'content', ''), texts_in(part -> 'output', ''), part ->> 'content',
+                    part ->> 'output'
+                ),
+                chr(10) ORDER BY place
+            )
+        FROM parts_of(content)
+        WHERE what IN ('tool_result', 'tool-return', 'builtin-tool-return')
+            OR (what = 'retry-prompt' AND role = 'tool')
+            OR (
+                field = 'message'
+                AND (part ->> 'role' IN ('tool', 'function') OR what LIKE '%\_call\_output')
+                AND part -> 'blocks' IS NULL
+            )
+    ) AS results,
     content AS message
-FROM entries
-WHERE kind IN ('message.added', 'model.replied');
+FROM (
+    SELECT
+        *,
+        coalesce(body ->> 'format', 'holdfast') AS format,
+        coalesce(body ->> 'role', 'assistant') AS role
+    FROM entries
+    WHERE kind IN ('message.added', 'model.replied')
+) AS said;
 
 CREATE VIEW effects AS
 SELECT

@@ -300,6 +300,9 @@ SELECT
     chunk
 FROM entry_parts;
 
+-- Messages in every format that holdfast reads itself. `text` is what was said; `calls` has a call on each line, with
+-- its arguments as JSON, and `results` the results in the message. A message has its parts in one of several fields,
+-- or (an item of OpenAI's Responses API) it is one itself. LangGraph's are in the values of its checkpoints, packed.
 CREATE VIEW messages AS
 SELECT
     session,
@@ -307,22 +310,156 @@ SELECT
     at,
     run,
     step,
-    coalesce((SELECT value FROM json_each(parts, '$[0].body.format')), 'holdfast') AS format,
-    coalesce((SELECT value FROM json_each(parts, '$[0].body.role')), 'assistant') AS role,
+    format,
+    role,
     (SELECT value FROM json_each(parts, '$[3][1].agent')) AS agent,
-    coalesce(
-        (
-            SELECT group_concat(text.value, '')
-            FROM json_each(parts, '$[3][1].blocks') AS block
-            CROSS JOIN json_each(block.value, '$.kind') AS kind
-            CROSS JOIN json_each(block.value, '$.text') AS text
-            WHERE kind.value = 'text'
-        ),
-        (SELECT value FROM json_each(parts, '$[3][1]') WHERE key = 'content')
+    (
+        SELECT group_concat(piece, '')
+        FROM (
+            SELECT field.value AS piece
+            FROM json_each(parts, '$[3][1]') AS field
+            WHERE field.key IN ('content', 'refusal') AND field.type = 'text' AND role <> 'tool'
+            UNION ALL
+            SELECT
+                CASE said.type
+                    WHEN 'text' THEN said.value
+                    ELSE (
+                        SELECT group_concat(one.value, ' ')
+                        FROM json_each(CASE said.type WHEN 'array' THEN said.value ELSE '[]' END) AS one
+                        WHERE one.type = 'text'
+                    )
+                END
+            FROM json_each(parts, '$[3][1]') AS field
+            CROSS JOIN json_each(
+                CASE
+                    WHEN field.type = 'array' AND field.key IN ('blocks', 'content', 'parts') THEN field.value
+                    ELSE '[]'
+                END
+            ) AS part
+            CROSS JOIN json_each(CASE part.type WHEN 'object' THEN part.value ELSE '[]' END) AS said
+            WHERE role <> 'tool'
+                AND said.type IN ('text', 'array')
+                AND said.key = CASE (
+                    SELECT coalesce(max(value), '')
+                    FROM json_each(CASE part.type WHEN 'object' THEN part.value ELSE '[]' END)
+                    WHERE key IN ('kind', 'type', 'part_kind')
+                )
+                    WHEN 'reasoning' THEN ''
+                    WHEN 'refusal' THEN 'refusal'
+                    WHEN 'user-prompt' THEN 'content'
+                    WHEN 'system-prompt' THEN 'content'
+                    WHEN 'text' THEN CASE field.key WHEN 'parts' THEN 'content' ELSE 'text' END
+                    ELSE 'text'
+                END
+        )
     ) AS text,
+    (
+        SELECT group_concat(name || '(' || coalesce(args, '') || ')', char(10))
+        FROM (
+            SELECT
+                (SELECT value FROM json_each(called) WHERE key IN ('name', 'tool_name')) AS name,
+                (SELECT value FROM json_each(called) WHERE key IN ('args', 'input', 'arguments')) AS args
+            FROM (
+                SELECT
+                    coalesce(
+                        (
+                            SELECT inner.value
+                            FROM json_each(part) AS inner
+                            WHERE inner.key IN ('function', 'custom') AND inner.type = 'object'
+                        ),
+                        part
+                    ) AS called
+                FROM (
+                    SELECT one.value AS part
+                    FROM json_each(parts, '$[3][1]') AS field
+                    CROSS JOIN json_each(
+                        CASE
+                            WHEN field.type = 'array' AND field.key IN ('blocks', 'content', 'parts', 'tool_calls')
+                                THEN field.value
+                            ELSE '[]'
+                        END
+                    ) AS one
+                    WHERE one.type = 'object'
+                    UNION ALL
+                    SELECT whole.value FROM json_each(parts, '$[3]') AS whole
+                    WHERE whole.key = 1 AND whole.type = 'object'
+                )
+                WHERE EXISTS (
+                    SELECT 1
+                    FROM json_each(part)
+                    WHERE key IN ('kind', 'type', 'part_kind')
+                        AND value IN (
+                            'tool_call', 'tool_use', 'server_tool_use', 'tool-call', 'builtin-tool-call',
+                            'function', 'custom', 'function_call', 'custom_tool_call'
+                        )
+                )
+            )
+        )
+        WHERE name IS NOT NULL
+    ) AS calls,
+    (
+        SELECT group_concat(result, char(10))
+        FROM (
+            SELECT
+                (
+                    SELECT
+                        coalesce(
+                            (
+                                SELECT group_concat(text.value, '')
+                                FROM json_each(CASE said.type WHEN 'array' THEN said.value ELSE '[]' END) AS one
+                                CROSS JOIN json_each(
+                                    CASE one.type WHEN 'object' THEN one.value ELSE '[]' END
+                                ) AS text
+                                WHERE text.key = 'text' AND text.type = 'text'
+                            ),
+                            said.value
+                        )
+                    FROM json_each(part) AS said
+                    WHERE said.key IN ('content', 'output')
+                ) AS result
+            FROM (
+                SELECT one.value AS part
+                FROM json_each(parts, '$[3][1]') AS field
+                CROSS JOIN json_each(
+                    CASE
+                        WHEN field.type = 'array' AND field.key IN ('blocks', 'content', 'parts') THEN field.value
+                        ELSE '[]'
+                    END
+                ) AS one
+                WHERE one.type = 'object'
+                    AND EXISTS (
+                        SELECT 1
+                        FROM json_each(one.value)
+                        WHERE key IN ('kind', 'type', 'part_kind')
+                            AND (
+                                value IN ('tool_result', 'tool-return', 'builtin-tool-return')
+                                OR (value = 'retry-prompt' AND role = 'tool')
+                            )
+                    )
+                UNION ALL
+                SELECT whole.value
+                FROM json_each(parts, '$[3]') AS whole
+                WHERE whole.key = 1
+                    AND whole.type = 'object'
+                    AND EXISTS (
+                        SELECT 1
+                        FROM json_each(whole.value)
+                        WHERE (key = 'role' AND value IN ('tool', 'function'))
+                            OR (key = 'type' AND value LIKE '%_call_output')
+                    )
+                    AND NOT EXISTS (SELECT 1 FROM json_each(whole.value) WHERE key = 'blocks')
+            )
+        )
+    ) AS results,
     (SELECT value FROM json_each(parts, '$[3]') WHERE key = 1) AS message
-FROM entry_parts
-WHERE kind IN ('message.added', 'model.replied');
+FROM (
+    SELECT
+        *,
+        coalesce((SELECT value FROM json_each(parts, '$[0].body.format')), 'holdfast') AS format,
+        coalesce((SELECT value FROM json_each(parts, '$[0].body.role')), 'assistant') AS role
+    FROM entry_parts
+    WHERE kind IN ('message.added', 'model.replied')
+);
 
 -- An effect and what became of it have the `seq` of the intent in common; the last entry of them tells the status.
 CREATE VIEW effects AS

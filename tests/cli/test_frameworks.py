@@ -1,0 +1,257 @@
+"""Sessions of pydantic-ai and threads of LangGraph, killed in the middle, as the command line shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.advice import continue_call
+from holdfast.cli.options import Common
+from holdfast.core.fold import RunInfo
+from holdfast.core.head import Head
+from holdfast.ids import SessionId
+from holdfast.system.clock import utc_now
+from tests.cli.cli_processes import Done, environment
+from tests.crash.fork_server import Warm
+
+pytest.importorskip("pydantic_ai", reason="needs the extra pydantic-ai")
+pytest.importorskip("langgraph", reason="needs the extra langgraph")
+
+Run = Callable[[str], Done]
+AGENT, GRAPH = "sqlite:{}/agent/store.db", "sqlite:{}/graph/store"
+
+
+@pytest.fixture(scope="module")
+def killed(loaded_warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An agent and a graph, each killed twice from scratch: `agent` and `graph` were continued, `dead-agent`
+    and `dead-graph` were not."""
+    from tests.langgraph.killed_graphs import play
+    from tests.pydantic_ai.killed_agent import work
+
+    folder = tmp_path_factory.mktemp("killed")
+    batch = "in a batch, one done and one under way"
+    for name in ("agent", "dead-agent", "graph", "dead-graph"):
+        (folder / name).mkdir()
+    for name in ("agent", "dead-agent"):
+        with loaded_warm.child(work, str(folder / name), at="after the effect") as child:
+            assert child.outcome() is None, "it was not killed"
+    for name in ("graph", "dead-graph"):
+        with loaded_warm.child(play, str(folder / name), "sqlite", batch) as child:
+            assert child.outcome() is None, "it was not killed"
+    loaded_warm.call(work, str(folder / "agent"))
+    loaded_warm.call(play, str(folder / "graph"), "sqlite")
+    return folder
+
+
+@pytest.fixture
+def run(
+    killed: Path, call_here: Callable[[Path, str], Done], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Done]:
+    """A command in that folder, on a terminal that is wide enough for a row to be a line."""
+    monkeypatch.setenv("COLUMNS", "160")
+    return lambda line: call_here(killed, line)
+
+
+def rows(shown: str) -> list[str]:
+    """The lines of the timeline, without times and durations."""
+    lines = [line.strip() for line in shown.splitlines()]
+    signs = "»«→×?·"
+    return [
+        " ".join(line[min(place) :].split())
+        for line in lines
+        if (place := [line.index(sign) for sign in signs if f" {sign} " in line])
+    ]
+
+
+def without_end(row: str) -> str:
+    """A row without its duration."""
+    return row.rpartition(" ")[0].rpartition(" ")[0]
+
+
+def test_a_killed_agent_of_pydantic_ai_has_each_call_once_with_what_became_of_it(run: Run) -> None:
+    """In doubt when its process died, settled by its hook, made again: one row; and nothing of the format."""
+    shown = run("show order-7 --store sqlite:agent/store.db").out
+    found = rows(shown)
+    called = [one.split("(")[0] for one in found if one.startswith("→")]
+    # Calls of one reply begin in any order.
+    assert called[0] == "→ look"
+    assert sorted(called[1:4]) == ["→ charge", "→ slow", "→ store"]
+    assert called[4:] == ["→ mail"]
+    (charge,) = [one for one in found if "→ charge(" in one]
+    assert charge.startswith(
+        '→ charge(order="7", cents=500) in doubt, then landed settled by verify: charge 7:500'
+    )
+    assert "» user: Settle order 7" in found
+    assert "parts" not in shown
+    assert "lease taken" not in shown
+    assert "checkpoint" not in shown
+    assert "next:" not in shown
+    everything = run("show order-7 --all --store sqlite:agent/store.db").out
+    assert "holds the session" in everything
+    assert "checkpoint, version 1" in everything
+
+
+def test_what_to_run_next_is_the_same_call_of_the_framework(run: Run) -> None:
+    """With the URL and the session in it."""
+    shown = run("show order-7 --store sqlite:dead-agent/store.db").out
+    call = (
+        "agent.run(…) as before, with capabilities=[Durable('sqlite:dead-agent/store.db', session='order-7')]"
+    )
+    assert shown.splitlines()[-1] == f"next: the same {call}"
+    (lost,) = [one for one in rows(shown) if one.startswith("×")]
+    assert "no process has taken over yet" in lost
+    graph = run("show t --store sqlite:dead-graph/store").out
+    config = "{'configurable': {'thread_id': 't'}}"
+    expected = f"next: graph.invoke(None, {config}), with HoldfastSaver.from_url('sqlite:dead-graph/store')"
+    assert graph.splitlines()[-1].startswith(expected)
+
+
+def test_a_thread_of_langgraph_is_found_by_its_id_and_shown_as_steps_with_nodes(run: Run) -> None:
+    """New messages, values and the effects of its tools, each call once, where it was killed."""
+    shown = run("show t --store sqlite:graph/store").out
+    assert shown.startswith("thread t  completed\n")
+    found = [without_end(one) if one[0] in "→×" else one for one in rows(shown)]
+    took = [one for one in found if one.startswith("→")]
+    assert sorted(one.split("(")[0] for one in took) == ["→ look", "→ pay", "→ post", "→ refund"]
+    assert [one for one in found if one[0] not in "→×"] == [
+        "» user: go",
+        "« calls pay, look, post",
+        '· notes: ["checked"]',
+        "« calls refund",
+        '· notes: ["checked"]',
+        "« all done",
+    ]
+    (post,) = [one for one in rows(shown) if one.startswith("→ post")]
+    assert 'post(order="a") in doubt, then landed settled by verify: posted a' in post
+    (refund,) = [one for one in took if one.startswith("→ refund")]
+    assert "approved by an interrupt's answer, then completed refunded a" in refund
+    nodes = re.findall(r"(?m)^ +\d+ +[0-9.]+ s +(\w+) +[«→·] ", shown)
+    assert nodes == ["model", "check", "tools", "model", "check", "tools", "model"]
+    by_session = run("show t.7c. --store sqlite:graph/store").out
+    assert by_session == shown
+
+
+def test_a_thread_as_json_has_its_checkpoints_and_the_ledger_of_its_tools(run: Run) -> None:
+    """For programs."""
+    shape = run("show t --json --store sqlite:dead-graph/store").json
+    assert (shape["thread"], shape["standing"]) == ("t", "interrupted")
+    (namespace,) = shape["namespaces"]
+    assert [one["step"] for one in namespace["checkpoints"]] == [-1, 0, 1, 2]
+    last = namespace["checkpoints"][-1]
+    assert (last["nodes"], last["values"], last["next"]) == (["check"], {"notes": ["checked"]}, ["tools"])
+    tools = {one["tool"]: one["status"] for one in shape["tools"]["timeline"] if one["tool"]}
+    assert tools["post"] == "in_doubt"
+
+
+def test_a_thread_is_followed_and_exported(run: Run) -> None:
+    """Entries of LangGraph's own kind say what they hold."""
+    tail = run("tail t -n 0 --store sqlite:graph/store").out
+    assert 'model: assistant: → pay(order="a") → look(order="a") → post(order="a")' in tail
+    assert 'checkpoint after check: notes: ["checked"]; next is tools' in tail
+    last = run("tail t -n 1 --store sqlite:graph/store").out.splitlines()
+    assert [line.partition("  ")[2].split(None, 2)[2] for line in last] == [
+        "checkpoint after model: assistant: all done"
+    ]
+    text = run("export t --store sqlite:graph/store").out
+    assert 'assistant → pay(order="a")\n' in text
+    assert "result: posted a\n" in text
+    assert text.endswith("assistant: all done\n")
+    assert "## Assistant\n\nall done\n" in run("export t --form markdown --store sqlite:graph/store").out
+    log = [
+        json.loads(line) for line in run("export t -F experiment --store sqlite:graph/store").out.splitlines()
+    ]
+    assert [(one["iter"], one["metadata"]["calls"], one["content"]) for one in log] == [
+        (1, ["pay", "look", "post"], ""),
+        (4, ["refund"], ""),
+        (7, [], "all done"),
+    ]
+    assert run("export t --version 1 --store sqlite:graph/store").code == 2
+
+
+def test_agents_are_followed_and_exported_in_words(run: Run) -> None:
+    """Replies and results of pydantic-ai are text and calls."""
+    tail = run("tail order-7 -n 0 --store sqlite:agent/store.db").out
+    assert 'reply: → look(order="7")\n' in tail
+    assert 'tool: {"cents":500}\n' in tail
+    text = run("export order-7 --store sqlite:agent/store.db").out
+    assert 'assistant → charge(order="7", cents=500)\n' in text
+    assert "result: charge 7:500\n" in text
+
+
+def test_the_list_says_which_session_is_of_which_thread(run: Run) -> None:
+    """Their ids are escaped; the thread id is the one that people know."""
+    listed = run("sessions --store sqlite:graph/store").out
+    assert "thread t\n" in "\n".join(line.rstrip() for line in listed.splitlines()) + "\n"
+    assert "tools of thread t" in listed
+
+
+def test_frameworks_need_not_be_installed_to_look(killed: Path) -> None:
+    """Nothing of them is imported."""
+    code = (
+        "import sys\n"
+        "for name in ('langgraph', 'langchain_core', 'ormsgpack', 'pydantic_ai', 'openai', 'anthropic'):\n"
+        "    sys.modules[name] = None\n"
+        "from holdfast.cli import main\n"
+        "for line in sys.argv[1:]:\n"
+        "    assert main(line.split()) == 0, line\n"
+    )
+    lines = [
+        "show t --store sqlite:graph/store",
+        "tail t --store sqlite:graph/store",
+        "export t --store sqlite:graph/store",
+        "show order-7 --store sqlite:agent/store.db",
+        "export order-7 --store sqlite:agent/store.db",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *lines], cwd=killed, env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "calls pay, look, post" in done.stdout
+
+
+def _head(**more: Any) -> Head:
+    now = utc_now()
+    return Head(
+        session=SessionId("order 7"),
+        uid="u",
+        seq=1,
+        sum="s",
+        status="active",
+        created_at=now,
+        updated_at=now,
+        **more,
+    )
+
+
+def test_advice_fits_what_drives_the_session_and_hides_passwords() -> None:
+    """An agent of ours, pydantic-ai, a graph, a delegate, a loop of one's own."""
+    common = Common(store="postgresql://ann:secret@db.example/agents?sslpassword=hidden")
+    started = utc_now()
+    ours = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk", model="pretend-1")
+    own = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk")
+    url = "postgresql://ann@db.example/agents"
+    calls = {
+        "agent": continue_call(_head(), [ours], common),
+        "loop": continue_call(_head(), [own], common),
+        "pydantic-ai": continue_call(_head(labels={"agent_framework": "pydantic-ai"}), [own], common),
+        "delegate": continue_call(_head(parent=SessionId("p")), [ours], common),
+        "langgraph": continue_call(
+            _head(labels={"adapter": "langgraph.tools", "langgraph.thread": "t"}), [], common
+        ),
+    }
+    assert calls == {
+        "agent": f"holdfast resume FILE.py 'order 7' --store {url}, where FILE.py has the agent 'clerk'",
+        "loop": f"your program again: it goes on in session 'order 7' of {url}",
+        "pydantic-ai": "the same agent.run(…) as before, with capabilities="
+        f"[Durable('{url}', session='order 7')]",
+        "delegate": "what continues p, which delegated to it",
+        "langgraph": "graph.invoke(None, {'configurable': {'thread_id': 't'}}), with "
+        f"HoldfastSaver.from_url('{url}') as its checkpointer",
+    }
