@@ -110,8 +110,11 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
     # -- the durable tool of a call --------------------------------------------------------------------
 
     def _find(self, request: ToolCallRequest, tool: BaseTool) -> DurableTool:
-        """The durable tool for a call. The agent's other tools are looked at, too: their calls that were cut off
-        are settled with it, and all warnings come at once."""
+        """The durable tool for a call.
+
+        The agent's other tools are looked at, too: their calls that were cut off are settled with it, and all
+        warnings come at once.
+        """
         with self._lock:
             offered = {one.name for one in request.runtime.tools}
             for one in (*request.runtime.tools, tool):

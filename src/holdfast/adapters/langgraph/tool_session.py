@@ -218,9 +218,10 @@ class InterruptAnswer(NamedTuple):
         waiting, answered = await self._others(store)
         call = said.get("call")
         if call is None:
-            # LangGraph hands out answers in the order of asking, anew each time the node is run. Calls at
-            # once have no order, and one that has its answer asks no more: it may be another's.
-            if len(waiting) > 1 or answered or "outcome" in said:
+            # LangGraph hands out answers in the order of asking, anew each time the task is run. Calls of a
+            # task have no order, and one that has its answer asks no more: it may be another's.
+            beside = {one for one in waiting if _task_of(one) == _task_of(self.call)}
+            if len(beside) > 1 or answered or "outcome" in said:
                 log.warning("%r does not say which call it answers; %s is asked about again", said, self.call)
                 return
             call = self.call
@@ -246,7 +247,12 @@ class InterruptAnswer(NamedTuple):
         """The calls that wait, and whether others of the same task have had an answer."""
         state = await store.load(self.session)
         ledger = state.facts.effects
-        task = self.call.rpartition("/")[0]
         answered = {one.call.id for one in ledger.answers.values()}
         waiting = {one.call.id for one in ledger.questions.values()} | {one.call.id for one in state.in_doubt}
-        return waiting, any(one.rpartition("/")[0] == task and one != self.call for one in answered)
+        task = _task_of(self.call)
+        return waiting, any(_task_of(one) == task and one != self.call for one in answered)
+
+
+def _task_of(call: str) -> str:
+    """LangGraph's task that makes a call."""
+    return call.rpartition("/")[0]
