@@ -171,7 +171,7 @@ def build(world: World, tools: list[BaseTool], saver: Any) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def _watch_commits(world: World) -> None:
+def watch_commits(world: World) -> None:
     """Die between a tool and its record, or let the other one know that it is there."""
     # Between a tool and its record there is no call of the application.
     write = Committer._write
@@ -191,7 +191,7 @@ def _watch_commits(world: World) -> None:
 @asynccontextmanager
 async def _open(world: World, who: str, globs: bool) -> AsyncIterator[Any]:
     async with open_store(open_driver(f"{who}:{world.folder / 'store'}")) as store:
-        _watch_commits(world)
+        watch_commits(world)
         tools = make_tools(world)
         declared = _declare(world, tools)
         if globs:

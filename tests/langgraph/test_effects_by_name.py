@@ -71,7 +71,8 @@ async def test_tools_are_declared_by_name_and_by_glob(
     tools = durable_tools(
         TOOLS, store=store, effects={"search_*": "write", "search_web": pure(), "send_mail": mutate()}
     )
-    state = await one_each(tools, HoldfastSaver(store)).ainvoke(GO, thread())
+    graph = one_each(tools, HoldfastSaver(store))
+    state = await graph.ainvoke(GO, thread(), durability="sync")
     assert results(state) == ["no mail about x", "found y", "sent to ann"]
     assert await ledger(store) == {
         "search_mail": (("write",), "repeat"),
@@ -111,7 +112,8 @@ async def test_names_and_globs_win_over_what_the_tools_declare(
     ]
     for by_name, scope in (({"search_*": read(), "*": read()}, "call"), ({"*": read()}, "session")):
         tools = durable_tools(declared, store=store, effects={**by_name})
-        await one_each(tools, HoldfastSaver(store)).ainvoke(GO, thread(scope))
+        graph = one_each(tools, HoldfastSaver(store))
+        await graph.ainvoke(GO, thread(scope), durability="sync")
         labels = {"adapter": "langgraph.tools", "langgraph.thread": scope}
         [session] = [one async for one in store.sessions(label=labels)]
         rows = (await store.load(session.session)).facts.effects.rows.values()

@@ -523,6 +523,37 @@ async def test_a_thread_that_is_deleted_takes_its_ledger_along_and_a_copy_has_it
     assert len(done) == 2
 
 
+async def test_tools_that_were_made_apart_share_the_ledger_of_a_thread(store: holdfast.Store) -> None:
+    """A call in the body of another one does not wait for the lease, and what was cut off is settled when its
+    tool is known."""
+    asked: list[str] = []
+
+    @langchain_tool
+    async def wire(to: str) -> str:
+        """Wire some money."""
+        done.append(to)
+        raise ConnectionError("no answer")
+
+    def was_wired(to: str) -> holdfast.Landed | holdfast.Unsure:
+        asked.append(to)
+        return holdfast.Unsure() if len(asked) == 1 else holdfast.Landed("wired")
+
+    (call,) = calls(("wire", {"to": "ann"})).tool_calls
+    given = effects(wire, **MUTATES, verify=was_wired)
+    [wiring] = durable_tools([given], store=store, in_doubt="tell")
+    assert "is in doubt" in (await wiring.ainvoke({**call}, thread())).content
+
+    @langchain_tool
+    async def delegate(task: str) -> str:
+        """Have it done."""
+        [again] = durable_tools([given], store=store, wait_s=0)
+        return str((await again.ainvoke({**call}, thread())).content)
+
+    [delegating] = durable_tools([effects(delegate, side_effects=())], store=store)
+    assert await delegating.ainvoke({"task": "wire"}, thread()) == "wired"
+    assert (asked, done) == (["ann", "ann"], ["ann"])
+
+
 async def test_a_tool_outside_of_a_thread_is_refused(store: holdfast.Store) -> None:
     """Without a thread there is no ledger to look into."""
     [paying] = durable_tools([effects(pay, **MUTATES)], store=store)

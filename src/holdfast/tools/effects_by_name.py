@@ -128,22 +128,39 @@ def _make(side_effects: SideEffects, **options: Any) -> Declaration:
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse options that fit no tool, before there is one."""
+    declare("tool", list_parameters(options), options)
+
+
+def list_parameters(options: Mapping[str, Any]) -> list[str]:
+    """The parameters that a tool must have for its hooks."""
     hooks = [hook for hook in (options.get("verify"), options.get("undo")) if hook is not None]
     listed = [[one.name for one in parameters_of(hook) if one.kind is not one.VAR_KEYWORD] for hook in hooks]
     # One that takes any argument lists none.
-    longest: list[str] = max(listed, key=lambda names: len(names), default=[])
-    declare("tool", longest, options)
+    return max(listed, key=lambda names: len(names), default=[])
 
 
-def declare(name: str, parameters: Iterable[str], options: Mapping[str, Any]) -> AnyTool:
-    """A tool without a body: each call brings one. Its name may have characters that ours have not."""
+def declare(
+    name: str,
+    parameters: Iterable[str],
+    options: Mapping[str, Any],
+    *,
+    schema: Mapping[str, Json] | None = None,
+    description: str = "",
+) -> AnyTool:
+    """A tool without a body: each call brings one. Its name may have characters that ours have not.
+
+    `schema` says more than `parameters`, and stands in their place.
+    """
 
     def body(**args: Any) -> None:
         raise AssertionError("each call brings its own body")
 
-    schema: dict[str, Json] = {"type": "object", "properties": {one: {} for one in parameters}}
+    plain: dict[str, Json] = {"type": "object", "properties": {one: {} for one in parameters}}
     given = {key: value for key, value in options.items() if value is not None}
-    made: AnyTool = tool(name=_plain(name), description="", schema=schema, **given)(body)
+    declare_body = tool(
+        name=_plain(name), description=description, schema=plain if schema is None else schema, **given
+    )
+    made: AnyTool = declare_body(body)
     made.name = name
     return made
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from ...blocking import Store
 from ...blocking.loop import Loop, start_loop
 from ...store.opening import AnyStore
+from ...system import threads
 
 
 class SyncLoop:
@@ -15,6 +16,8 @@ class SyncLoop:
     def __init__(self, loop: Loop | None) -> None:
         self._loop = loop
         self._stack = ExitStack()
+        self._starting = threads.Lock()
+        """Tools that run at once are called from several threads."""
 
     @classmethod
     def of(cls, store: AnyStore) -> SyncLoop:
@@ -23,9 +26,10 @@ class SyncLoop:
 
     @property
     def loop(self) -> Loop:
-        if self._loop is None or not self._loop.is_here:
-            self._loop = self._stack.enter_context(start_loop())
-        return self._loop
+        with self._starting:
+            if self._loop is None or not self._loop.is_here:
+                self._loop = self._stack.enter_context(start_loop())
+            return self._loop
 
     def end(self) -> None:
         self._stack.close()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from langchain_core.messages import ToolMessage
+from langgraph.types import Command
 
 from ...messages import Json
 from ...reprs import attempt, describe_value
@@ -41,3 +44,24 @@ def open_result(value: Json, serde: CheckedSerializer) -> Any:
         form, data = value[_TAG]
         return serde.loads_typed((form, b64decode(data)))
     return value
+
+
+def address_result(found: Any, old: str, new: str) -> Any:
+    """The result for another call than the one that it was given to: its messages name the call `new`.
+
+    A call of a command is named by its messages only, beside those that are for other calls.
+    """
+    if isinstance(found, ToolMessage):
+        return found.model_copy(update={"tool_call_id": new})
+    if isinstance(found, Command) and isinstance(found.update, Mapping):
+        update = {key: _address_all(value, old, new) for key, value in found.update.items()}
+        return replace(found, update=update)
+    return _address_all(found, old, new)
+
+
+def _address_all(found: Any, old: str, new: str) -> Any:
+    if isinstance(found, list):
+        return [_address_all(one, old, new) for one in found]
+    if isinstance(found, ToolMessage):
+        return found.model_copy(update={"tool_call_id": new}) if found.tool_call_id == old else found
+    return address_result(found, old, new) if isinstance(found, Command) else found

@@ -1,6 +1,7 @@
 """The ledger of a thread: a session beside those of its checkpoints, open while a tool of the thread runs.
 
-The ledger needs the lease, and checkpoints are written without one, so they are two sessions.
+The ledger needs the lease, and checkpoints are written without one, so they are two sessions. All tools of a
+process that run at once in an event loop share it: those of one `durable_tools`, of several, and of agents.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import anyio
 from anyio.lowlevel import current_token
 from langgraph.types import interrupt
 
+from ...blocking import Store as BlockingStore
 from ...errors import BadInput, NotFound
 from ...ids import SessionId, escape_id
 from ...session.session import Session
@@ -31,6 +33,8 @@ log = logging.getLogger("holdfast")
 T = TypeVar("T")
 BY = "an interrupt's answer"
 Asked = Literal["approval", "outcome"]
+_CHECKPOINTER = "__pregel_checkpointer"
+_DURABILITY = "__pregel_durability"
 
 
 def ledger_session(thread: str) -> SessionId:
@@ -51,6 +55,8 @@ class _OpenLedger:
         self._session: Session | None = None
         self._stack = AsyncExitStack()
         self.users = 0
+        self._settled: set[str] = set()
+        """The tools whose calls that were cut off have been settled."""
         self._lock = anyio.Lock()
         self._left = anyio.Event()
 
@@ -67,7 +73,8 @@ class _OpenLedger:
                 await self._left.wait()
 
     async def enter(self, registry: Registry, tool: AnyTool | None, deps: object) -> None:
-        """Open it if it is not open yet, and settle the calls that were cut off."""
+        """Open it if it is not open yet, and settle the calls that were cut off, as far as their tools are
+        known."""
         async with self._lock:
             if self._session is None:
                 async with AsyncExitStack() as stack:
@@ -75,7 +82,12 @@ class _OpenLedger:
                     opening = store.session(self._id, wait_s=self._wait_s, labels=self._labels)
                     self._session = await stack.enter_async_context(opening)
                     self._stack = stack.pop_all()
+                self._settled = {*registry.tools, *(() if tool is None else (tool.name,))}
                 await registry.settle(self._session, tool=tool, deps=deps)
+            elif tool is not None and tool.name not in self._settled:
+                self._settled.add(tool.name)
+                for row in [one for one in self._session.in_doubt if one.tool == tool.name]:
+                    await registry.settle_call(self._session, row, tool=tool, deps=deps)
 
     @property
     def session(self) -> Session:
@@ -88,6 +100,13 @@ class _OpenLedger:
         await self._stack.aclose()
 
 
+_open: dict[tuple[object, object, SessionId], _OpenLedger] = {}
+"""The ledgers that are open in this process, each by its event loop, its store and its session: a call in the
+body of another one must not wait for the lease of that."""
+_sync = SyncLoop(None)
+"""For stores without a loop of their own."""
+
+
 class ThreadLedgers:
     """Dispatches calls of graphs, each in the session of its thread."""
 
@@ -98,13 +117,28 @@ class ThreadLedgers:
                 "open store, such as that of the saver (store=saver.store)"
             )
         self._store = store
-        self._sync = SyncLoop.of(store)
+        self._place: object = find_open_store(store) or str(store)
+        self._sync = SyncLoop.of(store) if isinstance(store, BlockingStore) else _sync
         self.registry, self._deps, self._wait_s = registry, deps, wait_s
-        self._open: dict[tuple[object, SessionId], _OpenLedger] = {}
+        self._warned = False
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine for code without an event loop."""
         return self._sync.loop.wait(work)
+
+    def check_durability(self, config: Mapping[str, Any]) -> None:
+        """Warn once of a graph that does not wait for its checkpoints: a killed one may ask for a call anew,
+        under another id."""
+        where = config.get("configurable", {})
+        if self._warned or where.get(_CHECKPOINTER) is None or where.get(_DURABILITY) == "sync":
+            return
+        self._warned = True
+        log.warning(
+            "a tool with side effects runs in a graph with durability=%r: if the process is killed, the "
+            "checkpoint with its call may be lost, and the model is asked again. Run the graph with "
+            "durability='sync'",
+            where.get(_DURABILITY, "async"),
+        )
 
     async def dispatch(self, thread: str, call: CallRequest) -> Result:
         """Take a call through the gates and the ledger of its thread."""
@@ -121,10 +155,10 @@ class ThreadLedgers:
     async def _session(self, thread: str, tool: AnyTool | None) -> AsyncIterator[_OpenLedger]:
         """The thread's session: opened by the first of the calls that run at once, closed by the last."""
         id = ledger_session(thread)
-        key = current_token().native_token, id
-        found = self._open.get(key)
+        key = current_token().native_token, self._place, id
+        found = _open.get(key)
         if found is None:
-            found = self._open[key] = _OpenLedger(self._store, id, self._wait_s, ledger_labels(thread))
+            found = _open[key] = _OpenLedger(self._store, id, self._wait_s, ledger_labels(thread))
         found.users += 1
         try:
             await found.enter(self.registry, tool, self._deps)
@@ -132,7 +166,7 @@ class ThreadLedgers:
         finally:
             found.leave()
             if not found.users:
-                del self._open[key]
+                del _open[key]
                 await found.close()
 
     # -- people --------------------------------------------------------------------------------------
@@ -184,9 +218,10 @@ class InterruptAnswer(NamedTuple):
         waiting, answered = await self._others(store)
         call = said.get("call")
         if call is None:
-            # LangGraph hands out answers in the order of asking, anew each time the node is run. Calls at
-            # once have no order, and one that has its answer asks no more: it may be another's.
-            if len(waiting) > 1 or answered or "outcome" in said:
+            # LangGraph hands out answers in the order of asking, anew each time the task is run. Calls of a
+            # task have no order, and one that has its answer asks no more: it may be another's.
+            beside = {one for one in waiting if _task_of(one) == _task_of(self.call)}
+            if len(beside) > 1 or answered or "outcome" in said:
                 log.warning("%r does not say which call it answers; %s is asked about again", said, self.call)
                 return
             call = self.call
@@ -212,7 +247,12 @@ class InterruptAnswer(NamedTuple):
         """The calls that wait, and whether others of the same task have had an answer."""
         state = await store.load(self.session)
         ledger = state.facts.effects
-        task = self.call.rpartition("/")[0]
         answered = {one.call.id for one in ledger.answers.values()}
         waiting = {one.call.id for one in ledger.questions.values()} | {one.call.id for one in state.in_doubt}
-        return waiting, any(one.rpartition("/")[0] == task and one != self.call for one in answered)
+        task = _task_of(self.call)
+        return waiting, any(_task_of(one) == task and one != self.call for one in answered)
+
+
+def _task_of(call: str) -> str:
+    """LangGraph's task that makes a call."""
+    return call.rpartition("/")[0]

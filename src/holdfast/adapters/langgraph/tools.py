@@ -2,6 +2,8 @@
 
 A node that is run again after a crash calls its tools again. An effect that was done is then not done again:
 the id of each call is made of its task, which has the same id every time, and the ledger has its outcome.
+
+`middleware.py` puts the same tools in the place of an agent's own, call by call.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ from ...ids import check_list
 from ...limits import TOOL_GRACE_S
 from ...store.opening import AnyStore
 from ...tools.context import AnyContext
-from ...tools.declaration import AnyTool, Hook, SideEffects, tool
+from ...tools.declaration import AnyTool, Hook, SideEffects
 from ...tools.dispatch import CallRequest
-from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects
+from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, declare
 from ...tools.outcome import Declined, NotDone, Result, as_text
 from ...tools.policy import Policy
 from ...tools.registry import Registry
 from ...tools.runner import InDoubtPolicy
 from .serde import Allowed, CheckedSerializer
-from .tool_results import open_result, pack_result
+from .tool_results import address_result, open_result, pack_result
 from .tool_session import ThreadLedgers
 
 _TASKS_MAX = 1024
@@ -85,7 +87,7 @@ def durable_tools(
     """
     registry = Registry(policy=policy, in_doubt=in_doubt, grace_s=grace_s)
     ledger = ThreadLedgers(store, registry, deps=deps, wait_s=wait_s)
-    by_name = _read_effects(effects)
+    by_name = read_effects(effects)
     serde = CheckedSerializer(allow)
     made = [_wrap(one, ledger, serde, by_name) for one in check_list("tools", tools)]
     by_name.check_names(registry.tools)
@@ -93,15 +95,18 @@ def durable_tools(
     return made
 
 
-def _read_effects(given: Mapping[str, ToolEffects | Declared] | None) -> EffectsByName:
+def read_effects(given: Mapping[str, ToolEffects | Declared] | None) -> EffectsByName:
+    """`effects={…}`, whose values may also be what `effects(tool, …)` gives."""
     if not isinstance(given, Mapping):
         return EffectsByName(given)
-    return EffectsByName(
-        {
-            name: Declaration(one.declaration) if isinstance(one, Declared) else one
-            for name, one in given.items()
-        }
-    )
+    declared = {
+        name: Declaration(one.declaration) if isinstance(one, Declared) else one
+        for name, one in given.items()
+    }
+    for name, one in declared.items():
+        if isinstance(one, Declaration):
+            _check_scope(name, one.options.get("scope"))
+    return EffectsByName(declared)
 
 
 def _wrap(
@@ -117,12 +122,13 @@ def _wrap(
         if declared is None and not declaration:
             declared = by_name.get_undeclared(given.name, _how_to_declare(given.name))
         options = declaration if declared is None else declared.options
-        _check_scope(ledger.registry.add(_as_tool(given, options, serde)))
-        return DurableTool.around(given, ledger, serde)
+        own = ledger.registry.add(as_own_tool(given, options, serde))
+        return DurableTool.around(given, own, ledger, serde)
     own = by_name.apply(given, _how_to_declare(str(getattr(given, "__name__", ""))))
-    _check_scope(ledger.registry.add(own))
+    _check_scope(own.name, own.scope)
+    ledger.registry.add(own)
     made = DurableTool(name=own.name, description=own.description, args_schema=own.schema)
-    made._ledger, made._serde = ledger, serde
+    made._own, made._ledger, made._serde = own, ledger, serde
     return made
 
 
@@ -130,11 +136,11 @@ def _how_to_declare(name: str) -> str:
     return f'durable_tools([…], effects={{{name!r}: "read"}})'
 
 
-def _check_scope(made: AnyTool) -> None:
+def _check_scope(name: str, scope: object) -> None:
     """A graph's calls are in no run: what is to be done once in a run would be done once in the thread."""
-    if made.scope == "run":
+    if scope == "run":
         raise BadInput(
-            f"tool {made.name!r}: scope='run' has no meaning in a graph, whose calls are in no run. Write "
+            f"tool {name!r}: scope='run' has no meaning in a graph, whose calls are in no run. Write "
             "scope='call': each call of the model is then done once, also if its node is run again"
         )
 
@@ -147,7 +153,10 @@ def current_effect() -> AnyContext:
     its `attempt`, and `annotate`. `BadInput` outside of a durable tool."""
     found = _effect.get()
     if found is None:
-        raise BadInput("current_effect() is for tools of durable_tools(…), while they are called")
+        raise BadInput(
+            "current_effect() is for tools of durable_tools(…), and of agents with HoldfastMiddleware, while "
+            "they are called"
+        )
     return found
 
 
@@ -163,6 +172,8 @@ class _LangChainBody:
 
     def __init__(self, inner: BaseTool, serde: CheckedSerializer, call: _Call | None = None) -> None:
         self._inner, self._serde, self._call = inner, serde, call
+        self.error: Exception | None = None
+        """What the last attempt at the call raised."""
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -182,24 +193,42 @@ class _LangChainBody:
     @contextmanager
     def _running(self, ctx: AnyContext) -> Iterator[None]:
         token = _effect.set(ctx)
+        if self._is_for(ctx):
+            self.error = None
         try:
             yield
         except GraphBubbleUp as error:
             if (found := _interrupts.get()) is not None:
                 found.append(error)
             raise NotDone("it was interrupted, and is called again when the graph is resumed") from error
+        except Exception as error:
+            if self._is_for(ctx):
+                self.error = error
+            raise
         finally:
             _effect.reset(token)
 
+    def _is_for(self, ctx: AnyContext) -> bool:
+        """Whether it runs for its call, and not for an earlier one that is settled with it."""
+        return self._call is not None and self._call.name == ctx.call_id
+
     def _prepare(self, ctx: AnyContext, values: dict[str, Any]) -> tuple[Any, RunnableConfig]:
         call, name = self._call, self._inner.name
-        if call is None:
-            # Its node is not there to give it the graph's state.
-            if injected_names(self._inner):
-                raise Declined(f"{name} needs arguments that only its node can give")
-            id = ctx.call_id.rpartition("/")[2]
-            return _as_input(name, None if id.startswith(f"{name}#") else id, values), {}
-        return _as_input(name, call.tool_call_id, {**values, **call.injected}), call.config
+        if call is not None and self._is_for(ctx):
+            return _as_input(name, call.tool_call_id, {**values, **call.injected}), call.config
+        id = _tool_call_id(ctx.call_id)
+        tool_call_id = None if id.startswith(f"{name}#") else id
+        if call is not None:
+            return _as_input(name, tool_call_id, {**values, **call.injected}), call.config
+        # Its node is not there to give it the graph's state.
+        if injected_names(self._inner):
+            raise Declined(f"{name} needs arguments that only its node can give")
+        return _as_input(name, tool_call_id, values), {}
+
+
+def _tool_call_id(call: str) -> str:
+    """LangChain's id of a call, of the one that it has in the ledger."""
+    return call.rpartition("/")[2]
 
 
 def _as_input(name: str, id: str | None, args: dict[str, Any]) -> dict[str, Any]:
@@ -207,10 +236,12 @@ def _as_input(name: str, id: str | None, args: dict[str, Any]) -> dict[str, Any]
     return args if id is None else {"type": "tool_call", "name": name, "args": args, "id": id}
 
 
-def _as_tool(inner: BaseTool, declaration: Mapping[str, Any], serde: CheckedSerializer) -> AnyTool:
+def as_own_tool(inner: BaseTool, declaration: Mapping[str, Any], serde: CheckedSerializer) -> AnyTool:
     """The LangChain tool as one of ours. Each call brings a body of its own."""
-    declare = tool(name=inner.name, description=inner.description, schema=_schema(inner), **declaration)
-    return declare(_LangChainBody(inner, serde).function)
+    made = declare(inner.name, (), declaration, schema=_schema(inner), description=inner.description)
+    _check_scope(made.name, made.scope)
+    body = _LangChainBody(inner, serde)
+    return made.with_body(Hook(body.function, _is_async(inner), True))
 
 
 def _is_async(inner: BaseTool) -> bool:
@@ -235,11 +266,18 @@ class DurableTool(BaseTool):
     """A tool of `durable_tools`. To LangChain and LangGraph it looks like the one inside."""
 
     _inner: BaseTool | None = PrivateAttr(default=None)
+    _own: AnyTool = PrivateAttr()
+    """The same as a tool of ours."""
     _ledger: ThreadLedgers = PrivateAttr()
     _serde: CheckedSerializer = PrivateAttr()
+    _raises: bool = PrivateAttr(default=False)
+    """Whether the exception of a call that surely did nothing is raised, for other code to handle."""
+    _calls: int = PrivateAttr(default=0)
 
     @classmethod
-    def around(cls, inner: BaseTool, ledger: ThreadLedgers, serde: CheckedSerializer) -> DurableTool:
+    def around(
+        cls, inner: BaseTool, own: AnyTool, ledger: ThreadLedgers, serde: CheckedSerializer
+    ) -> DurableTool:
         """One that looks like `inner`."""
         made = cls(
             name=inner.name,
@@ -250,8 +288,19 @@ class DurableTool(BaseTool):
             metadata=inner.metadata,
             response_format=inner.response_format,
         )
-        made._inner, made._ledger, made._serde = inner, ledger, serde
+        made._inner, made._own, made._ledger, made._serde = inner, own, ledger, serde
         return made
+
+    def for_one_call(self) -> DurableTool:
+        """The same for one call of an agent: it raises what the tool raised, and knows if it was called."""
+        made = self.model_copy()
+        made._raises, made._calls = True, 0
+        return made
+
+    @property
+    def was_called(self) -> bool:
+        """Whether it was called."""
+        return self._calls > 0
 
     @property
     def func(self) -> Callable[..., Any] | None:
@@ -265,6 +314,7 @@ class DurableTool(BaseTool):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Call it, from code without an event loop."""
+        self._calls += 1
         call = _Call.of(self, input, ensure_config(config))
         while True:
             result = self._ledger.wait(self._dispatch(call))
@@ -275,6 +325,7 @@ class DurableTool(BaseTool):
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Call it."""
+        self._calls += 1
         call = _Call.of(self, input, ensure_config(config))
         while True:
             result = await self._dispatch(call)
@@ -287,10 +338,12 @@ class DurableTool(BaseTool):
         raise BadInput(f"call {self.name} with invoke or ainvoke, inside a graph: it must know its thread")
 
     async def _dispatch(self, call: _Call) -> Result:
-        inner, own = self._inner, self._ledger.registry.get_tool(self.name)
-        if inner is not None:
-            body = _LangChainBody(inner, self._serde, call)
-            own = own.with_body(Hook(body.function, own.body.is_async, True))
+        own, body = self._own, None
+        if self._inner is not None:
+            body = _LangChainBody(self._inner, self._serde, call)
+            own = own.with_body(Hook(body.function, _is_async(self._inner), True))
+        if own.changes_the_world:
+            self._ledger.check_durability(call.config)
         request = CallRequest(CallRef(id=call.name), self.name, call.args, own)
         interrupts: list[GraphBubbleUp] = []
         token = _interrupts.set(interrupts)
@@ -300,6 +353,9 @@ class DurableTool(BaseTool):
             _interrupts.reset(token)
         if interrupts:
             raise interrupts[0]
+        error = None if body is None else body.error
+        if self._raises and result.status == "failed" and not isinstance(error, NotDone | None):
+            raise error
         return result
 
     def _give(self, call: _Call, result: Result) -> Any:
@@ -310,10 +366,8 @@ class DurableTool(BaseTool):
         if result.is_error:
             return ToolMessage(result.content, name=self.name, tool_call_id=call.tool_call_id, status="error")
         found = open_result(result.value, self._serde)
-        if isinstance(found, ToolMessage):
-            return found.model_copy(update={"tool_call_id": call.tool_call_id})
         if found is not result.value:
-            return found
+            return address_result(found, _tool_call_id(result.replay_of or call.name), call.tool_call_id)
         # A node that is run again makes the same call, not another one like it.
         is_another = result.replay_of not in (None, call.name)
         shown = result.content if is_another else as_text(found)

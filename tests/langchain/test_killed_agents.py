@@ -1,0 +1,55 @@
+"""A real agent is killed at every kind of moment, and goes on in a new process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.crash.fork_server import Warm
+
+from .agents import WAYS, Way
+from .killed_agents import KILLS, play, play_stock
+
+HAPPENS = Counter(["pay a", "post a", "refund a", "model 0", "model 1", "model 2"])
+SAID = [
+    ["human", "go", None],
+    ["ai", "", None],
+    ["tool", "paid a", "pay"],
+    ["tool", "a is there", "look"],
+    ["tool", "posted a", "post"],
+    ["ai", "", None],
+    ["tool", "refunded a", "refund"],
+    ["ai", "all done", None],
+]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_an_agent_that_is_killed_ends_as_if_nothing_had_happened(
+    loaded_warm: Warm, quick_path: Path, kill: str
+) -> None:
+    """Every effect once, every reply asked for once, and the same said in the end."""
+    with loaded_warm.child(play, str(quick_path), kill) as child:
+        assert child.outcome() is None, "it was not killed"
+    found = loaded_warm.call(play, str(quick_path))
+    assert found["said"] == SAID
+    assert Counter(found["world"]) == HAPPENS
+
+
+@pytest.mark.parametrize("ways", [WAYS, WAYS[::-1]], ids=["sync-first", "async-first"])
+def test_an_agent_goes_on_with_an_event_loop_or_without_one(
+    loaded_warm: Warm, quick_path: Path, ways: tuple[Way, Way]
+) -> None:
+    """Killed the one way, it goes on the other."""
+    before, after = ways
+    with loaded_warm.child(play, str(quick_path), KILLS[0], way=before) as child:
+        assert child.outcome() is None, "it was not killed"
+    assert Counter(loaded_warm.call(play, str(quick_path), way=after)["world"]) == HAPPENS
+
+
+def test_without_the_middleware_it_pays_twice(loaded_warm: Warm, quick_path: Path) -> None:
+    """The same agent as it comes, with the same saver: LangGraph runs the tool again."""
+    with loaded_warm.child(play_stock, str(quick_path), kill=True) as child:
+        assert child.outcome() is None, "it was not killed"
+    assert loaded_warm.call(play_stock, str(quick_path)) == ["pay a stock", "pay a stock"]

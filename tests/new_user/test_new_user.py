@@ -1,0 +1,164 @@
+"""A new user adopts holdfast in the program of a framework's quickstart, and pulls the plug.
+
+Each folder here has a program before and after it was adopted by the lines of the docs; it is otherwise the
+same. The process is killed right after it has paid, and the same program is run again. Then the user looks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast.cli import main
+from tests.crash.fork_server import Warm
+
+from .bank import BOOK, POWER_CUT
+from .programs import HERE, run
+
+ADOPTED = {"pydantic_ai_agent": (10, 0), "langgraph_graph": (11, 2), "langchain_agent": (11, 2)}
+"""For each framework, how many lines are new, and how many are gone."""
+ALL = ["own_agent", *ADOPTED]
+STORY = [
+    "Refund order 42.",
+    'look_up(order="42")',
+    "order 42 was 500 cents",
+    'refund(order="42", cents=500)',
+    "refunded 500 cents for 42",
+    "Order 42 is refunded.",
+]
+Look = Callable[..., str]
+
+
+class Killed(NamedTuple):
+    """A program that was killed in its payment, and run again."""
+
+    directory: Path
+    pids: tuple[int, int]
+    printed: str
+
+    @property
+    def payments(self) -> list[str]:
+        """What the bank has paid."""
+        return (self.directory / BOOK).read_text().splitlines()
+
+
+def play(warm: Warm, program: str, directory: Path) -> Killed:
+    """Run it until the power cut, and again."""
+    (directory / POWER_CUT).touch()
+    with warm.child(run, program, str(directory)) as first:
+        assert first.outcome() is None, "it was not killed"
+    with warm.child(run, program, str(directory)) as second:
+        printed = second.result()
+    return Killed(directory, (first.pid, second.pid), printed)
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Look:
+    """Run a command of `holdfast`, in the directory of a program."""
+
+    def run_command(killed: Killed, *words: str) -> str:
+        monkeypatch.chdir(killed.directory)
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("HOLDFAST_STORE", "sqlite:agents.db")
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    return run_command
+
+
+def list_sessions(look: Look, killed: Killed) -> list[str]:
+    """The ids of all sessions in the store of a program."""
+    return sorted(one["session"] for one in json.loads(look(killed, "sessions", "--json"))["sessions"])
+
+
+def is_told(story: list[str], text: str) -> bool:
+    """Whether a text has these parts, in this order."""
+    place = 0
+    for part in story:
+        place = text.find(part, place) + 1
+        if not place:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("framework", ADOPTED)
+def test_adopting_takes_a_few_lines(framework: str) -> None:
+    """The import of the adapter, a word for each tool with the hook that asks the bank, and a line that hands
+    it over."""
+    before, after = ((HERE / framework / f"{when}.py").read_text() for when in ("before", "after"))
+    changes = [
+        line
+        for line in difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+        if not line.startswith(("---", "+++", "@@"))
+    ]
+    print(framework, *changes, sep="\n")
+    counted = [sum(line.startswith(sign) for line in changes) for sign in "+-"]
+    assert counted == [*ADOPTED[framework]]
+
+
+@pytest.mark.parametrize("framework", ADOPTED)
+def test_a_quickstart_as_it_comes_pays_twice(loaded_warm: Warm, quick_path: Path, framework: str) -> None:
+    """What the few lines are for."""
+    killed = play(loaded_warm, f"{framework}/before.py", quick_path)
+    assert killed.printed == "Order 42 is refunded.\n"
+    assert killed.payments == ["500 cents for 42"] * 2
+
+
+@pytest.mark.parametrize("framework", ALL)
+def test_the_printed_story_is_what_happened(
+    loaded_warm: Warm, quick_path: Path, framework: str, look: Look
+) -> None:
+    """Paid once, and `show` and `export` say which process died in which call, what became of it, and what
+    was said; nothing twice."""
+    killed = play(loaded_warm, f"{framework}/after.py", quick_path)
+    assert killed.printed == "Order 42 is refunded.\n"
+    assert killed.payments == ["500 cents for 42"]
+    sessions = list_sessions(look, killed)
+    died, went_on = (f":{pid}" for pid in killed.pids)
+
+    # Which process died, and that it died in the refund, which has happened.
+    shown = "\n".join(look(killed, "show", one) for one in sessions)
+    for part in (*STORY[1:5], "landed", died, went_on):
+        assert part in shown, part
+    looks = [json.loads(look(killed, "show", one, "--json")) for one in sessions]
+    ends = [(lease["name"], lease["ended"]) for one in looks for lease in one["leases"]]
+    assert [name.endswith(died) for name, ended in ends if ended == "lost"] == [True]
+    assert {name.endswith(went_on) for name, ended in ends if not name.endswith(died)} == {True}
+    assert [row["tool"] for one in looks for row in one["timeline"] if row["tool"]] == ["look_up", "refund"]
+
+    # Each call has one intent and one outcome.
+    exported = [look(killed, "export", one, "-F", "jsonl").splitlines() for one in sessions]
+    entries = [json.loads(line) for lines in exported for line in lines]
+    assert list_outcomes(entries) == [
+        ("look_up", "tool.completed"),
+        ("refund", "landed by verify"),
+    ]
+
+    # What was said, where the transcript is the session's own.
+    for session in sessions if framework in ("own_agent", "pydantic_ai_agent") else ():
+        assert is_told(STORY, shown), shown
+        for form in ("text", "markdown"):
+            told = look(killed, "export", session, "-F", form)
+            assert is_told(["Refund order 42.", "look_up", "500 cents", "refund", *STORY[4:]], told), told
+            assert [told.count(STORY[place]) for place in (2, 4, 5)] == [1, 1, 1]
+
+
+def list_outcomes(entries: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Each outcome on record of each intent on record."""
+    found = []
+    for intent in entries:
+        if intent["kind"] in ("tool.issued", "tool.ran"):
+            outcomes = [one for one in entries if one["body"].get("issued") == intent["seq"]]
+            found.append((intent["body"]["tool"], *map(describe_outcome, outcomes)))
+    return found
+
+
+def describe_outcome(entry: dict[str, Any]) -> str:
+    """How a call ended."""
+    body = entry["body"]
+    return f"{body['verdict']} by {body['by']}" if entry["kind"] == "tool.settled" else entry["kind"]
