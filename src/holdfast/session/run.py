@@ -26,6 +26,7 @@ from ..core.entries import (
     RunPaused,
     RunStarted,
 )
+from ..core.fold import ERROR
 from ..drivers.contract import ClaimChange, Claimed
 from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
 from ..ids import RunId, SessionId, fresh_run_id, run_id
@@ -82,13 +83,16 @@ class Run:
         instructions: str | None,
         tools: Mapping[str, str],
         config: Json,
+        resumes: bool = False,
     ) -> None:
+        """`resumes`: the run goes on without a new message."""
         refuse_unfaithful(config, "config")
         self._session = session
         self._explicit = run_id
         self._parent = parent
         self._agent, self._model, self._config = agent, model, config
         self._instructions, self._tools = instructions, tools
+        self._resumes = resumes
         self._around: _Current | None = None
         self._end: Body | None = None
         self._span: RunSpan | None = None
@@ -120,6 +124,7 @@ class Run:
             continues=None if nested else open_run,
             config=self._config,
             trace=None if self._span is None else self._span.traceparent,
+            resumes=self._resumes,
         )
         try:
             self._session._writer.record(started)
@@ -398,7 +403,7 @@ def _end_for(error: BaseException | None) -> Body:
     if issubclass(type(error), BudgetSpent):
         return RunFailed(reason="budget_spent", error=str(error))
     if issubclass(type(error), Exception):
-        return RunFailed(reason="error", error=describe_error(error))
+        return RunFailed(reason=ERROR, error=describe_error(error))
     return RunCancelled(reason=name_of(type(error)))
 
 

@@ -316,11 +316,13 @@ class Session(AsyncOnly):
         instructions: str | None = None,
         tools: Mapping[str, str] | None = None,
         config: Json = None,
+        resumes: bool = False,
     ) -> Run:
         """Begin a run, one drive of an agent's loop: `async with session.run(agent="planner") as run`.
 
         Its parent is the run around the caller, in any session, unless `parent` names another. `tools` has a
-        digest of each tool's description; it is recorded beside the digest of the instructions.
+        digest of each tool's description; it is recorded beside the digest of the instructions. `resumes`
+        says that it goes on without a new message.
         """
         return Run(
             self,
@@ -331,6 +333,7 @@ class Session(AsyncOnly):
             instructions=instructions,
             tools=tools or {},
             config=config,
+            resumes=resumes,
         )
 
     # -- checkpoints --------------------------------------------------------------------------------
