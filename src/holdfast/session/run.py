@@ -29,8 +29,9 @@ from ..core.entries import (
 from ..core.fold import ERROR
 from ..drivers.contract import ClaimChange, Claimed
 from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
+from ..formats.sdk_objects import read_given
 from ..ids import RunId, SessionId, fresh_run_id, run_id
-from ..messages import ForeignMessage, Json, Message, as_message, refuse_unfaithful, shape_of
+from ..messages import ForeignMessage, Json, Message, refuse_unfaithful, shape_of
 from ..reprs import describe_error, name_of
 from ..system.clock import boot_s
 from ..telemetry import active, look
@@ -331,12 +332,18 @@ class Request:
         latency_ms: float | None = None,
         model: str | None = None,
     ) -> None:
-        """Record the reply of the model. Durable on return. `model` is the model that replied."""
+        """Record the reply of the model. Durable on return. `model` is the model that replied.
+
+        What a provider's client returned is taken as it is (see `Session.add`), and its usage and model where
+        they are not given.
+        """
         if self._answered:
             raise BadInput("this request was answered already; make another one")
         refuse_unfaithful(latency_ms, "latency_ms")
+        given = read_given(message, format, role="assistant")
+        usage, model = usage or given.usage, model or given.model
         _refuse_negative(usage, cost_usd, latency_ms)
-        found = as_message(message, format, role="assistant")
+        found = given.message
         shape = shape_of(found)
         # The cost is known from here on, also if storing blobs fails.
         self._usage, self._cost_usd = usage or Usage(), cost_usd

@@ -24,13 +24,13 @@ from ...content.encode import encode_content
 from ...core.budget import Usage
 from ...core.entries import ApprovalRefused, CallRef
 from ...core.fold import RunInfo
+from ...formats.pydantic_ai import FORMAT
 from ...messages import ForeignMessage, Json
 from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
 from .errors import RunWaits
 from .history import (
-    FORMAT,
     add,
     as_foreign,
     dump,
