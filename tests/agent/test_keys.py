@@ -379,7 +379,7 @@ def ask_twice(line: Line, place: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("first", "stride"), [(0, 9), *(pytest.param(first, 8, marks=pytest.mark.long) for first in range(8))]
+    ("first", "stride"), [(3, 17), *(pytest.param(first, 8, marks=pytest.mark.long) for first in range(8))]
 )
 def test_a_request_that_is_sent_again_after_a_kill_is_answered_once(
     warm: Warm, quick_path: Path, first: int, stride: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeAlias
 
 import msgspec
@@ -17,16 +17,14 @@ from msgspec.structs import replace
 
 from ..content.model_input import read_all, with_urls, without_lost
 from ..core.entries import Parent
-from ..core.session_state import SessionState
-from ..errors import BadInput, BudgetSpent, ModelError, NotFound
-from ..ids import RunId, SessionId
+from ..errors import BadInput, BudgetSpent, ModelError
+from ..ids import RunId
 from ..messages import AnyMessage, ForeignMessage, Json, Message, as_message
 from ..session.inbox import message_entry
 from ..session.run import Run
 from ..session.session import Session
-from ..store.approvals import Waiting, list_waiting
-from ..tools.lineage import derive_id
 from ..tools.registry import Registry
+from ..tools.waiting import find_waiting
 from .delegate import release_abandoned
 from .keyed_message import find_keyed
 from .model import Prompt, ToolSpec
@@ -294,34 +292,6 @@ async def queue_message(
 
 def ignore_event(event: Event[Any]) -> None:
     """Drop the event: the caller did not ask for a stream."""
-
-
-async def find_waiting(session: Session) -> tuple[Waiting, ...]:
-    """What a session waits for, and what the delegates below it wait for."""
-    store = session.store
-    found: list[Waiting] = []
-    states = [session.state]
-    while states:
-        state = states.pop()
-        found += list_waiting(state)
-        # By the open calls: delegates that a rewind left behind may wait for ever.
-        for id in _list_delegates(state):
-            with suppress(NotFound):
-                below = await store.load(id)
-                if below.status == "waiting":
-                    states.append(below)
-    return tuple(found)
-
-
-def _list_delegates(state: SessionState) -> list[SessionId]:
-    """The sessions of the delegates that the last reply called and that have not ended."""
-    rows = [
-        row
-        for ref, _ in state.transcript_fold.list_unanswered()
-        for row in state.facts.effects.find_call(ref)[-1:]
-        if not row.changes_the_world
-    ]
-    return [derive_id(state.facts.head.session, row.tool, row.key) for row in rows]
 
 
 def _count_steps(session: Session, run: RunId) -> int:

@@ -55,6 +55,7 @@ from ..tools.registry import Provider
 from ..tools.registry import Registry as AsyncRegistry
 from ..tools.retry import Retry
 from ..tools.runner import InDoubtPolicy
+from ..tools.waiting import StepResults
 from .loop import Loop
 
 __all__ = [
@@ -633,11 +634,14 @@ class Registry:
 
     def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
-    ) -> list[Result]:
+    ) -> StepResults:
         """Dispatch the calls of the last reply together; those that have a result keep it.
 
         One commit carries all intents. Calls of one tool that writes run in the reply's order, everything
         else side by side. `on_result` is called with each result as soon as it is there.
+
+        If `waiting` of what is returned is not empty, a call has no result yet: end the run, and dispatch the
+        step again when a person has answered.
         """
 
     def settle(

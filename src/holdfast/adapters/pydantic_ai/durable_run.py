@@ -18,7 +18,6 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RequestUsage
 
-from ...agents.loop import find_waiting
 from ...agents.prices import find_cost_usd
 from ...content.encode import encode_content
 from ...core.budget import Usage
@@ -29,6 +28,7 @@ from ...messages import ForeignMessage, Json
 from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
+from ...tools.waiting import find_waiting
 from .errors import RunWaits
 from .history import (
     add,
