@@ -5,6 +5,7 @@ HoldfastError
 │   ├── BadUrl                         no: correct the URL of the store or home
 │   ├── BadId                          no: correct the id of the session, run or holder
 │   ├── BadMessage                     no: the message cannot be stored faithfully
+│   ├── KeyReused                      no: give another message another key
 │   ├── NotAList (also a TypeError)    no: give a list instead of a text
 │   └── RunExists                      no: choose another run id, or none
 ├── Misuse (also a TypeError)          no: write what the error says
@@ -37,6 +38,7 @@ __all__ = [
     "Corrupt",
     "Fenced",
     "HoldfastError",
+    "KeyReused",
     "LeaseHeld",
     "LostBlob",
     "MissingExtra",
@@ -95,6 +97,17 @@ class RunExists(BadInput):
             "To group several runs, give them the same session instead, or leave run_id out."
         )
         self.run, self.session = run, session
+
+
+class KeyReused(BadInput):
+    """The key names another message of the session. The same key means the same message, sent again."""
+
+    def __init__(self, key: str, session: str) -> None:
+        super().__init__(
+            f"key {key!r} was used in session {session!r} before, for another message; a retry has the same "
+            "key and the same message, a new message needs a new key"
+        )
+        self.key, self.session = key, session
 
 
 class Misuse(HoldfastError, TypeError):

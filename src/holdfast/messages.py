@@ -168,11 +168,11 @@ class ForeignMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Its text, if it is in a usual field (`content`, `refusal`, or parts with `text`)."""
+        """Its text, if it is in a usual field (`content`, `refusal`, `output`, or parts with `text`)."""
         if not isinstance(self.data, dict):
             return ""
         found = self.data.get("content") or self.data.get("parts") or self.data.get("refusal")
-        return _text_of(found)
+        return _text_of(found or self.data.get("output"))
 
 
 Reader: TypeAlias = Callable[[Json], Shape]
@@ -339,21 +339,6 @@ def _read_openai(data: Json) -> Shape:
     return Shape(role=role, parts=tuple(parts))
 
 
-def _read_openai_item(data: Json) -> Shape:
-    """Items of the Responses API, input or output: one message each."""
-    kind = data.get("type", "message")
-    if kind in _RESPONSES_CALLS:
-        return Shape(role="assistant", parts=(CallPart(data["call_id"], data["name"]),))
-    if kind in _RESPONSES_RESULTS:
-        return Shape(role="tool", parts=(ResultPart(data["call_id"]),))
-    role = data["role"] if kind == "message" else "assistant"
-    return Shape(role="system" if role == "developer" else role)
-
-
-_RESPONSES_CALLS: Final = ("function_call", "custom_tool_call")
-_RESPONSES_RESULTS: Final = ("function_call_output", "custom_tool_call_output")
-
-
 def _read_anthropic(data: Json) -> Shape:
     """Messages with content blocks: `tool_use` and `tool_result`."""
     content = data["content"]
@@ -365,6 +350,31 @@ def _read_anthropic(data: Json) -> Shape:
             elif block["type"] == "tool_result":
                 parts.append(ResultPart(block["tool_use_id"]))
     return Shape(role=data["role"], parts=tuple(parts))
+
+
+_RESULT_ITEMS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
+
+
+def responses_items(data: Json) -> Sequence[Json]:
+    """The items of a message in the format of OpenAI's Responses: the output of a whole response, or one item
+    of an input."""
+    return data["output"] if "type" not in data and isinstance(data.get("output"), list) else [data]
+
+
+def _read_openai_responses(data: Json) -> Shape:
+    """Items of OpenAI's Responses: messages, calls of functions, their outputs."""
+    parts: list[Part] = []
+    role: Role = "assistant"
+    for item in responses_items(data):
+        kind = item.get("type", "message")
+        if kind in ("function_call", "custom_tool_call"):
+            parts.append(CallPart(item["call_id"], item["name"]))
+        elif kind in _RESULT_ITEMS:
+            parts.append(ResultPart(item["call_id"]))
+            role = "tool"
+        elif kind == "message":
+            role = {"developer": "system"}.get(item["role"], item["role"])
+    return Shape(role=role, parts=tuple(parts))
 
 
 def _read_pydantic_ai(data: Json) -> Shape:
@@ -393,6 +403,8 @@ def _text_of(content: Json) -> str:
 
 
 def _text_of_part(part: dict[str, Json]) -> Json:
+    if part.get("type") == "message":  # In the output of a response.
+        return _text_of(part.get("content"))
     if part.get("part_kind") not in ("text", "user-prompt"):
         return part.get("text") or part.get("refusal")
     said = part.get("content")
@@ -408,11 +420,16 @@ def _calls_openai(data: Json) -> list[ToolCall]:
     ]
 
 
-def _calls_openai_item(data: Json) -> list[ToolCall]:
-    if data.get("type") not in _RESPONSES_CALLS:
-        return []
-    args = data["arguments"] if "arguments" in data else data["input"]
-    return [ToolCall(id=data["call_id"], name=data["name"], args=args)]
+def _calls_openai_responses(data: Json) -> list[ToolCall]:
+    return [
+        ToolCall(
+            id=item["call_id"],
+            name=item["name"],
+            args=item["arguments"] if item["type"] == "function_call" else item["input"],
+        )
+        for item in responses_items(data)
+        if item.get("type") in ("function_call", "custom_tool_call")
+    ]
 
 
 def _calls_anthropic(data: Json) -> list[ToolCall]:
@@ -433,13 +450,13 @@ def _calls_pydantic_ai(data: Json) -> list[ToolCall]:
 
 _readers: dict[str, Reader] = {
     "openai": _read_openai,
-    "openai-responses": _read_openai_item,
+    "openai-responses": _read_openai_responses,
     "anthropic": _read_anthropic,
     "pydantic-ai": _read_pydantic_ai,
 }
 _call_readers: dict[str, CallReader] = {
     "openai": _calls_openai,
-    "openai-responses": _calls_openai_item,
+    "openai-responses": _calls_openai_responses,
     "anthropic": _calls_anthropic,
     "pydantic-ai": _calls_pydantic_ai,
 }
@@ -456,6 +473,11 @@ def register_format(name: str, reader: Reader, *, calls: CallReader | None = Non
     _readers[name] = reader
     if calls is not None:
         _call_readers[name] = calls
+
+
+def list_formats() -> list[str]:
+    """The formats of other libraries that messages can be given in."""
+    return sorted(_readers)
 
 
 def calls_of(message: AnyMessage) -> Sequence[ToolCall]:
@@ -493,5 +515,6 @@ def as_message(message: Json, format: str | None = None, *, role: Role = "user")
         return message
     kind = type(message).__name__
     raise BadInput(
-        f"expected a string or a holdfast.messages.Message, got {kind}; a foreign message needs format=…"
+        f"expected a string, a holdfast.messages.Message or what a client returned, got {kind}; a message as "
+        "data needs format=…"
     )

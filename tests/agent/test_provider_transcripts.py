@@ -20,9 +20,9 @@ from pydantic_ai.messages import (
 )
 
 import holdfast
-from holdfast.agents.providers.reply import reply_from, response_from
-from holdfast.agents.providers.request import conversation
+from holdfast.agents.providers.reply import reply_from
 from holdfast.errors import BadInput
+from holdfast.formats.pydantic_ai import conversation, response_from
 from holdfast.messages import (
     AnyMessage,
     Media,

@@ -100,7 +100,7 @@ async def test_a_session_of_holdfasts_own_agent_can_be_gone_on_with() -> None:
 
 
 async def test_holdfasts_own_agent_can_go_on_with_a_session_of_pydantic_ai() -> None:
-    from holdfast.agents.providers.request import to_own_message
+    from holdfast.formats.own_blocks import to_own_message
 
     agent = Script([call("add", a=1)], "three").agent()
 

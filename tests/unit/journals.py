@@ -476,7 +476,7 @@ def picture(state: SessionState) -> dict[str, Any]:
     fold = state.transcript_fold
     facts = msgspec.json.decode(msgspec.json.encode(state.facts))
     del facts["head"]["sum"]
-    facts |= {"dropped": sorted(state.facts.dropped), "submitted": sorted(state.facts.submitted)}
+    facts |= {"dropped": sorted(state.facts.dropped)}
     return {
         "facts": facts,
         "order": [

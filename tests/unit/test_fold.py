@@ -212,5 +212,5 @@ def test_an_inbox_item_that_was_taken_in_before_changes_nothing() -> None:
     script.write(InboxTaken(number=1, item=InboxCancel(reason="stop")))
     script.write(InboxTaken(number=1, item=InboxMessage(role="user", key="k")))
     assert script.state.facts.cancel is None
-    assert script.state.facts.submitted == set()
+    assert script.state.facts.keys == {}
     assert script.state.facts.head.taken == 1

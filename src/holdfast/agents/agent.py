@@ -16,7 +16,7 @@ from ..core.budget import Budget
 from ..core.effects import PROGRESS
 from ..core.entries import Parent
 from ..errors import BadInput, LeaseHeld, NotFound
-from ..ids import RunId, SessionId, fresh_session_id
+from ..ids import RunId, SessionId, check_name, fresh_session_id
 from ..limits import (
     CRASHES_MAX,
     LEASE_TERM_S,
@@ -52,6 +52,7 @@ from .delegate import (
     measure_progress,
     reserve_budget_for,
 )
+from .keyed_message import find_same, read_outcome
 from .loop import AgentLoop, Compact, LoopConfig, OnEvent, drive_lock, ignore_event
 from .model import Model
 from .model_request import ModelClient
@@ -153,16 +154,20 @@ class Agent(Generic[DepsT, OutputT]):
         labels: Mapping[str, str] | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
+        key: str | None = None,
     ) -> Outcome[OutputT]:
         """Give the agent a message, and drive the session until there is an outcome.
 
         `session` is an id or an open session; without it, a new session is made. In a session that exists,
         what a dead process left unfinished is finished first. `store` is an open store, or the URL or `Path`
         of one that is opened for the call; without it, the environment variable `HOLDFAST_STORE` names it.
+
+        With a `key`, the message is added once: given again, in any process, it has the outcome that is on
+        record, or is answered if it was not yet. Another message with the same key raises `KeyReused`.
         """
-        check_message(message)
+        check_message(message, key, session)
         async with self.open_session(session, store, labels=labels, cadence=cadence, wait_s=wait_s) as opened:
-            return await self._drive(opened, message, deps=deps, run_id=run_id, parent=parent)
+            return await self._run(opened, message, key, deps=deps, run_id=run_id, parent=parent)
 
     async def resume(
         self,
@@ -193,14 +198,16 @@ class Agent(Generic[DepsT, OutputT]):
         labels: Mapping[str, str] | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
+        key: str | None = None,
     ) -> AsyncGenerator[Event[OutputT], None]:
         """Do the same as `run`, or without a message as `resume`, and yield events; the outcome comes last.
 
-        Closing the stream cancels the run; it can be resumed. Text deltas are not stored, replies are.
+        Closing the stream cancels the run; it can be resumed. Text deltas are not stored, replies are. Of a
+        message that was answered before (`key`), there is only the outcome.
         """
         if message is None and session is None:
             raise BadInput("stream() needs a message, or a session to resume")
-        check_message(message)
+        check_message(message, key, session)
 
         async def work(on_event: OnEvent) -> None:
             create = message is not None
@@ -210,8 +217,8 @@ class Agent(Generic[DepsT, OutputT]):
                 if message is None:
                     outcome = await self._resume(opened, deps, on_event)
                 else:
-                    outcome = await self._drive(
-                        opened, message, deps=deps, run_id=run_id, parent=parent, on_event=on_event
+                    outcome = await self._run(
+                        opened, message, key, deps=deps, run_id=run_id, parent=parent, on_event=on_event
                     )
             on_event(outcome)
 
@@ -298,12 +305,34 @@ class Agent(Generic[DepsT, OutputT]):
             session, None, deps=deps, on_event=on_event
         )
 
+    async def _run(
+        self,
+        session: Session,
+        message: str | Message | ForeignMessage,
+        key: str | None,
+        *,
+        deps: DepsT | None,
+        run_id: str | None = None,
+        parent: str | Parent | None = None,
+        on_event: OnEvent = ignore_event,
+    ) -> Outcome[OutputT]:
+        given: str | Message | ForeignMessage | None = message
+        known = None if key is None else await find_same(session, key, message)
+        if known is not None and known.answer is not None:
+            return await read_outcome(session, known.answer, self._output)
+        if known is not None:
+            given = key = None  # It is there, and waits for its answer.
+        return await self._drive(
+            session, given, key=key, deps=deps, run_id=run_id, parent=parent, on_event=on_event
+        )
+
     async def _drive(
         self,
         session: Session,
         message: str | Message | ForeignMessage | None,
         *,
         deps: DepsT | None,
+        key: str | None = None,
         run_id: str | None = None,
         parent: str | Parent | None = None,
         on_event: OnEvent = ignore_event,
@@ -316,7 +345,7 @@ class Agent(Generic[DepsT, OutputT]):
             if own is not None and session.budget.caps != own:
                 await session.set_budget(own)
             loop = AgentLoop(loop_config, session, deps=deps, on_event=on_event)
-            return await loop.go(message, run_id=run_id, parent=parent)
+            return await loop.go(message, key=key, run_id=run_id, parent=parent)
 
     def _find_recorded(
         self, session: Session, *ends: Literal["completed", "failed"]
@@ -401,10 +430,17 @@ class Agent(Generic[DepsT, OutputT]):
             return recorded or await self._drive(session, message, deps=deps, parent=link)
 
 
-def check_message(message: object) -> None:
-    """Refuse an empty message: providers refuse it, and would do so again at every later attempt."""
+def check_message(message: object, key: str | None = None, session: object = "") -> None:
+    """Refuse an empty message: providers refuse it, and would do so again at every later attempt.
+
+    Refuse a `key` without a message to name, or without a session to look it up in.
+    """
     if isinstance(message, str) and not message.strip():
         raise BadInput("the message is empty; to go on without one, use resume")
+    if key is not None:
+        check_name("key", key)
+        if message is None or session is None:
+            raise BadInput("a key names a message of a session: give key=… with a message and session=…")
 
 
 async def _stream(work: Callable[[OnEvent], Awaitable[object]]) -> AsyncGenerator[Event[OutputT], None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeAlias
 
 import msgspec
@@ -17,16 +17,16 @@ from msgspec.structs import replace
 
 from ..content.model_input import read_all, with_urls, without_lost
 from ..core.entries import Parent
-from ..core.session_state import SessionState
-from ..errors import BadInput, BudgetSpent, ModelError, NotFound
-from ..ids import RunId, SessionId
-from ..messages import AnyMessage, ForeignMessage, Json, Message
+from ..errors import BadInput, BudgetSpent, ModelError
+from ..ids import RunId
+from ..messages import AnyMessage, ForeignMessage, Json, Message, as_message
+from ..session.inbox import message_entry
 from ..session.run import Run
 from ..session.session import Session
-from ..store.approvals import Waiting, list_waiting
-from ..tools.lineage import derive_id
 from ..tools.registry import Registry
+from ..tools.waiting import find_waiting
 from .delegate import release_abandoned
+from .keyed_message import find_keyed
 from .model import Prompt, ToolSpec
 from .model_request import LAST_CALL, ModelClient, RequestCosts
 from .outcome import Event, Outcome, OutputT, conclude
@@ -115,19 +115,20 @@ class AgentLoop(Generic[OutputT]):
         self,
         message: str | Message | ForeignMessage | None,
         *,
+        key: str | None = None,
         run_id: str | None = None,
         parent: str | Parent | None = None,
     ) -> Outcome[OutputT]:
         """Finish what was begun, add the message, and go on until there is an output or a reason to stop."""
-        async with self._begin_run(run_id, parent) as self._run:
+        async with self._begin_run(run_id, parent, resumes=message is None) as self._run:
             try:
                 await self._config.registry.settle(self._session, deps=self._deps, on_result=self._on_event)
                 await self._session._writer.read_contents()
                 whole = await self._finish_step()
                 if message is not None and whole:
-                    await self._session.add(message)
+                    await add_message(self._session, message, key)
                 elif message is not None:
-                    await queue_message(self._session, message)
+                    await queue_message(self._session, message, key)
                 if not whole:
                     return await self._pause()
                 self._steps = _count_steps(self._session, self._run.id)
@@ -137,7 +138,7 @@ class AgentLoop(Generic[OutputT]):
             except ModelError as error:
                 return self._fail("model_error", str(error))
 
-    def _begin_run(self, run_id: str | None, parent: str | Parent | None) -> Run:
+    def _begin_run(self, run_id: str | None, parent: str | Parent | None, *, resumes: bool) -> Run:
         """A run that records which model is asked, with which instructions and tools."""
         return self._session.run(
             agent=self._config.name,
@@ -147,6 +148,7 @@ class AgentLoop(Generic[OutputT]):
             instructions=self._config.instructions,
             # The digest shows whether a tool is still the one that the run began with.
             tools={spec.name: hashlib.sha256(msgspec.json.encode(spec)).hexdigest() for spec in self._tools},
+            resumes=resumes,
         )
 
     async def _go_on(self) -> Outcome[OutputT]:
@@ -269,42 +271,27 @@ def drive_lock(session: Session) -> Iterator[None]:
         del session._writer.extensions[AgentLoop]
 
 
-async def queue_message(session: Session, message: str | Message | ForeignMessage) -> None:
+async def add_message(
+    session: Session, message: str | Message | ForeignMessage, key: str | None = None
+) -> None:
+    """Add a message, unless one with its key has come through the inbox meanwhile."""
+    entry = await message_entry(session._writer.engine, as_message(message), key=key)
+    if find_keyed(session, key) is None:
+        session._writer.record_all([entry])
+
+
+async def queue_message(
+    session: Session, message: str | Message | ForeignMessage, key: str | None = None
+) -> None:
     """Post a message to the inbox, where it waits until the unfinished step has ended."""
-    await session.store.submit(session.id, message)
+    # The inbox would drop a message whose key it has seen, also if a rewind has left that one behind.
+    fresh = key if key not in session.state.facts.keys else None
+    await session.store.submit(session.id, message, key=fresh)
     await session.take_in()
 
 
 def ignore_event(event: Event[Any]) -> None:
     """Drop the event: the caller did not ask for a stream."""
-
-
-async def find_waiting(session: Session) -> tuple[Waiting, ...]:
-    """What a session waits for, and what the delegates below it wait for."""
-    store = session.store
-    found: list[Waiting] = []
-    states = [session.state]
-    while states:
-        state = states.pop()
-        found += list_waiting(state)
-        # By the open calls: delegates that a rewind left behind may wait for ever.
-        for id in _list_delegates(state):
-            with suppress(NotFound):
-                below = await store.load(id)
-                if below.status == "waiting":
-                    states.append(below)
-    return tuple(found)
-
-
-def _list_delegates(state: SessionState) -> list[SessionId]:
-    """The sessions of the delegates that the last reply called and that have not ended."""
-    rows = [
-        row
-        for ref, _ in state.transcript_fold.list_unanswered()
-        for row in state.facts.effects.find_call(ref)[-1:]
-        if not row.changes_the_world
-    ]
-    return [derive_id(state.facts.head.session, row.tool, row.key) for row in rows]
 
 
 def _count_steps(session: Session, run: RunId) -> int:

@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, overload
 
+from pydantic_ai.messages import ModelMessage
+
 from ..agents.agent import DepsT
 from ..agents.loop import Compact
 from ..agents.model import Model
@@ -27,6 +29,8 @@ from ..core.transcript_items import Messages
 from ..core.values import Codec
 from ..drivers.url import StoreAddress
 from ..errors import HoldfastError
+from ..formats.sdk_objects import SdkObject
+from ..formats.transcript import JsonFormat
 from ..ids import RunId, SessionId
 from ..messages import ForeignMessage, Json, Media, Message
 from ..session.cadence import Cadence
@@ -51,6 +55,7 @@ from ..tools.registry import Provider
 from ..tools.registry import Registry as AsyncRegistry
 from ..tools.retry import Retry
 from ..tools.runner import InDoubtPolicy
+from ..tools.waiting import StepResults
 from .loop import Loop
 
 __all__ = [
@@ -381,8 +386,23 @@ class Session(AsyncOnly):
     def left_behind(self, version: int | None = None) -> list[Effect]:
         """List the effects after a version. A rewind to it does not undo them."""
 
+    @property
+    def system(self) -> str:
+        """The text of the system messages that the transcript begins with, for clients that take it apart
+        from the messages, as Anthropic's."""
+
     @overload
-    def add(self, message: str | Message | ForeignMessage) -> None: ...
+    def messages(
+        self, format: JsonFormat, *, links: bool = False, unfinished: bool = False
+    ) -> list[dict[str, Json]]: ...
+    @overload
+    def messages(
+        self, format: Literal["pydantic-ai"], *, links: bool = False, unfinished: bool = False
+    ) -> list[ModelMessage]: ...
+    @overload
+    def messages(self, format: str, *, links: bool = False, unfinished: bool = False) -> list[Json]: ...
+    @overload
+    def add(self, message: str | Message | ForeignMessage | SdkObject | ModelMessage) -> None: ...
     @overload
     def add(self, message: Json, *, format: str) -> None: ...
     def set(self, key: str, value: object) -> None:
@@ -427,11 +447,13 @@ class Session(AsyncOnly):
         instructions: str | None = None,
         tools: Mapping[str, str] | None = None,
         config: Json = None,
+        resumes: bool = False,
     ) -> AbstractContextManager[Run]:
         """Begin a run, one drive of an agent's loop: `with session.run(agent="planner") as run`.
 
         Its parent is the run around the caller, in any session, unless `parent` names another. `tools` has a
-        digest of each tool's description; it is recorded beside the digest of the instructions.
+        digest of each tool's description; it is recorded beside the digest of the instructions. `resumes`
+        says that it goes on without a new message.
         """
 
     def checkpoint(self, name: str | None = None) -> int:
@@ -531,7 +553,11 @@ class Request:
         latency_ms: float | None = None,
         model: str | None = None,
     ) -> None:
-        """Record the reply of the model. Durable on return. `model` is the model that replied."""
+        """Record the reply of the model. Durable on return. `model` is the model that replied.
+
+        What a provider's client returned is taken as it is (see `Session.add`), and its usage and model where
+        they are not given.
+        """
 
 class Hold:
     """`holdfast.records.Hold` without an event loop."""
@@ -608,11 +634,14 @@ class Registry:
 
     def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
-    ) -> list[Result]:
+    ) -> StepResults:
         """Dispatch the calls of the last reply together; those that have a result keep it.
 
         One commit carries all intents. Calls of one tool that writes run in the reply's order, everything
         else side by side. `on_result` is called with each result as soon as it is there.
+
+        If `waiting` of what is returned is not empty, a call has no result yet: end the run, and dispatch the
+        step again when a person has answered.
         """
 
     def settle(
@@ -685,12 +714,16 @@ class Agent(Generic[DepsT, OutputT]):
         labels: Mapping[str, str] | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
+        key: str | None = None,
     ) -> Outcome[OutputT]:
         """Give the agent a message, and drive the session until there is an outcome.
 
         `session` is an id or an open session; without it, a new session is made. In a session that exists,
         what a dead process left unfinished is finished first. `store` is an open store, or the URL or `Path`
         of one that is opened for the call; without it, the environment variable `HOLDFAST_STORE` names it.
+
+        With a `key`, the message is added once: given again, in any process, it has the outcome that is on
+        record, or is answered if it was not yet. Another message with the same key raises `KeyReused`.
         """
 
     def resume(
@@ -719,10 +752,12 @@ class Agent(Generic[DepsT, OutputT]):
         labels: Mapping[str, str] | None = None,
         cadence: Cadence = "step",
         wait_s: float = 0,
+        key: str | None = None,
     ) -> Generator[Event[OutputT]]:
         """Do the same as `run`, or without a message as `resume`, and yield events; the outcome comes last.
 
-        Closing the stream cancels the run; it can be resumed. Text deltas are not stored, replies are.
+        Closing the stream cancels the run; it can be resumed. Text deltas are not stored, replies are. Of a
+        message that was answered before (`key`), there is only the outcome.
         """
 
     def resume_all(

@@ -27,6 +27,7 @@ from ..messages import (
     ToolCall,
     ToolResult,
     calls_of,
+    responses_items,
 )
 from .extract import unmark
 from .lazy import peek_at
@@ -129,8 +130,13 @@ def _read_openai(data: _Data) -> Iterator[Block]:
         yield _call(call["id"], of["name"], of.get("arguments", of.get("input")))
 
 
+def _read_openai_responses(data: _Data) -> Iterator[Block]:
+    """Items of the Responses API, of an input or of a whole response."""
+    for item in responses_items(data):
+        yield from _read_openai_item(item)
+
+
 def _read_openai_item(data: _Data) -> Iterator[Block]:
-    """An item of the Responses API."""
     kind: str = data.get("type", "message")
     if kind == "message":
         yield from _read_parts(data["content"])
@@ -282,7 +288,7 @@ def _compact(value: Json) -> str:
 _READERS: Final[Mapping[str, Callable[[Any], Iterable[Block]]]] = {
     "pydantic-ai": _read_pydantic_ai,
     "openai": _read_openai,
-    "openai-responses": _read_openai_item,
+    "openai-responses": _read_openai_responses,
     "anthropic": _read_anthropic,
     LANGCHAIN: _read_langchain,
 }

@@ -229,7 +229,7 @@ class ScratchpadSet(Body, frozen=True):
 @_kind("run.started")
 class RunStarted(Body, frozen=True):
     """A run began. `instructions` and each of `tools` are digests; `continues` names the run that had no end;
-    `trace` is the W3C traceparent of its span."""
+    `trace` is the W3C traceparent of its span. `resumes`: it goes on without a new message."""
 
     agent: str | None = None
     model: str | None = None
@@ -239,6 +239,7 @@ class RunStarted(Body, frozen=True):
     continues: str | None = None
     config: Json = None
     trace: str | None = None
+    resumes: bool = False
 
 
 @_kind("run.completed", said=("output",))
@@ -326,13 +327,15 @@ class ModelFailed(Body, frozen=True):
 @_kind("message.added", said=("title",))
 class MessageAdded(Body, frozen=True):
     """A message. The content is the message, in `format`. One that came through the inbox has the number of
-    the item as `inbox`, and is appended to the transcript at the end of the step. `title`: the session is
-    listed under it, if it had no title before."""
+    the item as `inbox`, and is appended to the transcript at the end of the step. `key` is what its caller
+    names it by; one from the inbox has it in its item. `title`: the session is listed under it, if it had no
+    title before."""
 
     role: Role
     parts: tuple[Part, ...] = ()
     format: str = OWN
     inbox: int | None = None
+    key: str | None = None
     title: str = ""
 
 

@@ -34,6 +34,7 @@ from .entries import (
     LeaseRenewed,
     LeaseTaken,
     LeftBehind,
+    MessageAdded,
     ModelFailed,
     ModelReplied,
     ModelRequested,
@@ -60,6 +61,8 @@ from .entries import (
 from .head import Head, Lease
 from .plan import Plan
 
+ERROR: Final = "error"
+"""The reason of a run that ended with an exception of the program."""
 RunStatus: TypeAlias = Literal["running", "completed", "failed", "cancelled", "paused", "interrupted"]
 
 
@@ -79,6 +82,27 @@ class RunInfo(Struct, kw_only=True, omit_defaults=True):
     reason: str = ""
     config: Json = None
     trace: str | None = None
+
+
+class Answer(Struct, frozen=True, array_like=True):
+    """What became of a message with a key: the run that answered it, the entry that ended the run, the
+    version it ended with, and what the session had spent by then."""
+
+    run: str
+    status: RunStatus
+    end: int
+    version: int
+    usage: Usage
+    usd: float
+
+
+class KeyedMessage(Struct, array_like=True):
+    """A message with a key, by the `seq` of its entry. `brought_by` is the run that added it; None if it came
+    through the inbox. It has no `answer` while a run may still answer it."""
+
+    seq: int
+    brought_by: str | None = None
+    answer: Answer | None = None
 
 
 class Checkpoint(Struct, frozen=True, array_like=True, gc=False):
@@ -173,8 +197,10 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     """The version that the current state was built on."""
     changed: bool = False
     """Whether the state has changed since that version."""
-    submitted: set[str] = set()
-    """Keys of the messages that were submitted through the inbox."""
+    keys: dict[str, KeyedMessage] = {}
+    """The messages that were submitted, or given to a run, with a key."""
+    unanswered: list[str] = []
+    """Keys of those whose answer may still come, or change."""
     asked: int = 0
     """The `seq` of the last message that came through the inbox."""
     begun: int = 0
@@ -201,6 +227,7 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
         return (
             all(one.version == version and one.base < version for version, one in checkpoints)
             and all(run.run == name for name, run in self.runs.items())
+            and all(key in self.keys for key in self.unanswered)
             and self.effects.is_sound()
         )
 
@@ -245,7 +272,7 @@ def _on_session_forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     facts.runs, facts.requests, facts.seconds, facts.last_run = {}, {}, 0.0, None
     facts.delegates = {}
     facts.counters = ToolCounters()
-    facts.submitted, facts.cancel, facts.late = set(), None, set()
+    facts.keys, facts.unanswered, facts.cancel, facts.late = {}, [], None, set()
     facts.asked, facts.begun, facts.requested, facts.backed_off = 0, 0, 0, 0
     facts.left_behind, facts.forked_at = body.left_behind, entry.seq
     facts.effects.inherit(one.issued for one in body.left_behind if one.status == "undone")
@@ -287,6 +314,7 @@ def _on_run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
         for run in facts.runs.values():
             if run.status == "running":
                 run.status = "interrupted"
+        _begin_answering(facts, body)
     facts.runs[entry.run] = RunInfo(
         run=entry.run,
         session=facts.head.session,
@@ -322,6 +350,7 @@ def _on_run_ended(
     still = [one.run for one in facts.runs.values() if one.status == "running"]
     facts.head.open_run = still[-1] if still else None
     if not still:
+        _answer(facts, entry, body)
         facts.head.status, facts.head.reason = session_status, run.reason
         facts.cancel = None
         _reschedule(facts, entry, body)
@@ -423,14 +452,69 @@ def _on_inbox_taken(facts: Facts, entry: Entry, body: InboxTaken) -> None:
     item = body.item
     if isinstance(item, InboxCancel):
         facts.cancel = item.reason or "cancelled"
-    elif isinstance(item, InboxMessage) and (item.key is None or item.key not in facts.submitted):
+    elif isinstance(item, InboxMessage) and (item.key is None or item.key not in facts.keys):
         if item.key is not None:
-            facts.submitted.add(item.key)
+            _note_key(facts, item.key, KeyedMessage(entry.seq + 1))
         facts.asked = entry.seq
         facts.head.agent = item.agent or facts.head.agent
         _make_due(facts, entry)
     elif isinstance(item, InboxApproval | InboxVerdict) and facts.head.status == "waiting" and not body.late:
         _make_due(facts, entry)
+
+
+# -- messages with a key, and the runs that answer them ------------------------------------------------
+#
+# A message is answered by the run that completes after a request which showed it, or that fails or is
+# cancelled on request while the message is there. A run that resumes such a failure may change that; the next
+# run with a message of its own may not. An interruption, an error of the program, a pause and a failure that
+# a worker retries are no answers: another run goes on.
+
+
+def _on_message_added(facts: Facts, entry: Entry, body: MessageAdded) -> None:
+    if body.key is not None:
+        _note_key(facts, body.key, KeyedMessage(entry.seq, entry.run))
+
+
+def _note_key(facts: Facts, key: str, message: KeyedMessage) -> None:
+    facts.keys[key] = message
+    if key not in facts.unanswered:
+        facts.unanswered.append(key)
+
+
+def _begin_answering(facts: Facts, body: RunStarted) -> None:
+    if body.resumes:
+        for key in facts.unanswered:
+            facts.keys[key].answer = None
+    else:
+        facts.unanswered = [key for key in facts.unanswered if facts.keys[key].answer is None]
+
+
+def _answer(facts: Facts, entry: Entry, body: RunCompleted | RunFailed | RunCancelled | RunPaused) -> None:
+    """The outermost run has ended."""
+    if isinstance(body, RunPaused):
+        return
+    if isinstance(body, RunFailed) and (body.retry_at is not None or body.reason == ERROR):
+        return
+    if isinstance(body, RunCancelled) and facts.cancel is None:
+        return
+    completed = isinstance(body, RunCompleted)
+    seen = facts.requested if completed else max(facts.requested, facts.begun)
+    answer = Answer(
+        run=entry.run or "",
+        status=RUN_ENDS[type(body)][0],
+        end=entry.seq,
+        version=facts.base,
+        usage=facts.head.usage,
+        usd=facts.head.usd,
+    )
+    late: list[str] = []
+    for key in facts.unanswered:
+        message = facts.keys[key]
+        if message.seq <= seen or (not completed and message.brought_by == entry.run):
+            message.answer = answer
+        if not completed or message.answer is None:
+            late.append(key)
+    facts.unanswered = late
 
 
 # -- when the session is due for a worker --------------------------------------------------------------
@@ -485,6 +569,7 @@ HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
     RunFailed: _on_run_ended,
     RunCancelled: _on_run_ended,
     RunPaused: _on_run_ended,
+    MessageAdded: _on_message_added,
     ModelRequested: _on_model_requested,
     ModelReplied: _on_model_answered,
     ModelFailed: _on_model_answered,

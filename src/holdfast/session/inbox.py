@@ -57,11 +57,13 @@ def message_item(message: AnyMessage, content: bytes, *, key: str | None, agent:
     return encode_item(item)
 
 
-async def message_entry(engine: Engine, message: AnyMessage) -> tuple[Body, bytes | None]:
+async def message_entry(
+    engine: Engine, message: AnyMessage, *, key: str | None = None
+) -> tuple[Body, bytes | None]:
     """Make the entry that adds a message, and its content. Its blobs are durable on return."""
     content = await engine.pack_message(message)
     shape = shape_of(message)
-    return MessageAdded(role=shape.role, parts=shape.parts, format=message.format), content
+    return MessageAdded(role=shape.role, parts=shape.parts, format=message.format, key=key), content
 
 
 Opened: TypeAlias = tuple[Sequence[Body], bytes | None]
@@ -141,7 +143,7 @@ def _open_message(number: int, item: InboxMessage, state: SessionState) -> Opene
         session = state.facts.head.session
         raise Corrupt(f"session {session!r}, inbox item {number}", "it is a message without words")
     taken = InboxTaken(number=number, item=msgspec.structs.replace(item, message=msgspec.UNSET))
-    if item.key is not None and item.key in state.facts.submitted:
+    if item.key is not None and item.key in state.facts.keys:
         return (taken,), None
     added = MessageAdded(role=item.role, parts=item.parts, format=item.format, inbox=number)
     # Without line breaks, which the item may have.

@@ -25,10 +25,12 @@ from ..core.entries import (
     RunPaused,
     RunStarted,
 )
+from ..core.fold import ERROR
 from ..drivers.contract import ClaimChange, Claimed
 from ..errors import BadInput, BudgetSpent, HoldfastError, ModelError, RunExists
+from ..formats.sdk_objects import read_given
 from ..ids import RunId, SessionId, fresh_run_id, run_id
-from ..messages import ForeignMessage, Json, Message, as_message, refuse_unfaithful, shape_of
+from ..messages import ForeignMessage, Json, Message, refuse_unfaithful, shape_of
 from ..reprs import describe_error, name_of
 from ..system.clock import boot_s
 from ..telemetry import active, look
@@ -81,13 +83,16 @@ class Run:
         instructions: str | None,
         tools: Mapping[str, str],
         config: Json,
+        resumes: bool = False,
     ) -> None:
+        """`resumes`: the run goes on without a new message."""
         refuse_unfaithful(config, "config")
         self._session = session
         self._explicit = run_id
         self._parent = parent
         self._agent, self._model, self._config = agent, model, config
         self._instructions, self._tools = instructions, tools
+        self._resumes = resumes
         self._around: _Current | None = None
         self._end: Body | None = None
         self._span: RunSpan | None = None
@@ -119,6 +124,7 @@ class Run:
             continues=None if nested else open_run,
             config=self._config,
             trace=None if self._span is None else self._span.traceparent,
+            resumes=self._resumes,
         )
         try:
             self._session._writer.record(started)
@@ -325,12 +331,18 @@ class Request:
         latency_ms: float | None = None,
         model: str | None = None,
     ) -> None:
-        """Record the reply of the model. Durable on return. `model` is the model that replied."""
+        """Record the reply of the model. Durable on return. `model` is the model that replied.
+
+        What a provider's client returned is taken as it is (see `Session.add`), and its usage and model where
+        they are not given.
+        """
         if self._answered:
             raise BadInput("this request was answered already; make another one")
         refuse_unfaithful(latency_ms, "latency_ms")
+        given = read_given(message, format, role="assistant")
+        usage, model = usage or given.usage, model or given.model
         _refuse_negative(usage, cost_usd, latency_ms)
-        found = as_message(message, format, role="assistant")
+        found = given.message
         shape = shape_of(found)
         # The cost is known from here on, also if storing blobs fails.
         self._usage, self._cost_usd = usage or Usage(), cost_usd
@@ -397,7 +409,7 @@ def _end_for(error: BaseException | None) -> Body:
     if issubclass(type(error), BudgetSpent):
         return RunFailed(reason="budget_spent", error=str(error))
     if issubclass(type(error), Exception):
-        return RunFailed(reason="error", error=describe_error(error))
+        return RunFailed(reason=ERROR, error=describe_error(error))
     return RunCancelled(reason=name_of(type(error)))
 
 

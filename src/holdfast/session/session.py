@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from msgspec import Raw
 
+from ..content.model_input import read_all, with_urls, without_lost
 from ..core.budget import Budget, BudgetState
 from ..core.call_pairing import Problem
 from ..core.effects import Effect, Undone
@@ -35,6 +36,8 @@ from ..core.plan import Plan
 from ..core.session_state import SessionState
 from ..core.transcript_items import Item, Messages
 from ..errors import BadInput, Closed, HoldfastError, NotFound
+from ..formats.sdk_objects import SdkObject, read_given
+from ..formats.transcript import JsonFormat, check_format, convert, count_opening
 from ..ids import SessionId, check_labels, check_name
 from ..messages import AnyMessage, ForeignMessage, Json, Message, as_message, shape_of
 from ..system import files
@@ -49,6 +52,8 @@ from .run import Run
 from .writer import SessionWriter
 
 if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+
     from ..store.store import Store
 
 log = logging.getLogger("holdfast")
@@ -242,15 +247,62 @@ class Session(AsyncOnly):
         seq = self._writer.state.get_checkpoint(version).seq if version is not None else 0
         return self._writer.state.facts.effects.since(seq)
 
+    @property
+    def system(self) -> str:
+        """The text of the system messages that the transcript begins with, for clients that take it apart
+        from the messages, as Anthropic's."""
+        seen = self._writer.state.transcript
+        return "\n\n".join(message.text for message in seen[: count_opening(seen)])
+
+    @overload
+    async def messages(
+        self, format: JsonFormat, *, links: bool = False, unfinished: bool = False
+    ) -> list[dict[str, Json]]: ...
+    @overload
+    async def messages(
+        self, format: Literal["pydantic-ai"], *, links: bool = False, unfinished: bool = False
+    ) -> list[ModelMessage]: ...
+    @overload
+    async def messages(self, format: str, *, links: bool = False, unfinished: bool = False) -> list[Json]: ...
+    async def messages(self, format: str, *, links: bool = False, unfinished: bool = False) -> list[Any]:
+        """The transcript as a provider's client takes it: `messages=await session.messages("openai")`.
+
+        `openai` (chat completions), `openai-responses` (input items), `anthropic`, `pydantic-ai` (its
+        message objects). Messages that were given in this format are returned as they were given, all others
+        are converted. `anthropic` leaves out the system messages at the beginning: they are in `system`.
+        Media are read from their blobs; with `links`, they are links where the home of the blobs has some.
+
+        A transcript that no provider would accept, because a call has no result, raises `BadInput`. With
+        `unfinished`, it is returned all the same.
+        """
+        check_format(format)
+        await self._writer.read_contents()
+        if not unfinished and self.problems:
+            raise BadInput(
+                f"session {self.id!r} cannot be shown to a model: {self.problems[0]}. Run the calls with "
+                "registry.dispatch_step(session); if its `waiting` is not empty, end the run until they are "
+                "answered"
+            )
+        seen: Sequence[AnyMessage] = list(self.transcript)
+        if links:
+            seen = await with_urls(seen)
+        await read_all(seen)
+        return convert([without_lost(message) for message in seen], format)
+
     # -- recording ----------------------------------------------------------------------------------
 
     @overload
-    async def add(self, message: str | Message | ForeignMessage) -> None: ...
+    async def add(self, message: str | Message | ForeignMessage | SdkObject | ModelMessage) -> None: ...
     @overload
     async def add(self, message: Json, *, format: str) -> None: ...
     async def add(self, message: Json, *, format: str | None = None) -> None:
-        """Add a message. A plain string is a user message. One in another `format` is stored verbatim."""
-        self._writer.record_all([await message_entry(self._engine, as_message(message, format))])
+        """Add a message. A plain string is a user message. One in another `format` is stored verbatim.
+
+        What a provider's client returned needs no `format`: openai's `ChatCompletion`,
+        `ChatCompletionMessage` and `Response`, anthropic's `Message`, pydantic-ai's messages.
+        """
+        given = read_given(message, format)
+        self._writer.record_all([await message_entry(self._engine, given.message)])
 
     async def set(self, key: str, value: object) -> None:
         """Store a value under a key. A value that cannot be encoded is stored as an `Opaque`."""
@@ -316,11 +368,13 @@ class Session(AsyncOnly):
         instructions: str | None = None,
         tools: Mapping[str, str] | None = None,
         config: Json = None,
+        resumes: bool = False,
     ) -> Run:
         """Begin a run, one drive of an agent's loop: `async with session.run(agent="planner") as run`.
 
         Its parent is the run around the caller, in any session, unless `parent` names another. `tools` has a
-        digest of each tool's description; it is recorded beside the digest of the instructions.
+        digest of each tool's description; it is recorded beside the digest of the instructions. `resumes`
+        says that it goes on without a new message.
         """
         return Run(
             self,
@@ -331,6 +385,7 @@ class Session(AsyncOnly):
             instructions=instructions,
             tools=tools or {},
             config=config,
+            resumes=resumes,
         )
 
     # -- checkpoints --------------------------------------------------------------------------------

@@ -34,13 +34,14 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
     `entry` and `since` are the entry that asked, or issued the call, and its time. A call in doubt has in
     `why` also what its verify hook said, and in `notes` what its body noted with `ctx.annotate`. One of a
-    deleted session has an `operation`, for `store.resolve_operation`.
+    deleted session has an `operation`, for `store.resolve_operation`. `delegate`: another process works on
+    the session of a delegate, so there is nothing to answer.
     """
 
     session: SessionId
     call: str
     tool: str
-    kind: Literal["approval", "in_doubt"]
+    kind: Literal["approval", "in_doubt", "delegate"]
     why: str = ""
     args: Json = None
     entry: int

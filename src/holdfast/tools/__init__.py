@@ -7,6 +7,7 @@ from .outcome import Landed, NotDone, NotLanded, Result, Unsure
 from .policy import Policy, Rule, allow, ask, deny, paths_inside
 from .registry import Registry
 from .retry import Retry
+from .waiting import StepResults
 
 __all__ = [
     "Declaration",
@@ -18,6 +19,7 @@ __all__ = [
     "Result",
     "Retry",
     "Rule",
+    "StepResults",
     "Tool",
     "ToolContext",
     "ToolEffects",

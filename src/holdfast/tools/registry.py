@@ -32,6 +32,7 @@ from .policy import Policy
 from .runner import InDoubtPolicy, Runner
 from .tracing import TracedCall
 from .undo import undo
+from .waiting import StepResults, find_waiting_calls
 
 log = logging.getLogger("holdfast")
 Provider: TypeAlias = Literal["json", "openai", "anthropic", "google"]
@@ -146,11 +147,14 @@ class Registry:
 
     async def dispatch_step(
         self, session: Session, *, deps: Any = None, on_result: OnResult | None = None
-    ) -> list[Result]:
+    ) -> StepResults:
         """Dispatch the calls of the last reply together; those that have a result keep it.
 
         One commit carries all intents. Calls of one tool that writes run in the reply's order, everything
         else side by side. `on_result` is called with each result as soon as it is there.
+
+        If `waiting` of what is returned is not empty, a call has no result yet: end the run, and dispatch the
+        step again when a person has answered.
         """
         refuse_inside(session, "dispatch_step")
         await session._writer.read_contents()
@@ -159,10 +163,16 @@ class Registry:
         missing = [CallRequest(ref, call.name, call.args) for ref, call in unanswered]
         results = await self._dispatch(session, deps, on_result).all(missing) if missing else []
         fresh = dict(zip((call.ref.index for call in missing), results, strict=True))
-        return [
-            fresh[index] if index in fresh else _as_result(call, given[index])
-            for index, call in enumerate(calls)
-        ]
+        still = {ref.index for ref, _ in session.state.transcript_fold.list_unanswered()} if missing else ()
+        without = [(call.ref, fresh[call.ref.index]) for call in missing if call.ref.index in still]
+        waiting = await find_waiting_calls(session, without) if without else ()
+        return StepResults(
+            (
+                fresh[index] if index in fresh else _as_result(call, given[index])
+                for index, call in enumerate(calls)
+            ),
+            waiting,
+        )
 
     async def settle(
         self,

@@ -27,7 +27,6 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_core import SchemaValidator, ValidationError, core_schema
 
 from ...agents.delegate import check_depth, reserve_budget_for
-from ...agents.loop import find_waiting
 from ...core.entries import ApprovalAsked, CallRef, Parent
 from ...errors import BadInput, Closed
 from ...ids import RunId, SessionId, fit_session_id, fresh_run_id, label_of_original
@@ -44,6 +43,7 @@ from ...tools.lineage import Lineage, derive_id
 from ...tools.outcome import as_json
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
+from ...tools.waiting import find_waiting
 from .context import count_delegate, find_effect
 from .declarations import Declarations, NamedEffects, effects
 from .durable_run import Beginning, RunRecorder, begin

@@ -18,19 +18,19 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RequestUsage
 
-from ...agents.loop import find_waiting
 from ...agents.prices import find_cost_usd
 from ...content.encode import encode_content
 from ...core.budget import Usage
 from ...core.entries import ApprovalRefused, CallRef
 from ...core.fold import RunInfo
+from ...formats.pydantic_ai import FORMAT
 from ...messages import ForeignMessage, Json
 from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
+from ...tools.waiting import find_waiting
 from .errors import RunWaits
 from .history import (
-    FORMAT,
     add,
     as_foreign,
     dump,

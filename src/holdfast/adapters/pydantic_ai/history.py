@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -20,14 +19,13 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from ...agents.providers.request import conversation, to_own_message
-from ...messages import AnyMessage, ForeignMessage, Json, foreign
+from ...formats.pydantic_ai import FORMAT, load
+from ...messages import ForeignMessage, Json, foreign
 from ...reprs import describe_error, describe_value
 from ...session.inbox import message_entry
 from ...session.session import Session
 from ...tools.outcome import NoJsonForm, as_json, no_json_form, refuse_iterators
 
-FORMAT: Final = "pydantic-ai"
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -70,22 +68,6 @@ async def add(session: Session, messages: Iterable[ModelMessage]) -> None:
     entries = [await message_entry(session._writer.engine, as_foreign(message)) for message in messages]
     if entries:
         session._writer.record_all(entries)
-
-
-def load(data: Json) -> ModelMessage:
-    """The message that `dump` wrote, in whatever version."""
-    return ModelMessagesTypeAdapter.validate_json(_encode([data]))[0]
-
-
-def messages_from(transcript: Iterable[AnyMessage]) -> list[ModelMessage]:
-    """A transcript as pydantic-ai's history; messages of other formats are translated."""
-    found: list[ModelMessage] = []
-    for theirs, group in groupby(transcript, key=lambda message: message.format == FORMAT):
-        if theirs:
-            found += [load(message.data) for message in group if isinstance(message, ForeignMessage)]
-        else:
-            found += conversation([to_own_message(message) for message in group])
-    return found
 
 
 # -- telling messages apart ------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from pydantic_ai.messages import (
 
 from ...core.entries import CallRef
 from ...core.transcript_items import Item
+from ...formats.pydantic_ai import FORMAT, load
 from ...messages import CallPart, ForeignMessage
-from .history import FORMAT, load
 
 Answer: TypeAlias = ToolReturnPart | RetryPromptPart  # pyright: ignore[reportDeprecated]
 

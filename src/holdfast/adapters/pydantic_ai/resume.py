@@ -6,10 +6,11 @@ from msgspec import Struct
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 
 from ...errors import NotFound
+from ...formats.pydantic_ai import to_pydantic_ai
 from ...ids import fit_session_id, label_of_original, unfit_session_id
 from ...session.session import Session
 from ...store.opening import AnyStore, use_store
-from .history import add, messages_from
+from .history import add
 
 
 class Continuation(Struct, frozen=True):
@@ -35,7 +36,7 @@ async def continue_run(store: AnyStore, *, session: str, version: int | None = N
             await continued.rewind(version=version)
         reached = await go_back(continued)
         # In a thread: what is large in them is read from blobs now.
-        messages = await continued._writer.engine.call(messages_from, list(continued.transcript))
+        messages = await continued._writer.engine.call(to_pydantic_ai, list(continued.transcript))
         return Continuation(session, reached, messages)
 
 

@@ -1,0 +1,1 @@
+"""Messages in the formats of providers and frameworks: read, and made of ours."""
