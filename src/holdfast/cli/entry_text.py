@@ -14,6 +14,7 @@ from ..core import effects
 from ..core import entries as kinds
 from ..core.entries import Entry
 from ..errors import HoldfastError
+from ..formatting import short_args as short_args
 from ..messages import (
     OWN,
     AnyMessage,
@@ -115,13 +116,6 @@ def _foreign_result(message: ForeignMessage, call: str) -> ToolResult | None:
     said = whole.text or part.get("content")
     failed = bool(part.get("is_error")) or part.get("part_kind") == "retry-prompt"
     return ToolResult(call_id=call, content=said if isinstance(said, str) else compact(said), is_error=failed)
-
-
-def short_args(args: Json) -> str:
-    """Arguments as in a Python call."""
-    if isinstance(args, dict):
-        return ", ".join(f"{key}={compact(value)}" for key, value in args.items())
-    return args if isinstance(args, str) else compact(args)
 
 
 def list_notes(notes: Mapping[str, Json]) -> list[str]:
