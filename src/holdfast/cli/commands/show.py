@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -18,6 +19,7 @@ def show(
     *,
     last: Annotated[Number | None, Parameter(name=["--last", "-n"])] = None,
     brief: bool = False,
+    html: Annotated[Path | None, Parameter(name="--html")] = None,
     common: Common = DEFAULTS,
 ) -> None:
     """Show a session: its holders, what happened in each step, and where a process was killed.
@@ -33,10 +35,19 @@ def show(
         Only this many of the latest rows of the timeline.
     brief
         Without the timeline; with --json, also without leases and steps. Quick, however long the session is.
+    html
+        Write a page to this file instead, for browsers: the timeline drawn, the transcript, the effects. It
+        loads nothing and runs no script. An existing file is not overwritten.
     """
+    from ..exit_codes import Exit, Stop
     from ..store_access import with_store
 
-    with_store(common, lambda store: _show(store, session, last, brief, common))
+    if html is not None:
+        if html.exists():
+            raise Stop(Exit.USAGE, f"{html} exists already; name a file that does not")
+        with_store(common, lambda store: _write_page(store, session, html, common))
+    else:
+        with_store(common, lambda store: _show(store, session, last, brief, common))
 
 
 async def _show(store: Store, session: str, last: int | None, brief: bool, common: Common) -> None:
@@ -52,3 +63,18 @@ async def _show(store: Store, session: str, last: int | None, brief: bool, commo
         print_json(shape_report(report))
     else:
         print_report(stdout(), report)
+
+
+async def _write_page(store: Store, session: str, file: Path, common: Common) -> None:
+    from ..console import print_json, say
+    from ..html_page import make_page, read_page_data
+    from ..store_access import get_head
+
+    page = make_page(await read_page_data(store, await get_head(store, session)))
+    # Exclusively: another process may have created it meanwhile.
+    with file.open("x", encoding="utf-8") as opened:
+        opened.write(page)
+    if common.json:
+        print_json({"session": session, "file": str(file), "bytes": len(page.encode())})
+    else:
+        say(f"wrote {file}")
