@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.cli.entry_text import describe
 from holdfast.cli.html_page import PageData
@@ -68,6 +69,7 @@ class Author:
         """A request and its reply; its `seq`."""
         asked = self.request()
         self.wait(took_s)
+        calls = tuple(replace(call, id=f"c{asked + 1}-{index}") for index, call in enumerate(calls))
         message = Message(role="assistant", blocks=(Text(said), *calls))
         body = kinds.ModelReplied(
             parts=tuple(CallPart(call.id, call.name) for call in calls),

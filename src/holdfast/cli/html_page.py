@@ -41,7 +41,11 @@ from .entry_text import describe, describe_media, foreign_blocks, list_notes, me
 from .json_views import standing
 
 _CHAPTERS_OPEN: Final = 3
+_OVERVIEW_STEPS: Final = 4
+"""With fewer steps, the drawing of the steps says the same as an overview."""
 _FIRST_MESSAGES: Final = 20
+_MESSAGES_OPEN: Final = 50
+"""More messages or effects are folded, so that the page begins short."""
 _VERSIONS_MAX: Final = 200
 _ERASED: Final = "[erased]"
 Tone = Literal["good", "bad", "open", "plain"]
@@ -158,7 +162,7 @@ def _draw_head(data: PageData) -> Html:
         ("calls of tools", f"{head.tool_calls:,}"),
         ("money", money),
         ("tokens", tokens),
-        ("version", str(state.version)),
+        ("version", f"{state.version:,}"),
         ("began (UTC)", _time(head.created_at)),
         ("took", span((head.updated_at - head.created_at).total_seconds())),
         ("holder", lease),
@@ -184,7 +188,12 @@ def _list_needs(data: PageData) -> Html | None:
         why = f" {question.why}" if question.why else ""
         command = f"holdfast approve {data.head.session} @{question.asked}"
         items.append(
-            el("li", el("code", shorten(call, 300)), f" waits for approval.{why} ", el("code", command))
+            el(
+                "li",
+                el("code", shorten(call, 300)),
+                f" waits for approval.{why}",
+                el("code", command, class_="command"),
+            )
         )
     for row in effects.open:
         effect = effects.rows[row]
@@ -194,7 +203,9 @@ def _list_needs(data: PageData) -> Html | None:
         command = f"holdfast resolve {data.head.session} @{effect.issued} landed|not_landed"
         why = effect.reason or "the process that ran it is gone and left no outcome"
         link = el("a", el("code", shorten(call, 300)), href=f"#effect-{effect.issued}")
-        items.append(el("li", link, f" is in doubt: {shorten(why, 600)} ", el("code", command)))
+        items.append(
+            el("li", link, f" is in doubt: {shorten(why, 600)}", el("code", command, class_="command"))
+        )
     if not items:
         return None
     return el("section", el("h3", "Needs a person"), el("ul", *items), class_="box needs")
@@ -206,7 +217,8 @@ def _list_needs(data: PageData) -> Html | None:
 def _draw_timeline(drawing: Drawing) -> Iterator[Html]:
     parts = split(drawing)
     yield el("h2", "Timeline")
-    yield el("section", draw_overview(drawing), draw_legend(), class_="box")
+    if len(drawing.steps) >= _OVERVIEW_STEPS:
+        yield el("section", draw_overview(drawing), draw_legend(), class_="box")
     if len(parts) > 1:
         yield el("h2", "Steps")
     if any(isinstance(part, LeftOut) for part in parts):
@@ -227,7 +239,8 @@ def _draw_timeline(drawing: Drawing) -> Iterator[Html]:
 def _draw_chapter(drawing: Drawing, chapter: Chapter, *, is_open: bool, is_alone: bool) -> Html:
     drawn = draw_steps(drawing, chapter.items)
     if is_alone:
-        return el("section", drawn, class_="box")
+        legend = draw_legend() if len(drawing.steps) < _OVERVIEW_STEPS else None
+        return el("section", drawn, legend, class_="box")
     numbers = [item.number for item in chapter.items if hasattr(item, "number")]
     said = f"Steps {min(numbers):,} to {max(numbers):,}" if numbers else "Between steps"
     gaps = sum(1 for gap in drawing.gaps if gap in chapter.items)
@@ -266,7 +279,8 @@ def _draw_transcript(data: PageData) -> Iterator[Html]:
         if room < 0:
             drawn.append(el("p", "The rest is too long for a page.", class_="note"))
             break
-    yield el("section", *drawn, class_="box")
+    is_open = "" if len(items) <= _MESSAGES_OPEN else None
+    yield el("details", el("summary", count(len(items), "message")), *drawn, class_="box", open=is_open)
 
 
 def _choose_messages(messages: Sequence[AnyMessage], total: int) -> list[int]:
@@ -444,13 +458,15 @@ def _draw_effects(data: PageData) -> Iterator[Html]:
     yield el("h2", "Effects")
     if len(rows) > PAGE_EFFECTS_MAX:
         yield el("p", f"The latest {PAGE_EFFECTS_MAX} of {len(rows):,}.", class_="note")
-    names = ("call", "key", "fence", "attempt", "outcome", "notes and requests")
+    names = ("call", "key", "outcome, notes and requests")
     head = el("tr", *(el("th", name) for name in names))
     body = [
         _draw_effect(row, stories.get(row.issued, EffectStory()), data) for row in rows[-PAGE_EFFECTS_MAX:]
     ]
-    table = el("table", el("thead", head), el("tbody", *body))
-    yield el("section", el("div", table, class_="wide"), class_="box")
+    table = el("table", el("thead", head), el("tbody", *body), class_="effects")
+    is_open = "" if len(rows) <= _MESSAGES_OPEN else None
+    summary = el("summary", count(len(rows), "effect"))
+    yield el("details", summary, el("div", table, class_="wide"), class_="box", open=is_open)
 
 
 def _draw_effect(row: Effect, story: EffectStory, data: PageData) -> Html:
@@ -463,16 +479,15 @@ def _draw_effect(row: Effect, story: EffectStory, data: PageData) -> Html:
     ]
     if row.why and not story.told:
         told.append(el("div", shorten(row.reason, 600), class_="dim"))
+    under = [f"fence {story.fence}"] if story.fence else []
+    under += [f"attempt {row.attempt}"] if row.attempt > 1 else []
     notes = [el("li", shorten(note, 400)) for note in list_notes(row.notes)]
     call = el("span", shorten(f"{row.tool}({story.args or short_args(row.args)})", 600), class_="mono")
     return el(
         "tr",
         el("td", call, el("div", f"{_time(row.at)} by {story.holder or '?'}", class_="dim")),
-        el("td", el("code", row.key), class_="key"),
-        el("td", str(story.fence or "")),
-        el("td", str(row.attempt)),
-        el("td", *told),
-        el("td", el("ul", *notes) if notes else None),
+        el("td", el("code", row.key), el("div", ", ".join(under), class_="dim")),
+        el("td", *told, el("ul", *notes) if notes else None),
         id=f"effect-{row.issued}",
     )
 

@@ -170,7 +170,7 @@ class _Fold:
             row.marks.append(Mark(at=bar.end, kind="open", text="waits for approval"))
         for issued, (row, bar) in self._bars.items():
             effect = self._effects.get(issued)
-            if bar.status == "doubt" and (effect is None or effect.status == "in_doubt"):
+            if bar.status == "doubt" and (effect is None or effect.status in ("in_doubt", "running")):
                 self._prolong_doubt(row, bar, max(now or self.last_at, bar.end))
                 row.marks.append(Mark(at=now or self.last_at, kind="open", text="in doubt"))
 

@@ -63,6 +63,7 @@ DRAWING: Final = (
 .hf-legend{display:flex;flex-wrap:wrap;gap:2px 16px;color:var(--hf-dim);font-size:12px;margin-top:8px}
 .hf-legend span{display:inline-flex;align-items:center;gap:5px}
 .hf-legend svg{width:14px;height:10px}
+.hf-legend .hf-gap{fill-opacity:.3;stroke:var(--hf-gap)}
 .hf-status{display:inline-block;border-radius:99px;padding:0 9px;font-size:12px;line-height:20px;
  border:1px solid currentColor;vertical-align:2px}
 .hf-status.good{color:var(--hf-good)}.hf-status.bad{color:var(--hf-bad)}.hf-status.open{color:var(--hf-doubt)}
@@ -95,6 +96,9 @@ details>summary{cursor:pointer}
 .facts dt{color:var(--hf-dim);font-size:12px}
 .facts dd{margin:0;overflow-wrap:anywhere}
 .note{color:var(--hf-dim);font-size:13px;margin:6px 0}
+section.needs ul{margin:4px 0 0;padding-left:20px}
+.needs li+li{margin-top:8px}
+.needs .command{display:block;margin-top:2px}
 .needs{border-left:4px solid var(--hf-doubt)}
 .mono,pre,code{font-family:ui-monospace,"SF Mono",Menlo,"DejaVu Sans Mono",monospace;font-size:12.5px}
 pre{background:var(--hf-code);border-radius:6px;padding:8px 10px;margin:6px 0;white-space:pre-wrap;
@@ -115,7 +119,7 @@ table{border-collapse:collapse;width:100%;font-size:13px}
 th{text-align:left;color:var(--hf-dim);font-weight:600;font-size:12px}
 th,td{padding:5px 12px 5px 0;border-bottom:1px solid var(--hf-line);vertical-align:top}
 td{overflow-wrap:anywhere}
-td.key{min-width:11em}
+table.effects td{width:33%;min-width:12em}
 td.tight{white-space:nowrap;overflow-wrap:normal}
 td ul{margin:2px 0;padding-left:16px}
 .bad{color:var(--hf-bad)}.good{color:var(--hf-good)}.open{color:var(--hf-doubt)}.dim{color:var(--hf-dim)}

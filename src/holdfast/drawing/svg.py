@@ -68,6 +68,7 @@ def _column(y: int, height: int, label_pc: float, *children: Html) -> Html:
         width=f"{99 - label_pc:g}%",
         height=height,
         class_="hf-chart",
+        overflow="visible",
     )
 
 
@@ -90,10 +91,11 @@ def _draw_axis(scale: TimeScale, since_s: float, height: int) -> tuple[list[Html
     taken: list[tuple[float, float]] = []
 
     def put(place: float, said: str, class_: str, room: float) -> None:
-        if any(a < place + room and b > place - room for a, b in taken):
-            return
         anchor = "start" if place < room else "end" if place > 1 - room else "middle"
-        taken.append((place - room, place + room))
+        left = {"start": place, "end": place - 2 * room, "middle": place - room}[anchor]
+        if any(a < left + 2 * room and b > left for a, b in taken):
+            return
+        taken.append((left, left + 2 * room))
         above.append(_text(said, _pc(place), _AXIS / 2, class_, anchor))
 
     for one in scale.stretches:
@@ -104,11 +106,28 @@ def _draw_axis(scale: TimeScale, since_s: float, height: int) -> tuple[list[Html
             edges = (one.left, one.left + one.width)
             behind += [_line(edge, _AXIS, edge, height, "hf-break-edge") for edge in edges]
     for one in sorted((one for one in scale.stretches if one.shortened), key=lambda one: one.start - one.end):
-        put(one.left + one.width / 2, span(one.end - one.start), "dim", 0.05)
+        if one.end - one.start >= 0.001:
+            put(one.left + one.width / 2, span(one.end - one.start), "dim", 0.08)
     for place, at_s in scale.list_ticks(_TICKS):
         behind.append(_line(place, _AXIS - 4, place, height, "hf-grid"))
-        put(place, f"+{span(since_s + at_s)}" if since_s + at_s else "0", "dim", 0.05)
+        put(place, _tick_text(since_s + at_s), "dim", 0.08)
     return above, behind
+
+
+def _tick_text(since_s: float) -> str:
+    """A time on the axis, without parts that are zero."""
+    if since_s < 0.0005:
+        return "0"
+    if since_s < 1:
+        return f"+{since_s * 1000:.0f} ms"
+    if since_s < 60:
+        return f"+{since_s:.1f}".removesuffix(".0") + " s"
+    minutes, seconds = divmod(round(since_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours:,} h"] if hours else []
+    parts += [f"{minutes} min"] if minutes else []
+    parts += [f"{seconds} s"] if seconds and not hours else []
+    return f"+{' '.join(parts)}"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Html:
@@ -236,14 +255,14 @@ def _draw_row(row: Row, scale: TimeScale, y: float) -> list[Html]:
     return found
 
 
-def _draw_money(drawing: Drawing, scale: TimeScale, start: datetime, end: datetime) -> tuple[Html, str]:
+def _draw_money(drawing: Drawing, scale: TimeScale, start: datetime, end: datetime) -> tuple[Html, list[str]]:
     """The money (without any: the tokens) spent so far, as an area, and what is said beside it."""
     spent = [one for one in drawing.spent if one.at <= end]
     before = [one for one in spent if one.at < start]
     inside = [one for one in spent if one.at >= start]
     last = spent[-1] if spent else None
     if last is None:
-        return join(), ""
+        return join(), []
     in_usd = last.usd > 0
     amounts = [((one.usd if in_usd else float(one.tokens)), one.at) for one in inside]
     first = (before[-1].usd if in_usd else float(before[-1].tokens)) if before else 0.0
@@ -270,9 +289,8 @@ def _draw_money(drawing: Drawing, scale: TimeScale, start: datetime, end: dateti
         effect = "non-scaling-stroke"
         parts.append(el("line", x1=0, x2=1000, y1=line, y2=line, class_="hf-cap", vector_effect=effect))
     drawn = el("svg", *parts, width="100%", height="100%", viewBox="0 0 1000 100", preserveAspectRatio="none")
-    said = usd(last.usd) if in_usd else count(last.tokens, "token")
-    if cap is not None:
-        said += f" of {usd(cap)}"
+    said = [usd(last.usd) if in_usd else count(last.tokens, "token")]
+    said += [f"of {usd(cap)}"] if cap is not None else []
     return drawn, said
 
 
@@ -305,7 +323,8 @@ def draw_overview(drawing: Drawing) -> Html:
         y += _ROW
     money, said = _draw_money(drawing, scale, start, end)
     if said:
-        labels.append(_label(y + 12, _OVERVIEW_LABEL_PC, _text(said, "0", _ROW / 2, "dim")))
+        for line, words in enumerate(said):
+            labels.append(_label(y + 3 + 16 * line, _OVERVIEW_LABEL_PC, _text(words, "0", _ROW / 2, "dim")))
         inside.append(el("svg", money, y=y + 2, width="100%", height=_MONEY - 4))
         y += _MONEY
     above, behind = _draw_axis(scale, 0.0, y)
@@ -335,7 +354,7 @@ def _list_lanes(drawing: Drawing, scale: TimeScale) -> Iterator[tuple[str, list[
             if place not in places:
                 places.add(place)
                 seen.append(mark)
-        yield "people", _thin_out(by_kind["wait"], scale), seen
+        yield "waits", _thin_out(by_kind["wait"], scale), seen
 
 
 def _side_by_side(bars: Iterable[Bar]) -> list[list[Bar]]:
@@ -428,13 +447,13 @@ class _Sheet:
         title = f"step {step.number}{', continued' if step.continued else ''}"
         if step.left_behind:
             title += ", left behind"
-        self.labels.append(_text(title, "6", self.y + _ROW / 2, f"strong{pale}"))
         bars = [bar for row in step.rows for bar in row.bars if bar.kind != "doubt"]
         took = [span((max(b.end for b in bars) - min(b.start for b in bars)).total_seconds())] if bars else []
         took += [usd(step.usd)] if step.usd else []
         took += [count(step.tokens, "token")] if step.tokens else []
         took += [f"version {step.version}"] if step.version is not None else []
-        self.over.append(_text(" · ".join(took), "99%", self.y + _ROW / 2, f"dim{pale}", "end"))
+        heading = [el("tspan", title, class_="strong"), el("tspan", " · ".join(took), dx=10, class_="dim")]
+        self.over.append(el("text", *heading, x="6", y=self.y + _ROW / 2, class_=f"hf-step{pale}"))
         self.y += _ROW
         for row in step.rows:
             self.add_row(row, pale=pale)
@@ -500,7 +519,7 @@ class _Sheet:
         money, said = _draw_money(self.drawing, self.scale, start, end)
         if said:
             self.labels.append(_text("spent so far", "6", self.y + _ROW / 2, "dim"))
-            self.labels.append(_text(said, "6", self.y + _ROW * 1.5, ""))
+            self.labels.append(_text(" ".join(said), "6", self.y + _ROW * 1.5, ""))
             self.inside.append(el("svg", money, y=self.y + 2, width="100%", height=_MONEY - 4))
             self.y += _MONEY
 

@@ -43,9 +43,11 @@ def show(
     from ..store_access import with_store
 
     if html is not None:
+        if common.json or last is not None or brief:
+            raise Stop(Exit.USAGE, "--html writes a page of its own: leave out --json, --last and --brief")
         if html.exists():
             raise Stop(Exit.USAGE, f"{html} exists already; name a file that does not")
-        with_store(common, lambda store: _write_page(store, session, html, common))
+        with_store(common, lambda store: _write_page(store, session, html))
     else:
         with_store(common, lambda store: _show(store, session, last, brief, common))
 
@@ -65,8 +67,8 @@ async def _show(store: Store, session: str, last: int | None, brief: bool, commo
         print_report(stdout(), report)
 
 
-async def _write_page(store: Store, session: str, file: Path, common: Common) -> None:
-    from ..console import print_json, say
+async def _write_page(store: Store, session: str, file: Path) -> None:
+    from ..console import say
     from ..html_page import make_page, read_page_data
     from ..store_access import get_head
 
@@ -74,7 +76,4 @@ async def _write_page(store: Store, session: str, file: Path, common: Common) ->
     # Exclusively: another process may have created it meanwhile.
     with file.open("x", encoding="utf-8") as opened:
         opened.write(page)
-    if common.json:
-        print_json({"session": session, "file": str(file), "bytes": len(page.encode())})
-    else:
-        say(f"wrote {file}")
+    say(f"wrote {file}")
