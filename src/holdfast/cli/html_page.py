@@ -158,11 +158,11 @@ def _draw_head(data: PageData) -> Html:
         lease = head.lease.name if data.held else f"{head.lease.name}, which is gone"
     facts = [
         ("agent", head.agent or ""),
-        ("steps", f"{head.step:,}"),
-        ("calls of tools", f"{head.tool_calls:,}"),
-        ("money", money),
-        ("tokens", tokens),
-        ("version", f"{state.version:,}"),
+        ("steps", f"{head.step:,}" if head.step else ""),
+        ("calls of tools", f"{head.tool_calls:,}" if head.tool_calls else ""),
+        ("money", money if budget.usd or caps.usd is not None else ""),
+        ("tokens", tokens if budget.tokens or caps.tokens is not None else ""),
+        ("version", f"{state.version:,}" if state.version else ""),
         ("began (UTC)", _time(head.created_at)),
         ("took", span((head.updated_at - head.created_at).total_seconds())),
         ("holder", lease),
@@ -218,7 +218,7 @@ def _draw_timeline(drawing: Drawing) -> Iterator[Html]:
     parts = split(drawing)
     yield el("h2", "Timeline")
     if len(drawing.steps) >= _OVERVIEW_STEPS:
-        yield el("section", draw_overview(drawing), draw_legend(), class_="box")
+        yield el("section", draw_overview(drawing), draw_legend(drawing), class_="box")
     if len(parts) > 1:
         yield el("h2", "Steps")
     if any(isinstance(part, LeftOut) for part in parts):
@@ -239,7 +239,7 @@ def _draw_timeline(drawing: Drawing) -> Iterator[Html]:
 def _draw_chapter(drawing: Drawing, chapter: Chapter, *, is_open: bool, is_alone: bool) -> Html:
     drawn = draw_steps(drawing, chapter.items)
     if is_alone:
-        legend = draw_legend() if len(drawing.steps) < _OVERVIEW_STEPS else None
+        legend = draw_legend(drawing) if len(drawing.steps) < _OVERVIEW_STEPS else None
         return el("section", drawn, legend, class_="box")
     numbers = [item.number for item in chapter.items if hasattr(item, "number")]
     said = f"Steps {min(numbers):,} to {max(numbers):,}" if numbers else "Between steps"

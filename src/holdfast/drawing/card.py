@@ -107,8 +107,8 @@ def _draw_outcome_card(
     )
 
 
-def _draw(drawing: Drawing | None) -> list[Html]:
-    return [] if drawing is None else [draw_overview(drawing), draw_legend()]
+def _draw(drawing: Drawing | None) -> list[Child]:
+    return [] if drawing is None else [draw_overview(drawing), draw_legend(drawing)]
 
 
 def _title(session: str, status: str, reason: str) -> Html:

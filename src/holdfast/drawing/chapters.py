@@ -29,9 +29,9 @@ class LeftOut(Struct, kw_only=True):
 
 
 RULE = (
-    f"A session of more than {DRAWN_ROWS_MAX:,} rows is cut: the first {DRAWN_FIRST_STEPS} and the last "
-    f"{DRAWN_LAST_STEPS} steps are drawn, and of the others, the latest in which something was unusual "
-    "(a kill, a doubt, a failure, a refusal, a person's answer, a rewind) with their neighbours. The "
+    f"A session of more than {DRAWN_ROWS_MAX:,} rows is cut: up to {DRAWN_FIRST_STEPS} steps at its "
+    f"beginning and {DRAWN_LAST_STEPS} at its end are drawn, and of the others, the latest in which something "
+    "was unusual (a kill, a doubt, a failure, a refusal, a person's answer, a rewind) with their neighbours. The "
     "overview shows all steps."
 )
 """How `split` chooses, for readers of the page."""
@@ -96,8 +96,13 @@ def _choose(items: list[Item], rows_max: int) -> set[int]:
             kept.add(place)
             room -= _height(items[place])
 
-    for place in [*range(len(items) - 1, last - 1, -1), *range(min(first, len(items)))]:
-        keep(place)
+    # Steps with many calls must not take the room of what was unusual.
+    for place in range(len(items) - 1, last - 1, -1):
+        if room > rows_max // 2:
+            keep(place)
+    for place in range(min(first, len(items))):
+        if room > rows_max // 3:
+            keep(place)
     for place in range(len(items) - 1, -1, -1):
         if items[place].is_notable:
             for near in (place, place - 1, place + 1):

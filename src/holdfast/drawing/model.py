@@ -181,9 +181,8 @@ class TimeScale:
     ) -> None:
         self._zero = start
         last = max(self._since(end), 0.001)
-        lost = list(_join((max(self._since(a), 0.0), min(self._since(b), last)) for a, b in gaps))
-        spans = ((max(self._since(a), 0.0), min(self._since(b), last)) for a, b in busy)
-        worked = list(_subtract(_join(span for span in spans if span[1] >= span[0]), lost))
+        lost = list(_join(self._clip(gaps, last)))
+        worked = list(_subtract(_join(self._clip(busy, last)), lost))
         idle = list(_subtract(_between(worked, last), lost))
         busy_s = sum(b - a for a, b in worked)
         # Instants alone, as with scripted models: then all of it is to scale.
@@ -199,6 +198,13 @@ class TimeScale:
     def _since(self, at: datetime) -> float:
         return (at - self._zero).total_seconds()
 
+    def _clip(self, spans: Iterable[tuple[datetime, datetime]], last: float) -> Iterator[tuple[float, float]]:
+        """The parts of the spans that are on the axis, in seconds."""
+        for a, b in spans:
+            left, right = max(self._since(a), 0.0), min(self._since(b), last)
+            if right >= left:
+                yield left, right
+
     def place(self, at: datetime) -> float:
         """Where a moment is drawn."""
         return self.place_s(self._since(at))
@@ -210,7 +216,7 @@ class TimeScale:
             return 1.0
         one = self.stretches[place]
         length = one.end - one.start
-        inside = (since_s - one.start) / length if length else 1.0
+        inside = (since_s - one.start) / length if length else 0.0
         return one.left + one.width * min(max(inside, 0.0), 1.0)
 
     def list_ticks(self, count: int) -> list[tuple[float, float]]:

@@ -81,7 +81,6 @@ DRAWING: Final = (
 PAGE: Final = (
     DRAWING
     + """
-html{background:Canvas}
 body.hf{margin:0;background:var(--hf-page)}
 main{max-width:1360px;margin:0 auto;padding:20px clamp(10px,2.5vw,32px) 60px}
 h1{font-size:22px;line-height:1.3;margin:6px 0 4px;overflow-wrap:anywhere}

@@ -110,7 +110,8 @@ def _draw_axis(scale: TimeScale, since_s: float, height: int) -> tuple[list[Html
             put(one.left + one.width / 2, span(one.end - one.start), "dim", 0.08)
     for place, at_s in scale.list_ticks(_TICKS):
         behind.append(_line(place, _AXIS - 4, place, height, "hf-grid"))
-        put(place, _tick_text(since_s + at_s), "dim", 0.08)
+        said = _tick_text(since_s + at_s)
+        put(place, said, "dim", 0.02 if said == "0" else 0.08)
     return above, behind
 
 
@@ -568,21 +569,27 @@ def _list_times(item: Item) -> Iterator[datetime]:
         yield item.until
 
 
-LEGEND: Final = (
+_LEGEND: Final = (
     ("hf-model", "model"),
     ("hf-tool", "tool"),
     ("hf-delegate", "delegate"),
     ("hf-wait", "waits for a person"),
     ("hf-tool hf-is-doubt", "outcome unknown"),
+    ("hf-tool hf-is-cut", "cut off"),
     ("hf-tool hf-is-failed", "failed"),
     ("hf-gap", "no process alive"),
 )
 
 
-def draw_legend() -> Html:
-    """What the colours mean."""
-    keys = (
+def draw_legend(drawing: Drawing) -> Html | None:
+    """What the colours mean that are in a drawing."""
+    used: set[str] = {"hf-gap"} if drawing.gaps else set()
+    for bar in drawing.iter_bars():
+        is_plain = bar.status not in ("failed", "doubt", "cut")
+        used.add(f"hf-{bar.kind}" if is_plain else f"hf-tool hf-is-{bar.status}")
+    keys = [
         el("span", el("svg", el("rect", width=14, height=10, rx=2, class_=class_), aria_hidden="true"), word)
-        for class_, word in LEGEND
-    )
-    return el("div", *keys, class_="hf-legend")
+        for class_, word in _LEGEND
+        if class_ in used
+    ]
+    return el("div", *keys, class_="hf-legend") if keys else None
