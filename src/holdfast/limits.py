@@ -301,3 +301,40 @@ STEP_JOURNALS_MAX = 32
 
 STEP_RUNS_MAX = 10_000
 """Runs for which a step store remembers their journal."""
+
+DRAWN_ROWS_MAX = 1_200
+"""Rows of steps in a drawing, about: a browser lays out so many at once. The rest is in the overview."""
+
+DRAWN_FIRST_STEPS = 20
+DRAWN_LAST_STEPS = 120
+"""Steps at both ends of a long session that are drawn in any case."""
+
+CHAPTER_STEPS = 40
+"""Steps that share an axis: of more, bars become too thin to compare."""
+
+DRAWN_LANES = 6
+"""Lanes of an overview for calls at the same time."""
+
+DRAWN_DELEGATE_ROWS = 40
+"""Rows of a delegate in the drawing of its parent session."""
+
+DRAWN_DELEGATES_MAX = 50
+"""Delegates whose journals are read for a drawing."""
+
+PAGE_TEXT_CHARS = 20_000
+"""Characters of one text on a page; the middle of a longer one is left out."""
+
+PAGE_TRANSCRIPT_CHARS = 4_000_000
+"""Characters of the transcript on a page. The oldest messages are left out, but for the first ones."""
+
+PAGE_MESSAGES_MAX = 2_000
+"""Messages on a page."""
+
+PAGE_EFFECTS_MAX = 500
+"""Effects on a page, the latest."""
+
+CARD_OUTPUT_CHARS = 2_000
+"""Characters of an output in a notebook."""
+
+CARD_BARS_MAX = 400
+"""Calls and replies that the drawing in a notebook is made of, the latest."""

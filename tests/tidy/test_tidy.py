@@ -21,7 +21,7 @@ PACKAGE = ROOT / "src" / "holdfast"
 # A module imports from its own line and the lines above it. A new module takes its place here.
 LAYERS = (
     ("errors", "limits", "system", "ids", "redact", "reprs", "suggestions", "telemetry"),
-    ("messages", "core", "content", "formats"),
+    ("messages", "formatting", "core", "content", "formats", "drawing"),
     ("drivers", "blobs"),
     ("engine",),
     ("session", "store"),

@@ -181,6 +181,10 @@ class Run(Proxy):
 class Session(Proxy):
     """`holdfast.Session` without an event loop."""
 
+    def _repr_html_(self) -> str:
+        assert isinstance(self._target, session.Session)
+        return self._target._repr_html_()
+
 
 @proxy_of(blobs.OpenBlob)
 class OpenBlob(Proxy):

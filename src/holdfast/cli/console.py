@@ -21,6 +21,8 @@ from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 
+from ..formatting import BEYOND_ASCII
+from ..formatting import visible as visible
 from .exit_codes import Exit, Stop
 
 NARROW: Final = 90
@@ -40,36 +42,7 @@ STANDING_STYLES: Final = {
 }
 RUN_STYLES: Final = {**STANDING_STYLES, "paused": "yellow"}
 
-_BEYOND_ASCII: Final = (
-    "\x7f-\x9f"  # DEL and the C1 controls
-    "\xad\u061c\u180e\u200b\u200e\u200f"  # invisible, or marks of a direction
-    "\u2028-\u202e\u2060-\u206f"  # line separators, overrides of the direction, invisible operators
-    "\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # byte order mark, annotations, invisible copies of ASCII
-)
-_HIDDEN: Final = re.compile(f"[\\x00-\\x1f{_BEYOND_ASCII}\\ud800-\\udfff]")
-_HIDDEN_IN_LINES: Final = re.compile(f"[\\x00-\\x08\\x0b-\\x1f{_BEYOND_ASCII}\\ud800-\\udfff]")
-_HIDDEN_IN_JSON: Final = re.compile(f"[{_BEYOND_ASCII}]")
-_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def visible(text: str, *, lines: bool = False) -> str:
-    """Escape every character that a terminal would act on: `\\x1b`, `\\u202e`.
-
-    With `lines`, ends of lines and tabs stay, for text of several lines.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    if lines:
-        return _HIDDEN_IN_LINES.sub(_escape, text.replace("\r\n", "\n"))
-    return _HIDDEN.sub(_escape, text)
-
-
-def _escape(found: re.Match[str]) -> str:
-    one = found[0]
-    code = ord(one)
-    if code < 0x100:
-        return _ESCAPES.get(one) or f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+_HIDDEN_IN_JSON: Final = re.compile(f"[{BEYOND_ASCII}]")
 
 
 class SafeText(Text):

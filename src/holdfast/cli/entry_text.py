@@ -12,6 +12,7 @@ from ..content.references import SCHEME
 from ..core import effects
 from ..core import entries as kinds
 from ..core.entries import Entry
+from ..formatting import short_args as short_args
 from ..messages import OWN, AnyMessage, Block, Json, Media, Text, ToolCall, ToolResult
 from .formatting import compact, shorten, usd
 
@@ -57,13 +58,6 @@ def blocks_text(blocks: Sequence[Block]) -> str:
         elif isinstance(block, Media):
             parts.append(describe_media(block))
     return " ".join(parts)
-
-
-def short_args(args: Json) -> str:
-    """Arguments as in a Python call."""
-    if isinstance(args, dict):
-        return ", ".join(f"{key}={compact(value)}" for key, value in args.items())
-    return args if isinstance(args, str) else compact(args)
 
 
 def list_notes(notes: Mapping[str, Json]) -> list[str]:

@@ -1,12 +1,14 @@
-"""Times, amounts and texts as people read them."""
+"""Times and sizes as people read them on a terminal; amounts and texts are in `holdfast.formatting`."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
-from ..messages import Json
+from ..formatting import compact as compact
+from ..formatting import count as count
+from ..formatting import shorten as shorten
+from ..formatting import span as span
+from ..formatting import usd as usd
 
 
 def clock(at: datetime, now: datetime, *, seconds: bool = True) -> str:
@@ -45,39 +47,3 @@ def since(start: datetime, at: datetime) -> str:
     if s < 86400:
         return f"{int(s) // 3600}:{int(s) % 3600 // 60:02} h"
     return f"{int(s) // 86400} d {int(s) % 86400 // 3600} h"
-
-
-def span(s: float | None) -> str:
-    """A duration."""
-    if s is None:
-        return ""
-    if s < 1:
-        return f"{s * 1000:.0f} ms"
-    if s < 60:
-        return f"{s:.1f} s"
-    if s < 3600:
-        return f"{s // 60:.0f} min {s % 60:.0f} s"
-    return f"{s // 3600:.0f} h {s % 3600 / 60:.0f} min"
-
-
-def usd(amount: float) -> str:
-    """Money; with fractions of cents below a dollar."""
-    if amount == 0:
-        return "–"
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def shorten(text: str, width: int) -> str:
-    """The text on one line of at most `width` characters."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= width else flat[: max(1, width - 1)] + "…"
-
-
-def compact(value: Json) -> str:
-    """A value as JSON, on one line."""
-    return msgspec.json.encode(value).decode()

@@ -16,6 +16,7 @@ from rich.table import Table
 from ..core import entries as kinds
 from ..core.effects import Effect, add_notes
 from ..core.entries import CallRef, Entry
+from ..core.lease_periods import LeasePeriod, LeasePeriods
 from ..messages import OWN, Block, CallPart, Json
 from ..system.clock import utc_now
 from .console import SafeText, make_table
@@ -85,17 +86,6 @@ class About(Struct, kw_only=True):
     format: str = OWN
 
 
-class LeasePeriod(Struct, kw_only=True):
-    """A lease from its acquisition to its end: `released`, `lost` (its holder died) or still `held`."""
-
-    holder: str
-    name: str
-    fence: int
-    since: datetime
-    until: datetime | None = None
-    ended: Literal["released", "lost", "held"] = "held"
-
-
 class StepTotals(Struct, kw_only=True):
     """The durations and costs of a step. The last one may have no version yet."""
 
@@ -163,7 +153,7 @@ class Timeline:
         self.moments: list[Moment] = []
         self.about: dict[int, About] = {}
         """By the `seq` of the moment."""
-        self.leases: list[LeasePeriod] = []
+        self._leases = LeasePeriods()
         self.steps: dict[int, StepTotals] = {}
         self.inherited = 0
         """How many entries come from the origin of a fork. They are not in the timeline."""
@@ -179,8 +169,8 @@ class Timeline:
         timeline = cls(effects)
         for entry in entries:
             timeline.apply(entry)
-        if timeline._is_open() and not held:
-            timeline._lose("no process has taken over yet")
+        if not held and (lost := timeline._leases.lose()):
+            timeline._lose(lost, "no process has taken over yet")
         for moment in timeline._calls.values():
             moment.status = moment.status or "running"
         return timeline
@@ -188,6 +178,7 @@ class Timeline:
     def apply(self, entry: Entry) -> None:
         """Fold the next entry."""
         body = entry.body
+        lost = self._leases.apply(entry)
         call: CallRef | None = getattr(body, "call", None)
         if call is not None:
             if call.reply is not None:
@@ -197,9 +188,9 @@ class Timeline:
             case kinds.SessionForked():
                 self._fork(entry)
             case kinds.LeaseTaken():
-                self._take(entry, body)
+                self._take(entry, body, lost)
             case kinds.LeaseReleased():
-                self._release(entry)
+                self._add(entry, "lease", "lease released")
             case kinds.ModelRequested():
                 self._requests[entry.seq] = self._add(entry, "model", "", status="no reply")
             case kinds.ModelReplied() | kinds.ModelFailed():
@@ -287,32 +278,22 @@ class Timeline:
         self.inherited = entry.seq - 1
         self._add(entry, "session", describe(entry))
 
-    def _is_open(self) -> bool:
-        return bool(self.leases) and self.leases[-1].ended == "held"
+    @property
+    def leases(self) -> list[LeasePeriod]:
+        """The leases, oldest first."""
+        return self._leases.rows
 
-    def _take(self, entry: Entry, body: kinds.LeaseTaken) -> None:
+    def _take(self, entry: Entry, body: kinds.LeaseTaken, lost: LeasePeriod | None) -> None:
         after = ""
-        if self._is_open() and self.leases[-1].holder == body.holder:
-            self._release(entry)
-            self.moments.pop()
-        elif self._is_open() and self._last is not None:
-            before = self.leases[-1].name
+        if lost is not None and self._last is not None:
             silence_s = (entry.at - self._last.at).total_seconds()
-            self._lose(f"{body.name} took over", silence_s)
-            after = f", {silence_s:.1f} s after the last entry of {before}"
-        self.leases.append(LeasePeriod(holder=body.holder, name=body.name, fence=entry.seq, since=entry.at))
+            self._lose(lost, f"{body.name} took over", silence_s)
+            after = f", {silence_s:.1f} s after the last entry of {lost.name}"
         self._add(entry, "lease", f"{body.name} holds the session{after}")
 
-    def _release(self, entry: Entry) -> None:
-        if self._is_open():
-            self.leases[-1].ended, self.leases[-1].until = "released", entry.at
-        self._add(entry, "lease", "lease released")
-
-    def _lose(self, then: str, silence_s: float | None = None) -> None:
+    def _lose(self, lease: LeasePeriod, then: str, silence_s: float | None = None) -> None:
         """The holder died, or was silent until another process took over."""
         assert self._last is not None
-        lease = self.leases[-1]
-        lease.ended, lease.until = "lost", self._last.at
         running = {seq: moment for seq, moment in self._calls.items() if not moment.status}
         for seq, moment in running.items():
             effect = self._effects.get(seq)

@@ -327,6 +327,16 @@ class SessionState:
             self._build_transcript(said=True)
         self._transcript.contents.fetch()
 
+    def list_items_in_memory(self) -> list[Item]:
+        """The messages, contents aside, without reading anything; none if they were not looked at yet."""
+        return [] if self._postponed is not None else list(self._transcript.items)
+
+    def _repr_html_(self) -> str:
+        """The state in a notebook."""
+        from ..drawing.card import draw_state_card
+
+        return draw_state_card(self)
+
     # -- queries ------------------------------------------------------------------------
 
     @property

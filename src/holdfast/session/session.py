@@ -35,6 +35,7 @@ from ..core.fold import Checkpoint
 from ..core.plan import Plan
 from ..core.session_state import SessionState
 from ..core.transcript_items import Item, Messages
+from ..drawing.card import draw_closed_card, draw_state_card
 from ..errors import BadInput, Closed, HoldfastError, NotFound
 from ..formats.sdk_objects import SdkObject, read_given
 from ..formats.transcript import JsonFormat, check_format, convert, count_opening
@@ -144,6 +145,12 @@ class Session(AsyncOnly):
     @property
     def _is_entered(self) -> bool:
         return "_writer" in vars(self)
+
+    def _repr_html_(self) -> str:
+        """The session in a notebook: what of it is in memory. Reads nothing, and takes no lease."""
+        if not self._is_entered:
+            return draw_closed_card(self.id)
+        return draw_state_card(self._writer.state)
 
     @property
     def is_lost(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -19,6 +20,7 @@ def show(
     last: Annotated[Number | None, Parameter(name=["--last", "-n"])] = None,
     everything: Annotated[bool, Parameter(name=["--all", "-a"])] = False,
     brief: bool = False,
+    html: Annotated[Path | None, Parameter(name="--html")] = None,
     common: Common = DEFAULTS,
 ) -> None:
     """Show a session: what happened in each step, what became of each call, and where a process was killed.
@@ -38,10 +40,23 @@ def show(
         Every entry on a line of its own, with the time of day: leases, runs, checkpoints.
     brief
         Without the timeline; with --json, also without leases and steps. Quick, however long the session is.
+    html
+        Write a page to this file instead, for browsers: the timeline drawn, the transcript, the effects. It
+        loads nothing and runs no script. An existing file is not overwritten.
     """
+    from ..exit_codes import Exit, Stop
     from ..store_access import with_store
 
-    with_store(common, lambda store: _show(store, session, last, everything, brief, common))
+    if html is not None:
+        if common.json or last is not None or brief or everything:
+            raise Stop(
+                Exit.USAGE, "--html writes a page of its own: leave out --json, --last, --all and --brief"
+            )
+        if html.exists():
+            raise Stop(Exit.USAGE, f"{html} exists already; name a file that does not")
+        with_store(common, lambda store: _write_page(store, session, html))
+    else:
+        with_store(common, lambda store: _show(store, session, last, everything, brief, common))
 
 
 async def _show(
@@ -68,3 +83,15 @@ async def _show(
         print_json(shape_report(report))
     else:
         print_report(stdout(), report, common, last=last, everything=everything)
+
+
+async def _write_page(store: Store, session: str, file: Path) -> None:
+    from ..console import say
+    from ..html_page import make_page, read_page_data
+    from ..store_access import get_head
+
+    page = make_page(await read_page_data(store, await get_head(store, session)))
+    # Exclusively: another process may have created it meanwhile.
+    with file.open("x", encoding="utf-8") as opened:
+        opened.write(page)
+    say(f"wrote {file}")

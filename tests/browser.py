@@ -1,0 +1,60 @@
+"""A browser for tests of pages: Debian's chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+PATIENCE_MS = 300_000
+"""Only a hanging browser takes so long."""
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """A browser without windows. A test that needs one is skipped where chromium is missing."""
+    program = shutil.which("chromium")
+    if program is None:
+        why = "chromium is missing: apt-get install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=arguments, timeout=PATIENCE_MS)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that was opened, with what it did beside being shown."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.console: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.console.append(message.text))
+        page.on("pageerror", lambda error: self.console.append(str(error)))
+        page.on("dialog", lambda dialog: (self.console.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+
+@contextmanager
+def visit(
+    browser: Browser, file: Path, *, scheme: Literal["light", "dark"] = "light", width: int = 900
+) -> Iterator[Visit]:
+    """Open a file."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE_MS)
+    try:
+        visited = Visit(context.new_page())
+        visited.page.goto(file.as_uri())
+        yield visited
+    finally:
+        context.close()
