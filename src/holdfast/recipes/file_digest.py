@@ -62,7 +62,7 @@ def file(
             raise CannotTell(f"{where} is not there any more")
         raise CannotTell(f"{where} has another content: it may be half written, or changed since")
 
-    uses = [place] if expected is None else [place, expected]
+    uses = (place,) if expected is None else (place, expected)
     return make_hook("file", question, uses, result=result, settled_after_s=settled_after_s)
 
 

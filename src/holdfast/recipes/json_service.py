@@ -83,7 +83,7 @@ def find(
             raise CannotTell(f"an item of {page.shown} has no field {lacking!r}")
         return None
 
-    uses = [address, wanted, asked]
+    uses = (address, wanted, asked)
     return make_hook("find", question, uses, result=result, settled_after_s=settled_after_s)
 
 
@@ -121,7 +121,7 @@ def get(
                 raise CannotTell(f"{answer.shown} has another {field!r}, or none")
         return Trace(body)
 
-    return make_hook("get", question, [address, expected], result=result, settled_after_s=settled_after_s)
+    return make_hook("get", question, (address, expected), result=result, settled_after_s=settled_after_s)
 
 
 # -- requests ------------------------------------------------------------------------------------------
