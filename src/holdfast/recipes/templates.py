@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from ..core.effects import REQUESTS
 from ..errors import BadInput
+from ..redact import scrub
 from ..tools.context import AnyContext
 from ..tools.schema import parameters_of, wants_context
 
@@ -92,7 +93,7 @@ class Template:
             return Formatter().vformat(source, (), names)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             why = f"{type(error).__name__}: {error}"
-            raise CannotTell(f"{self._what}={source!r} cannot be filled in ({why})") from error
+            raise CannotTell(f"{self._what}={scrub(source)!r} cannot be filled in ({why})") from error
 
 
 class Templates:
@@ -133,9 +134,9 @@ def _names_in(text: str, what: str) -> frozenset[str]:
         fields = [field for _, field, _, _ in Formatter().parse(text) if field is not None]
         names = frozenset(str(Formatter().get_field(field, (), _AnyName())[0]) for field in fields)
     except (ValueError, LookupError, AttributeError, TypeError) as error:
-        raise BadInput(f"{what}={text!r} is not a text with names in {{…}}: {error}") from error
+        raise BadInput(f"{what}={scrub(text)!r} is not a text with names in {{…}}: {error}") from error
     if any(not name.isidentifier() for name in names):
-        raise BadInput(f"{what}={text!r}: write the name of an argument, or ctx.key, between the braces")
+        raise BadInput(f"{what}={scrub(text)!r}: write the name of an argument, or ctx.key, between the braces")
     return names
 
 
