@@ -21,6 +21,7 @@ MODULES = (
     "holdfast.errors",
     "holdfast.blocking",
     "holdfast.http",
+    "holdfast.recipes",
     "holdfast.adapters.pydantic_ai",
     "holdfast.adapters.langgraph",
     "holdfast.testing",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import http as http
     from . import messages as messages
+    from . import recipes as recipes
     from . import records as records
     from . import tools as tools
     from . import workers as workers
@@ -49,7 +50,7 @@ else:
     }
     _PUBLIC_MODULES = (
         *("adapters", "agents", "blobs", "blocking", "drivers", "errors"),
-        *("http", "messages", "records", "tools", "workers"),
+        *("http", "messages", "recipes", "records", "tools", "workers"),
     )
 
     def __getattr__(name):

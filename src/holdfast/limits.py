@@ -180,6 +180,17 @@ TOOL_THREADS = 32
 VERIFY_S = 60.0
 """How long a verify hook may take before it counts as unsure."""
 
+SETTLED_AFTER_S = 10.0
+"""How long a recipe waits before it believes that an effect is not there: a request that was sent just before
+its process died may still be worked on. Most services answer within this time, or never."""
+
+RECIPE_ANSWER_S = 15.0
+"""How long a service may take to answer a recipe. Twice this and the wait between fit into `VERIFY_S`."""
+
+RECIPE_PAGES_MAX = 20
+"""Pages of a list that a recipe reads, for the same reason. More are asked for in vain in most cases: a query
+that a service knows leaves a few items."""
+
 REPEATS_MAX = 3
 """The same call in a row: the third is not run."""
 

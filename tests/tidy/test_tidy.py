@@ -29,7 +29,7 @@ LAYERS = (
     ("agents",),
     ("workers",),
     ("records",),
-    ("adapters", "blocking", "http", "testing"),
+    ("adapters", "blocking", "http", "recipes", "testing"),
     ("cli", "demo", "__main__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
@@ -404,6 +404,7 @@ def public_modules() -> dict[str, ModuleType]:
         "errors",
         "http",
         "messages",
+        "recipes",
         "records",
         "testing",
         "tools",

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 
 def pid() -> int:
@@ -43,3 +44,32 @@ def register_at_fork(
     if register is not None:
         given = {"before": before, "after_in_parent": after_in_parent, "after_in_child": after_in_child}
         register(**{name: function for name, function in given.items() if function is not None})
+
+
+class EndedProcess(NamedTuple):
+    """How a program ended, and what it wrote."""
+
+    status: int
+    output: str
+    errors: str
+
+
+def run(command: Sequence[str], *, timeout_s: float) -> EndedProcess:
+    """Run a program to its end, without input. `TimeoutError` if it takes longer; it is killed then."""
+    import subprocess  # Few callers need it, and it takes a while to import.
+
+    try:
+        ended = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"{command[0]} did not end within {timeout_s:g} s") from error
+    return EndedProcess(ended.returncode, ended.stdout, ended.stderr)
