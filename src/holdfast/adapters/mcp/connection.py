@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Final, TypeAlias, cast
@@ -19,7 +19,9 @@ import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, ClientSession, Transport
 from mcp.client.session import ElicitationFnT, ListRootsFnT, SamplingFnT
+from mcp.client.stdio import StdioServerParameters
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 from pydantic import TypeAdapter, ValidationError
@@ -36,14 +38,13 @@ from .servers import (
     HttpServer,
     KnownServer,
     StderrTail,
-    StdioServerParameters,
     connect,
     describe_server,
 )
 
 log = logging.getLogger("holdfast")
 
-OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+OnProgress: TypeAlias = ProgressFnT
 _Answer: TypeAlias = types.CallToolResult | types.InputRequiredResult
 _ANSWERS: Final[TypeAdapter[_Answer]] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
 
@@ -193,7 +194,7 @@ def _status_of(error: MCPError) -> int | None:
 
 
 def _describe(error: MCPError) -> str:
-    urls = []
+    urls: list[str] = []
     if error.code == types.URL_ELICITATION_REQUIRED and isinstance(error.data, dict):
         asked = error.data.get("elicitations")
         urls = (
@@ -297,9 +298,9 @@ class _Life:
     async def _stay(self, client: Client) -> None:
         async with anyio.create_task_group() as tasks:
             offered = client.server_capabilities.tools
-            if offered is not None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                if offered.list_changed:
-                    tasks.start_soon(self._listen, client)
+            tells = offered is not None and offered.list_changed
+            if tells and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                tasks.start_soon(self._listen, client)
             tasks.start_soon(self._follow_changes, client.session)
             await self._over.wait()
             tasks.cancel_scope.cancel()
@@ -343,11 +344,11 @@ class _Life:
         """Why there is no connection, and what to do."""
         server, waited_s = self._connection.server, self._connection.open_timeout_s
         if error is None:
-            why = f"has not listed its tools within {waited_s:g} s; pass open_timeout_s=… to wait longer"
+            why = f"has not listed its tools within {waited_s:g} s; pass open_timeout_s=… to wait longer."
         else:
             why = _explain(server, _innermost(error))
         said = self._stderr.text.strip()
-        return f"{describe_server(server)} {why}" + (f". It said: {said!r}" if said else "")
+        return f"{describe_server(server)} {why}" + (f" It said: {said!r}" if said else "")
 
     # -- calls, from any task ------------------------------------------------------------------------
 
@@ -376,7 +377,8 @@ class _Life:
                 return result
             answers, state = await self._answer(session, result), result.request_state
         raise CallRefused(
-            f"the MCP server {self._connection.name!r} asked for input {MCP_INPUT_ROUNDS_MAX} times in one call"
+            f"the MCP server {self._connection.name!r} asked for input more than {MCP_INPUT_ROUNDS_MAX} "
+            "times in one call"
         )
 
     async def _send(
@@ -429,7 +431,7 @@ def _explain(server: KnownServer, error: BaseException) -> str:
         if isinstance(error, OSError):
             return (
                 f"cannot be started: {describe_error(error)}. Give the full path of the command if it is not "
-                "in the PATH of this process"
+                "in the PATH of this process."
             )
         if isinstance(error, MCPError) and error.code == types.CONNECTION_CLOSED:
             return "ended before it had listed its tools. Does this command start an MCP server on stdio?"
@@ -440,11 +442,11 @@ def _explain(server: KnownServer, error: BaseException) -> str:
         if status in (401, 403):
             return (
                 f"answered {error.message}: it wants to know who asks. Pass HttpServer(url, "
-                'headers={"Authorization": …}) or auth=…'
+                'headers={"Authorization": …}) or auth=….'
             )
         if status is not None:
             return f"answered {error.message}. Is this the address of its MCP endpoint, often …/mcp?"
-    return f"gave no list of tools: {describe_error(error)}"
+    return f"gave no list of tools: {describe_error(error)}."
 
 
 class _Incoming:

@@ -68,8 +68,8 @@ class TellingTransport(httpx2.AsyncBaseTransport):
         finally:
             await response.aclose()
         status, headers, said = response.status_code, _plain_headers(response), _read_error(body)
-        # A session that the server has forgotten, or a request that it did not take for one: it is sent in its
-        # own words, but these codes are used for other ends, too.
+        # A session that the server has forgotten, or a request that it does not take for one. Without the
+        # HTTP status, the codes of these errors would leave open whether a tool has run.
         is_dropped = said is not None and said.get("code") in (PARSE_ERROR, INVALID_REQUEST)
         is_forgotten = status == 404 and "mcp-session-id" in request.headers
         if said is not None and not (status in _REFUSED and (is_dropped or is_forgotten)):

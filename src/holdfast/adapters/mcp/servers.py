@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import PurePath
@@ -26,6 +27,7 @@ from .http_transport import TellingTransport
 log = logging.getLogger("holdfast")
 CONNECT_S: Final = 30.0
 """The limit on connecting and sending."""
+_RUNNERS: Final = re.compile(r"(uvx|pipx|npx|bunx|node|deno|python[\d.]*)")
 
 
 class HttpServer(Struct, frozen=True):
@@ -70,7 +72,11 @@ def name_server(server: KnownServer) -> str:
     """What to call a server that has no name."""
     match server:
         case StdioServerParameters():
-            return PurePath(server.command).name
+            program = PurePath(server.command).stem
+            if _RUNNERS.fullmatch(program):  # It says nothing about what it runs.
+                started = (PurePath(one).stem for one in server.args if not one.startswith("-"))
+                program = next(started, program)
+            return program
         case HttpServer():
             return urlsplit(server.url).hostname or "server"
         case _:

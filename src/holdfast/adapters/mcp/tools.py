@@ -73,9 +73,8 @@ def mcp_tools(
     if isinstance(prefix, str) and len(servers) > 1:
         raise BadInput(f"prefix={prefix!r} is for one server; with several, prefix=True takes their names")
     if protocol not in ("auto", "legacy", *MODERN_PROTOCOL_VERSIONS):
-        raise BadInput(
-            f"protocol={protocol!r} is not known; there are 'auto', 'legacy', {list(MODERN_PROTOCOL_VERSIONS)}"
-        )
+        known = ", ".join(("auto", "legacy", *MODERN_PROTOCOL_VERSIONS))
+        raise BadInput(f"protocol={protocol!r} is not known; there are {known}")
     for name, given in (("timeout_s", timeout_s), ("open_timeout_s", open_timeout_s)):
         if not 0 < given < math.inf:
             raise BadInput(f"{name}={given} must be positive and finite")
