@@ -349,3 +349,31 @@ CARD_OUTPUT_CHARS = 2_000
 
 CARD_BARS_MAX = 400
 """Calls and replies that the drawing in a notebook is made of, the latest."""
+
+MCP_OPEN_S = 60.0
+"""How long an MCP server may take to start and to list its tools: package runners download a server first."""
+
+MCP_TOOLS_MAX = 1_000
+"""Tools of one MCP server. Models accept some hundred; a list without an end must end."""
+
+MCP_TOOL_BYTES_MAX = 256 << 10
+"""Name, description and schema of one tool of an MCP server. It is sent to the model with each request."""
+
+MCP_REPORTS_MAX = 100
+"""Progress notes that are kept of one call: each is an entry, and the server chooses how many it sends."""
+
+MCP_STDERR_CHARS = 2_000
+"""What is kept of the last words of an MCP server, for the error that says why it cannot be started."""
+
+MCP_INPUT_ROUNDS_MAX = 10
+"""How often an MCP server may ask for input in one call."""
+
+MCP_LISTEN_PAUSE_S = 1.0
+"""The pause before a lost stream of an MCP server's changes is opened again, at first; it doubles then."""
+
+MCP_LISTEN_PAUSE_MAX_S = 60.0
+"""… and at most."""
+
+FOREIGN_SCHEMA_STEPS_MAX = 10_000
+"""How many schemas may apply to one value, through references and unions. Where each refers to the next one
+twice, forty of them would keep a validator busy for hours."""

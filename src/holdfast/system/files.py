@@ -59,6 +59,13 @@ def open_binary(path: AnyPath | int, mode: str = "rb", buffering: int = -1) -> B
     return cast(BinaryIO, builtins.open(path, mode, buffering))
 
 
+def pipe() -> tuple[int, int]:
+    """A pipe: the descriptor to read from, without waiting, and the one to write to."""
+    source, sink = os.pipe()
+    os.set_blocking(source, False)
+    return source, sink
+
+
 def close(fd: int) -> None:
     """Close the descriptor."""
     os.close(fd)

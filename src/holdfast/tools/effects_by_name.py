@@ -39,6 +39,27 @@ UNDECLARED: Final = Declaration({"side_effects": "mutate", "scope": "call"})
 """What a tool without a declaration counts as."""
 
 
+def from_hints(
+    *,
+    reads_only: bool | None,
+    is_idempotent: bool | None,
+    is_destructive: bool | None,
+    trust: bool,
+) -> Declaration | None:
+    """What the hints of an MCP server say of a tool; None if they say nothing.
+
+    That it only reads is believed of any server that was configured: at worst it runs again, as without us.
+    That it may run again is believed only if the server is trusted.
+    """
+    if reads_only:
+        return Declaration({"side_effects": "read"})
+    if is_idempotent and trust:
+        return Declaration({"side_effects": "write", "scope": "call"})
+    if reads_only is None and is_idempotent is None and is_destructive is None:
+        return None
+    return Declaration({"side_effects": "mutate", "scope": "call"})
+
+
 def pure(
     *,
     retry: Retry | None = None,

@@ -19,6 +19,7 @@ from typing import (
     Any,
     Final,
     NamedTuple,
+    NoReturn,
     Protocol,
     Union,
     get_args,
@@ -123,7 +124,7 @@ class FunctionArguments:
         self._is_flat = all(map(_is_flat, self._model.model_fields.values()))
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
-        plain = _as_object(args)
+        plain = as_object(args)
         try:
             model = self._validate(to_json(plain), strict=True, extra=self._extra)
         except self._invalid as error:
@@ -270,7 +271,9 @@ class SchemaWords:
         import jsonschema_rs  # only where arguments are wrong, or a schema was given
 
         self._schema = schema
-        self._validator = jsonschema_rs.validator_for(dict(schema), validate_formats=formats)
+        self._validator = jsonschema_rs.validator_for(
+            dict(schema), validate_formats=formats, retriever=_refuse_to_fetch
+        )
 
     def find_problems(self, value: Json) -> list[ArgumentProblem]:
         """All of them; unknown names first."""
@@ -322,6 +325,11 @@ class SchemaWords:
             return tuple(node.get("properties", ()))
         except (LookupError, TypeError, AttributeError):
             return ()  # A reference to elsewhere. The names are only for the suggestion.
+
+
+def _refuse_to_fetch(uri: str) -> NoReturn:
+    """A schema names no address that this process would open, and no file that it would read."""
+    raise ValueError("a $ref to elsewhere is not followed")
 
 
 def _keyword(error: Any) -> str:
@@ -399,19 +407,24 @@ def _close(schema: Mapping[str, Json]) -> dict[str, Json]:
     return closed
 
 
+def close_arguments(name: str, schema: Mapping[str, Json]) -> dict[str, Json]:
+    """As `close`, for the arguments of a tool: they are closed however the schema is put together."""
+    try:
+        closed = close(schema)
+    except (AttributeError, TypeError, RecursionError) as error:
+        raise BadInput(f"tool {name!r}: not a JSON Schema: {error}") from error
+    if not _is_open(closed):
+        closed["unevaluatedProperties" if _composes(schema) else "additionalProperties"] = False
+    return closed
+
+
 class SchemaArguments:
     """Arguments of a tool with an explicit JSON Schema."""
 
     def __init__(self, name: str, schema: Mapping[str, Json], function: Callable[..., Any]) -> None:
-        try:
-            self.schema = close(schema)
-        except (AttributeError, TypeError, RecursionError) as error:
-            raise BadInput(f"tool {name!r}: not a JSON Schema: {error}") from error
+        self.schema = close_arguments(name, schema)
         properties: dict[str, Json] = self.schema.get("properties", {})
         self.names = tuple(properties)
-        if not _is_open(self.schema):
-            # The arguments themselves are always closed, however the schema is put together.
-            self.schema["unevaluatedProperties" if _composes(schema) else "additionalProperties"] = False
         defaults = {
             key: one["default"]
             for key, one in properties.items()
@@ -442,7 +455,7 @@ class SchemaArguments:
             raise BadInput(f"tool {name!r}: the function {what}, and the schema says otherwise")
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
-        plain = _as_object(args)
+        plain = as_object(args)
         problems = self._words.find_problems(plain)
         if problems:
             raise BadArguments([str(one) for one in problems])
@@ -450,7 +463,7 @@ class SchemaArguments:
         return whole, whole
 
 
-def _as_object(args: Json) -> dict[str, Json]:
+def as_object(args: Json) -> dict[str, Json]:
     """Arguments as an object; a string is taken for JSON, as some providers send it."""
     if isinstance(args, str):
         try:
