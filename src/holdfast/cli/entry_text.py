@@ -105,14 +105,15 @@ def _read_args(args: Json) -> Json:
 def _foreign_result(message: ForeignMessage, call: str) -> ToolResult | None:
     """The result of a call: the message itself (OpenAI), or one of its parts."""
     data = message.data
-    parts = data.get("content") if isinstance(data.get("content"), list) else data.get("parts") or ()
-    ids = ("tool_use_id", "tool_call_id")
+    parts = data.get("content") if isinstance(data.get("content"), list) else data.get("parts")
+    parts = parts or data.get("items") or ()
+    ids = ("tool_use_id", "tool_call_id", "call_id")
     found = (part for part in parts if isinstance(part, dict) and call in [part.get(id) for id in ids])
     part = next(found, data if data.get("tool_call_id") == call else None)
     if part is None:
         return None
     whole = ForeignMessage(format=message.format, data=part, role="tool")
-    said = whole.text or part.get("content")
+    said = whole.text or part.get("content", part.get("output"))
     failed = bool(part.get("is_error")) or part.get("part_kind") == "retry-prompt"
     return ToolResult(call_id=call, content=said if isinstance(said, str) else compact(said), is_error=failed)
 

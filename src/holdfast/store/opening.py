@@ -62,7 +62,8 @@ async def use_store(given: AnyStore | None) -> AsyncIterator[Store]:
 class KeptStore:
     """The store of an object that uses it for as long as it lives: given, or opened when first needed."""
 
-    def __init__(self, given: AnyStore) -> None:
+    def __init__(self, given: AnyStore | None) -> None:
+        """None stands for the URL in `HOLDFAST_STORE`."""
         self.found = find_open_store(given)
         """The open store, as soon as there is one."""
         self._own = open_store(address_of(given)) if self.found is None else None
@@ -85,6 +86,11 @@ class KeptStore:
                 assert self._own is not None
                 self._own._open_here()
                 self.found = self._own
+
+    @property
+    def is_opened_here(self) -> bool:
+        """Whether there is an open store that is to be closed here."""
+        return self._own is not None and self.found is not None
 
     async def aclose(self) -> None:
         """Close the store if it was opened here. A given one stays open."""
