@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -27,9 +27,9 @@ from msgspec.structs import replace
 
 from ..content.extract import Piece
 from ..core.codec import GENESIS, NewEntry
-from ..core.entries import Body, Entry, SessionErased
+from ..core.entries import Body, Entry, SessionErased, Span
 from ..core.session_state import AdapterFold, Keyframe, SessionState
-from ..core.transcript_items import Contents
+from ..core.transcript_items import Content, Contents
 from ..drivers.contract import ClaimChange, Done
 from ..engine.committer import Channel, HomeLoop, Waiter, make_append, wake_up
 from ..engine.engine import Engine
@@ -150,7 +150,8 @@ class LeaselessJournal(ABC, Generic[K]):
     def __init__(self, engine: Engine, key: K, session: SessionId) -> None:
         self.engine, self.key, self.session = engine, key, session
         self.lock = LoopLock()
-        self.state = SessionState(session)
+        self._journal: Journal | None = None
+        self.state = self._begin_state()
         self.channel = Channel(session, None)
         self.is_open = True
         """False: a task that waited for the lock gets the journal anew."""
@@ -164,7 +165,6 @@ class LeaselessJournal(ABC, Generic[K]):
         """The size of the adapter's fold in the last keyframe."""
         self._keyframe_at = 0
         """The value of `folded_bytes` when it was written or read."""
-        self._journal: Journal | None = None
         self._may_block = False
 
     # -- what an adapter brings ----------------------------------------------------------------------
@@ -248,17 +248,24 @@ class LeaselessJournal(ABC, Generic[K]):
                 raise Outdated  # Another process has gone back to messages that were not read here.
         elif self.from_start or not self._read_from_keyframe(journal):
             self.reset()
-            self.state = journal.fold_on(self._begin_state(journal), sum, self.fold, said=said)
+            self.state = journal.fold_on(self._begin_state(), sum, self.fold, said=said)
         unknown = self.state.facts.unknown
         if unknown is not None:
             raise ReadOnly(self.session, *unknown)
         self._note_durable(self.state.facts.head.sum)
 
-    def _begin_state(self, journal: Journal) -> SessionState:
+    def _begin_state(self) -> SessionState:
         if self.FOLD is not None:
             return SessionState(self.session)
-        contents = Contents(partial(journal.read_contents, 0))
-        return SessionState(self.session, self.engine.blobs, contents)
+        return SessionState(self.session, self.engine.blobs, Contents(self._read_contents))
+
+    def _read_contents(self, spans: Sequence[Span], own: bool) -> dict[int, Content]:
+        return self._get_journal().read_contents(0, spans, own)
+
+    def _get_journal(self) -> Journal:
+        if self._journal is None:
+            self._journal = Journal(self.engine.driver, self.session, self.engine.blobs)
+        return self._journal
 
     def _fold_new(self, entry: Entry) -> None:
         """Fold an entry that another process has appended. `Outdated` if it has erased what is in memory."""
@@ -345,9 +352,7 @@ class LeaselessJournal(ABC, Generic[K]):
         """The journal, to read what the fold does not hold. `NotLoaded` if the caller must not block."""
         if not self._may_block:
             raise NotLoaded
-        if self._journal is None:
-            self._journal = Journal(self.engine.driver, self.session, self.engine.blobs)
-        return self._journal
+        return self._get_journal()
 
     def compute(self, function: Callable[[], T]) -> T:
         """Call a function that may read what the fold does not hold. Blocks.
@@ -415,23 +420,13 @@ class LeaselessJournals(Generic[K, J]):
 
     # -- reading -------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def reading(self, key: K, *, settled: bool = True) -> AsyncIterator[J]:
+    def reading(self, key: K, *, settled: bool = True) -> AbstractAsyncContextManager[J]:
         """The journal with everything that any process has committed, locked for the block.
 
         With `settled=False`, entries of this process that are not durable yet are not waited for; as long as
         there are any, those of other processes are not seen.
         """
-        while True:
-            journal = await self._lock(key)
-            try:
-                if await self._bring_up_to_date(journal, settled=settled):
-                    self.on_reading(journal)
-                    yield journal
-                    return
-                self._drop(journal)
-            finally:
-                journal.lock.release()
+        return _Reading(partial(self._lock_to_read, key, settled=settled))
 
     def read_from_start(self, key: K) -> None:
         """Have a journal read from its beginning by its next user: its keyframe leaves out what is needed."""
@@ -457,6 +452,19 @@ class LeaselessJournals(Generic[K, J]):
         except Outdated:
             journal.is_spoiled = True
             raise
+
+    async def _lock_to_read(self, key: K, *, settled: bool) -> J:
+        while True:
+            journal = await self._lock(key)
+            try:
+                if await self._bring_up_to_date(journal, settled=settled):
+                    self.on_reading(journal)
+                    return journal
+                self._drop(journal)
+            except BaseException:
+                journal.lock.release()
+                raise
+            journal.lock.release()
 
     async def _lock_to_write(self, key: K) -> J:
         """The journal as it was last read, locked. If that is out of date, entries are refused."""
@@ -667,6 +675,21 @@ class LeaselessJournals(Generic[K, J]):
             if journal is not latest and journal.is_idle:
                 total -= self._size(journal)
                 self._drop(journal)
+
+
+class _Reading(AbstractAsyncContextManager[J]):
+    """A journal that is locked for a block. Not a generator: an event loop that was ended and is used once
+    more, as a framework's sync methods do, warns of those."""
+
+    def __init__(self, lock: Callable[[], Awaitable[J]]) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> J:
+        self._journal = await self._lock()
+        return self._journal
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._journal.lock.release()
 
 
 def _spoil(journal: LeaselessJournal[Any]) -> None:

@@ -87,10 +87,13 @@ class KeptStore:
                 self._own._open_here()
                 self.found = self._own
 
-    @property
-    def is_opened_here(self) -> bool:
-        """Whether there is an open store that is to be closed here."""
-        return self._own is not None and self.found is not None
+    def end(self) -> bool:
+        """Open no store from now on; whether there is one that was opened here, for `aclose` to close."""
+        if self._own is None:
+            return False
+        with self._opening:
+            self._closed = True
+        return self.found is not None
 
     async def aclose(self) -> None:
         """Close the store if it was opened here. A given one stays open."""

@@ -148,8 +148,17 @@ def _call_kind(kind: str) -> str | None:
 
 
 def unanswered_input(items: Sequence[InputItem]) -> list[InputItem]:
-    """What was said after the last reply."""
-    count = 0
-    while count < len(items) and role_of_item(items[-1 - count]) in ("user", "system"):
-        count += 1
-    return list(items[len(items) - count :])
+    """What was said after the last reply. Calls at the end that have no output are no reply: the SDK drops
+    them."""
+    end = len(items)
+    while end and _is_begun(items[end - 1]):
+        end -= 1
+    first = end
+    while first and role_of_item(items[first - 1]) in ("user", "system"):
+        first -= 1
+    return list(items[first:end])
+
+
+def _is_begun(item: InputItem) -> bool:
+    is_call = role_of_item(item) == "assistant" and isinstance(item.get("call_id"), str)
+    return is_call or item.get("type") == "reasoning"

@@ -82,13 +82,13 @@ class ItemsJournal(LeaselessJournal[tuple[SessionId, str]]):
         return messages
 
     def list_unanswered(self) -> list[StoredMessage]:
-        """The messages after the last reply."""
+        """The messages after the last reply, and a reply at the end whose calls have no results."""
         self.load_shapes()
         items = self.state.transcript_fold.items
-        replies = (
-            place for place in range(len(items), 0, -1) if items[place - 1].role in ("assistant", "tool")
-        )
-        return self.list_messages(len(items) - next(replies, 0))
+        count = 1 if items and items[-1].role == "assistant" and items[-1].parts else 0
+        while count < len(items) and items[-1 - count].role in ("user", "system"):
+            count += 1
+        return self.list_messages(count)
 
     def load(self) -> None:
         """Read the messages that are not in memory. `NotLoaded` if the caller must not block."""

@@ -74,9 +74,7 @@ class HoldfastSession:
         compaction: Mapping[str, Any] | None,
     ) -> None:
         self.session_id = session_id
-        self.session_settings = SessionSettings(**settings) if isinstance(settings, dict) else settings
-        if self.session_settings is None:
-            self.session_settings = SessionSettings()
+        self.session_settings = SessionSettings().resolve(settings)
         self._key = fit_session_id(session_id), session_id
         self._store = store
         self._compaction = compaction
@@ -123,6 +121,7 @@ class HoldfastSession:
         the history without an answer is not added again.
         """
         added = _ours(items)
+        (await self._journals()).engine.check_open()
         if wrapper is not None and added:
             added = added[overlap(await self._read_unanswered(), added) :]
         messages = await self._pack(added)
@@ -208,7 +207,7 @@ class HoldfastSession:
 
     def close(self) -> Awaitable[None]:
         """Close the store if it was opened here. A given one stays open. It may be awaited, too."""
-        if self._store.is_opened_here:
+        if self._store.end():
             with start_loop() as loop:
                 loop.wait(self._store.aclose())
         return _Done()
