@@ -11,7 +11,7 @@ from ..crash.fork_server import Warm
 from .killed_sessions import play, read
 
 KILLS = [(0, False), (0, True), (1, True), (2, False), (2, True)]
-"""The commits of a run are its input, a turn with two calls, and the answer; each with whether it has landed."""
+"""The commits of a run (its input, a turn with two calls, the answer), with whether that one has landed."""
 TURNS = [
     "user", "function_call", "function_call", "function_call_output", "function_call_output", "assistant",
 ]  # fmt: skip

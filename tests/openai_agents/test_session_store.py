@@ -178,7 +178,7 @@ async def test_an_item_that_json_cannot_hold_is_refused(store: holdfast.Store) -
     await session.add_items([user("one")])
     for wrong in ({"role": "user", "content": float("nan")}, {"role": "user", "content": {1}}, "text"):
         with pytest.raises(holdfast.errors.BadInput):
-            await session.add_items([user("two"), wrong])  # type: ignore[list-item]
+            await session.add_items([user("two"), wrong])
     assert await session.get_items() == [user("one")]
 
 
@@ -189,7 +189,7 @@ async def test_a_session_of_the_sdk_is_copied(store: holdfast.Store, tmp_path: P
     """All of it, whatever its settings say; a second time changes nothing."""
     items = [user("one"), call("c1"), output("c1"), assistant("two")]
     theirs = SQLiteSession("ann", tmp_path / "theirs.db", session_settings={"limit": 1})
-    await theirs.add_items(items)  # type: ignore[arg-type]
+    await theirs.add_items(items)
     session = HoldfastSession("ann", store)
     assert await session.copy_from(theirs) == 4
     assert await session.copy_from(theirs) == 4

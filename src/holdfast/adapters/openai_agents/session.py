@@ -143,7 +143,7 @@ class HoldfastSession:
                 return _theirs(items[-1:])[0]
 
     async def clear_session(self, *, wrapper: Wrapper = None) -> None:
-        """Begin the history anew. The session's journal keeps what was said; `holdfast delete` removes it."""
+        """Begin the history anew. The journal keeps what was said; `holdfast clean` removes it."""
         await self._write(lambda journal: journal.replace(()), ItemsJournal.load_shapes)
 
     # -- more than the protocol ----------------------------------------------------------------------
@@ -186,7 +186,7 @@ class HoldfastSession:
     async def fork(self, session_id: str, *, version: int | None = None) -> HoldfastSession:
         """A new session that begins with the history of this one, as it is or as it was at a version.
 
-        Nothing is copied. Each call that adds items ends with a version: `holdfast versions` lists them.
+        Nothing is copied. Each call that adds items ends with a version.
         """
         store = await self._store.get()
         target = fit_session_id(session_id)
