@@ -24,6 +24,7 @@ MODULES = (
     "holdfast.recipes",
     "holdfast.adapters.pydantic_ai",
     "holdfast.adapters.langgraph",
+    "holdfast.adapters.openai_agents",
     "holdfast.testing",
 )
 INTRODUCTION = """\

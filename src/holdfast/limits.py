@@ -299,7 +299,11 @@ WORK_AVOID_S = 5.0
 """How long a worker skips a session that it cannot open."""
 
 ADAPTER_CACHE_BYTES = 64 << 20
-"""Bytes that a LangGraph saver caches of the threads it used last."""
+"""Bytes that a LangGraph saver caches of the threads it used last, or a store of OpenAI Agents sessions."""
+
+ITEMS_PER_VERSION = 32
+"""Items of an OpenAI Agents session after which a version is taken in the middle of a list: taking the last
+item away writes those again that come after the version before it."""
 
 ADAPTER_SEEN_MAX = 100_000
 """Threads for which a saver remembers how far it has read them."""

@@ -43,6 +43,9 @@ Json: TypeAlias = Any
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 OWN: Final = "holdfast"
 """The name of holdfast's own message format."""
+OPENAI_AGENTS: Final = "openai-agents"
+"""The name of the format of the OpenAI Agents SDK: `{"items": […]}`, the input items of one reply or of the
+outputs of its calls."""
 FINAL: Final = "final_result"
 """The tool with which a model gives its typed output, here and in pydantic-ai."""
 
@@ -171,6 +174,9 @@ class ForeignMessage(Struct, frozen=True, kw_only=True):
         """Its text, if it is in a usual field (`content`, `refusal`, `output`, or parts with `text`)."""
         if not isinstance(self.data, dict):
             return ""
+        if self.format == OPENAI_AGENTS and "items" in self.data:
+            said = (_text_of(item.get("content")) for item in self.data["items"])
+            return "\n".join(text for text in said if text)
         found = self.data.get("content") or self.data.get("parts") or self.data.get("refusal")
         return _text_of(found or self.data.get("output"))
 
@@ -393,6 +399,31 @@ def _read_pydantic_ai(data: Json) -> Shape:
     return Shape(role=role, parts=tuple(parts))
 
 
+_OUTPUTS: Final = ("_output", "_response")
+"""How the types of items of the OpenAI Agents SDK end that answer a call."""
+
+
+def role_of_item(item: Mapping[str, Json]) -> Role:
+    """Which kind of message an item of the OpenAI Agents SDK is, or is a part of."""
+    kind, role = item.get("type"), item.get("role")
+    if isinstance(kind, str) and kind.endswith(_OUTPUTS):
+        return "tool"
+    if role in ("system", "developer"):
+        return "system"
+    return "user" if role == "user" else "assistant"
+
+
+def _read_openai_agents(data: Json) -> Shape:
+    """Items of one reply, or the outputs of its calls: a call and its output have the same `call_id`."""
+    parts: list[Part] = []
+    for item in data["items"]:
+        kind, call = item.get("type"), item.get("call_id")
+        if isinstance(call, str) and isinstance(kind, str):
+            is_output = kind.endswith(_OUTPUTS)
+            parts.append(ResultPart(call) if is_output else CallPart(call, item.get("name") or kind))
+    return Shape(role=role_of_item(data["items"][0]), parts=tuple(parts))
+
+
 def _text_of(content: Json) -> str:
     if isinstance(content, str):
         return content
@@ -440,6 +471,19 @@ def _calls_anthropic(data: Json) -> list[ToolCall]:
     ]
 
 
+def _calls_openai_agents(data: Json) -> list[ToolCall]:
+    calls = (item for item in data["items"] if isinstance(item.get("call_id"), str))
+    return [
+        ToolCall(
+            id=item["call_id"],
+            name=item.get("name") or item["type"],
+            args=item.get("arguments") or item.get("input") or item.get("action") or {},
+        )
+        for item in calls
+        if role_of_item(item) == "assistant"
+    ]
+
+
 def _calls_pydantic_ai(data: Json) -> list[ToolCall]:
     return [
         ToolCall(id=part["tool_call_id"], name=part["tool_name"], args=part.get("args") or {})
@@ -453,12 +497,14 @@ _readers: dict[str, Reader] = {
     "openai-responses": _read_openai_responses,
     "anthropic": _read_anthropic,
     "pydantic-ai": _read_pydantic_ai,
+    OPENAI_AGENTS: _read_openai_agents,
 }
 _call_readers: dict[str, CallReader] = {
     "openai": _calls_openai,
     "openai-responses": _calls_openai_responses,
     "anthropic": _calls_anthropic,
     "pydantic-ai": _calls_pydantic_ai,
+    OPENAI_AGENTS: _calls_openai_agents,
 }
 
 

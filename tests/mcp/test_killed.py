@@ -23,7 +23,9 @@ def lines(place: Path, book: str) -> list[str]:
 
 
 @ERAS
-def test_an_agent_whose_process_dies_after_an_effect_pays_once(era: str, warm: Warm, quick_path: Path) -> None:
+def test_an_agent_whose_process_dies_after_an_effect_pays_once(
+    era: str, warm: Warm, quick_path: Path
+) -> None:
     """The server kills its client between the effect and the answer. In the next process, the tools have the
     same names and the calls the same digests, so `verify` finds what happened, and every payment is made
     once."""

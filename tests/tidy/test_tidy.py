@@ -410,7 +410,7 @@ def public_modules() -> dict[str, ModuleType]:
         "tools",
         "workers",
     ]
-    adapters = ["adapters.langgraph", "adapters.pydantic_ai"]
+    adapters = ["adapters.langgraph", "adapters.openai_agents", "adapters.pydantic_ai"]
     return {
         name: import_module(name) for name in ["holdfast", *(f"holdfast.{one}" for one in names + adapters)]
     }

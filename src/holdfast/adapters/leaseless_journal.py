@@ -8,15 +8,16 @@ entries and decides again.
 An adapter subclasses `LeaselessJournal` with its fold, and `LeaselessJournals` with its own operations. A
 journal is read without what was said in it, from its last keyframe on, which holds the adapter's fold. What
 the fold does not hold is read when an operation needs it, in a worker thread (`LeaselessJournals.compute`),
-or the journal is read from its beginning (`LeaselessJournals.read_from_start`).
+or the journal is read from its beginning (`LeaselessJournals.read_from_start`). An adapter whose entries are
+messages of the session has no fold of its own: `FOLD` is None, and the session's state is all there is.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -26,15 +27,16 @@ from msgspec.structs import replace
 
 from ..content.extract import Piece
 from ..core.codec import GENESIS, NewEntry
-from ..core.entries import Body, Entry, SessionErased
+from ..core.entries import Body, Entry, SessionErased, Span
 from ..core.session_state import AdapterFold, Keyframe, SessionState
+from ..core.transcript_items import Content, Contents
 from ..drivers.contract import ClaimChange, Done
 from ..engine.committer import Channel, HomeLoop, Waiter, make_append, wake_up
 from ..engine.engine import Engine
 from ..engine.journal import NONSENSE, Journal
 from ..errors import Closed, Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ..ids import SessionId
-from ..limits import ADAPTER_KEYFRAME_ENTRIES_MIN, ADAPTER_KEYFRAME_GROWTH
+from ..limits import ADAPTER_KEYFRAME_ENTRIES_MIN, ADAPTER_KEYFRAME_GROWTH, KEYFRAME_GROWTH
 from ..system import threads
 from ..system.aio import run_to_end
 
@@ -139,16 +141,17 @@ class LoopLock:
 class LeaselessJournal(ABC, Generic[K]):
     """An open journal: its state, and the channel for new entries. Guarded by `lock`."""
 
-    FOLD: ClassVar[tuple[str, int]]
+    FOLD: ClassVar[tuple[str, int] | None] = None
     """The name and the version of the adapter's fold. The version is increased whenever a change gives
-    another fold for the same journal, or writes it in another way."""
+    another fold for the same journal, or writes it in another way. None: it has no fold but the session's."""
     FOLDS_CONTENTS: ClassVar[bool] = False
     """Whether the fold is given the contents of entries, where it does not go on from a keyframe."""
 
     def __init__(self, engine: Engine, key: K, session: SessionId) -> None:
         self.engine, self.key, self.session = engine, key, session
         self.lock = LoopLock()
-        self.state = SessionState(session)
+        self._journal: Journal | None = None
+        self.state = self._begin_state()
         self.channel = Channel(session, None)
         self.is_open = True
         """False: a task that waited for the lock gets the journal anew."""
@@ -162,20 +165,16 @@ class LeaselessJournal(ABC, Generic[K]):
         """The size of the adapter's fold in the last keyframe."""
         self._keyframe_at = 0
         """The value of `folded_bytes` when it was written or read."""
-        self._journal: Journal | None = None
         self._may_block = False
 
     # -- what an adapter brings ----------------------------------------------------------------------
 
-    @abstractmethod
     def reset(self) -> None:
         """Begin the fold."""
 
-    @abstractmethod
     def fold(self, entry: Entry) -> None:
         """Fold an entry that was read."""
 
-    @abstractmethod
     def fold_own(self, entry: Entry, new: EntryToWrite) -> None:
         """Fold an entry that was made here."""
 
@@ -187,18 +186,22 @@ class LeaselessJournal(ABC, Generic[K]):
         """The entries as they are written."""
         return entries
 
-    @abstractmethod
     def write_fold(self) -> bytes:
         """The fold as JSON, for a keyframe."""
+        raise NotImplementedError
 
-    @abstractmethod
     def read_fold(self, data: Raw) -> None:
         """Go on from a fold that was written. Data that makes no sense may raise anything in `NONSENSE`."""
+        raise NotImplementedError
 
     @property
-    @abstractmethod
     def folded_bytes(self) -> int:
         """About how many bytes the entries are in the store that were folded since the fold began."""
+        raise NotImplementedError
+
+    def complete(self, one: EntryToWrite) -> EntryToWrite:
+        """An entry as it is written, now that those before it were folded."""
+        return one
 
     # -- state ---------------------------------------------------------------------------------------
 
@@ -233,7 +236,7 @@ class LeaselessJournal(ABC, Generic[K]):
         `NotFound` if there is no such session, `Corrupt` if the entries do not follow those that are known,
         `Outdated` if what was said may have been erased since.
         """
-        journal = self._journal = Journal(self.engine.driver, self.session)
+        journal = self._journal = Journal(self.engine.driver, self.session, self.engine.blobs)
         sum = self.channel.sum or GENESIS
         said = self.FOLDS_CONTENTS
         if not self.is_new:
@@ -241,13 +244,28 @@ class LeaselessJournal(ABC, Generic[K]):
             if self.state.facts.head.lease is not None:
                 raise Outdated
             self.state = journal.fold_on(self.state, sum, self._fold_new, said=said)
+            if not self.state.is_complete:
+                raise Outdated  # Another process has gone back to messages that were not read here.
         elif self.from_start or not self._read_from_keyframe(journal):
             self.reset()
-            self.state = journal.fold_on(SessionState(self.session), sum, self.fold, said=said)
+            self.state = journal.fold_on(self._begin_state(), sum, self.fold, said=said)
         unknown = self.state.facts.unknown
         if unknown is not None:
             raise ReadOnly(self.session, *unknown)
         self._note_durable(self.state.facts.head.sum)
+
+    def _begin_state(self) -> SessionState:
+        if self.FOLD is not None:
+            return SessionState(self.session)
+        return SessionState(self.session, self.engine.blobs, Contents(self._read_contents))
+
+    def _read_contents(self, spans: Sequence[Span], own: bool) -> dict[int, Content]:
+        return self._get_journal().read_contents(0, spans, own)
+
+    def _get_journal(self) -> Journal:
+        if self._journal is None:
+            self._journal = Journal(self.engine.driver, self.session, self.engine.blobs)
+        return self._journal
 
     def _fold_new(self, entry: Entry) -> None:
         """Fold an entry that another process has appended. `Outdated` if it has erased what is in memory."""
@@ -257,6 +275,9 @@ class LeaselessJournal(ABC, Generic[K]):
 
     def _read_from_keyframe(self, journal: Journal) -> bool:
         """Read it from its last keyframe, or from its beginning; False if the keyframe is not enough."""
+        if self.FOLD is None:
+            self.state = journal.fold()
+            return True
         try:
             self.state = journal.fold_on(
                 self.state, GENESIS, self.fold, self._restore, said=self.FOLDS_CONTENTS
@@ -285,6 +306,8 @@ class LeaselessJournal(ABC, Generic[K]):
     def _make_keyframe(self) -> Keyframe | None:
         """A keyframe, if one is due: all of them together cost a constant per entry."""
         state = self.state
+        if self.FOLD is None:
+            return state.take_due_keyframe(KEYFRAME_GROWTH)
         if state.seq - state.keyframe_seq < ADAPTER_KEYFRAME_ENTRIES_MIN:
             return None
         if self.folded_bytes - self._keyframe_at < ADAPTER_KEYFRAME_GROWTH * self._keyframe_bytes:
@@ -293,6 +316,7 @@ class LeaselessJournal(ABC, Generic[K]):
         return state.keyframe(self._store_fold)
 
     def _store_fold(self) -> AdapterFold:
+        assert self.FOLD is not None
         name, version = self.FOLD
         data = self.write_fold()
         self._keyframe_bytes, self._keyframe_at = len(data), self.folded_bytes
@@ -319,6 +343,7 @@ class LeaselessJournal(ABC, Generic[K]):
         return [self._make_one(one) for one in (*first, *self.prepare(entries))]
 
     def _make_one(self, one: EntryToWrite) -> NewEntry:
+        one = self.complete(one)
         new = self.state.append(one.body, self.engine.now(), one.run, one.content, kind=one.kind)
         self.fold_own(new.entry, one)
         return new
@@ -327,9 +352,7 @@ class LeaselessJournal(ABC, Generic[K]):
         """The journal, to read what the fold does not hold. `NotLoaded` if the caller must not block."""
         if not self._may_block:
             raise NotLoaded
-        if self._journal is None:
-            self._journal = Journal(self.engine.driver, self.session)
-        return self._journal
+        return self._get_journal()
 
     def compute(self, function: Callable[[], T]) -> T:
         """Call a function that may read what the fold does not hold. Blocks.
@@ -397,23 +420,13 @@ class LeaselessJournals(Generic[K, J]):
 
     # -- reading -------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def reading(self, key: K, *, settled: bool = True) -> AsyncIterator[J]:
+    def reading(self, key: K, *, settled: bool = True) -> AbstractAsyncContextManager[J]:
         """The journal with everything that any process has committed, locked for the block.
 
         With `settled=False`, entries of this process that are not durable yet are not waited for; as long as
         there are any, those of other processes are not seen.
         """
-        while True:
-            journal = await self._lock(key)
-            try:
-                if await self._bring_up_to_date(journal, settled=settled):
-                    self.on_reading(journal)
-                    yield journal
-                    return
-                self._drop(journal)
-            finally:
-                journal.lock.release()
+        return _Reading(partial(self._lock_to_read, key, settled=settled))
 
     def read_from_start(self, key: K) -> None:
         """Have a journal read from its beginning by its next user: its keyframe leaves out what is needed."""
@@ -439,6 +452,19 @@ class LeaselessJournals(Generic[K, J]):
         except Outdated:
             journal.is_spoiled = True
             raise
+
+    async def _lock_to_read(self, key: K, *, settled: bool) -> J:
+        while True:
+            journal = await self._lock(key)
+            try:
+                if await self._bring_up_to_date(journal, settled=settled):
+                    self.on_reading(journal)
+                    return journal
+                self._drop(journal)
+            except BaseException:
+                journal.lock.release()
+                raise
+            journal.lock.release()
 
     async def _lock_to_write(self, key: K) -> J:
         """The journal as it was last read, locked. If that is out of date, entries are refused."""
@@ -649,6 +675,21 @@ class LeaselessJournals(Generic[K, J]):
             if journal is not latest and journal.is_idle:
                 total -= self._size(journal)
                 self._drop(journal)
+
+
+class _Reading(AbstractAsyncContextManager[J]):
+    """A journal that is locked for a block. Not a generator: an event loop that was ended and is used once
+    more, as a framework's sync methods do, warns of those."""
+
+    def __init__(self, lock: Callable[[], Awaitable[J]]) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> J:
+        self._journal = await self._lock()
+        return self._journal
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._journal.lock.release()
 
 
 def _spoil(journal: LeaselessJournal[Any]) -> None:

@@ -1,8 +1,8 @@
 """The text, reasoning, calls, results and media of any message, as blocks: what people are shown of it.
 
 Messages in the formats of other libraries are kept as they were given. This is the one place that reads them
-for people, without the library: pydantic-ai, LangChain, OpenAI (chat completions and items of the Responses
-API) and Anthropic. Of a format that an application registered, it shows what its readers find.
+for people, without the library: pydantic-ai, LangChain, OpenAI (chat completions, items of the Responses API
+and of the Agents SDK) and Anthropic. Of a format that an application registered, it shows what its readers find.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ..errors import HoldfastError
 from ..messages import (
+    OPENAI_AGENTS,
     AnyMessage,
     Block,
     CallPart,
@@ -158,6 +159,12 @@ def _read_openai_item(data: _Data) -> Iterator[Block]:
         yield Text(_compact(data))
 
 
+def _read_openai_agents(data: _Data) -> Iterator[Block]:
+    """Items of the OpenAI Agents SDK, which are those of the Responses API."""
+    for item in data["items"]:
+        yield from _read_openai_item(item)
+
+
 # -- Anthropic -----------------------------------------------------------------------------------------
 
 
@@ -289,6 +296,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Iterable[Block]]]] = {
     "pydantic-ai": _read_pydantic_ai,
     "openai": _read_openai,
     "openai-responses": _read_openai_responses,
+    OPENAI_AGENTS: _read_openai_agents,
     "anthropic": _read_anthropic,
     LANGCHAIN: _read_langchain,
 }

@@ -24,7 +24,7 @@ from ..content.extract import put_back
 from ..content.lazy import BlobReader, BlobSource, has_marks, read_content
 from ..errors import Corrupt, NotFound
 from ..ids import SessionId
-from ..limits import HISTORY_MESSAGES, TITLE_CHARS
+from ..limits import HISTORY_MESSAGES, KEYFRAME_ENTRIES_MIN, TITLE_CHARS
 from ..messages import AnyMessage, CallPart, Json, gives_output
 from ..system import threads
 from .budget import BudgetState, Reservation
@@ -321,6 +321,16 @@ class SessionState:
             self._transcript, self._postponed = transcript, None
             self.facts.head.messages = len(transcript.items)
 
+    @property
+    def is_folded(self) -> bool:
+        """False if the messages are not known yet: the first look reads which ones there are."""
+        return self._postponed is None
+
+    @property
+    def is_in_memory(self) -> bool:
+        """False if looking at the transcript reads from the store."""
+        return self.is_folded and not self._transcript.contents.are_missing
+
     def read_transcript(self) -> None:
         """Read everything that the transcript consists of and that is not in memory. Blocks."""
         if self._postponed is not None:
@@ -526,6 +536,16 @@ class SessionState:
             facts=facts,
             adapter=more,
         )
+
+    def take_due_keyframe(self, growth: float) -> Keyframe | None:
+        """A keyframe, if the tail has grown by this share of what lies before it: so all keyframes together
+        cost a constant per entry."""
+        before = self.keyframe_seq
+        tail = self.seq - before
+        if tail < KEYFRAME_ENTRIES_MIN or tail < growth * before:
+            return None
+        self.keyframe_seq = self.seq
+        return self.keyframe()
 
     @classmethod
     def from_keyframe(

@@ -78,6 +78,8 @@ class Engine:
             driver, term_s=lease_s, on_posted=self._note_posted, sessions=lambda: list(self.channels)
         )
         self.values = Values(codecs)
+        self.extensions: dict[type, object] = {}
+        """Objects that the layers above keep with the open store, by their class."""
         self.now = now
         self.is_busy: Callable[[], bool] = lambda: False
         """Whether a tool that could not be stopped still runs. Set by the ledger."""

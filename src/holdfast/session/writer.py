@@ -16,7 +16,7 @@ from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import Closed
 from ..ids import SessionId
-from ..limits import KEYFRAME_ENTRIES_MIN, KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, PAGE_ROWS
+from ..limits import KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, PAGE_ROWS
 from ..system.clock import boot_s
 from ..telemetry import end_step
 from .cadence import Pace
@@ -85,11 +85,8 @@ class SessionWriter:
         run, new = current_run(self.id), []
         for body, content in entries:
             new.append(state.append(body, engine.now(), run, content))
-        head, before, keyframe = state.facts.head, state.keyframe_seq, None
-        tail = head.seq - before
-        if tail >= KEYFRAME_ENTRIES_MIN and tail >= growth * before:
-            state.keyframe_seq, keyframe = head.seq, state.keyframe()
-        engine.committer.offer(channel, new, replace(head), keyframe=keyframe)
+        keyframe = state.take_due_keyframe(growth)
+        engine.committer.offer(channel, new, replace(state.facts.head), keyframe=keyframe)
 
     def take_checkpoint(self, name: str | None = None) -> int:
         """Record a checkpoint without a flush, unless the position has one; its version."""

@@ -62,7 +62,8 @@ async def use_store(given: AnyStore | None) -> AsyncIterator[Store]:
 class KeptStore:
     """The store of an object that uses it for as long as it lives: given, or opened when first needed."""
 
-    def __init__(self, given: AnyStore) -> None:
+    def __init__(self, given: AnyStore | None) -> None:
+        """None stands for the URL in `HOLDFAST_STORE`."""
         self.found = find_open_store(given)
         """The open store, as soon as there is one."""
         self._own = open_store(address_of(given)) if self.found is None else None
@@ -85,6 +86,14 @@ class KeptStore:
                 assert self._own is not None
                 self._own._open_here()
                 self.found = self._own
+
+    def end(self) -> bool:
+        """Open no store from now on; whether there is one that was opened here, for `aclose` to close."""
+        if self._own is None:
+            return False
+        with self._opening:
+            self._closed = True
+        return self.found is not None
 
     async def aclose(self) -> None:
         """Close the store if it was opened here. A given one stays open."""

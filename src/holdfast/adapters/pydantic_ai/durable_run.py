@@ -29,6 +29,7 @@ from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
 from ...tools.waiting import find_waiting
+from ..message_overlap import overlap
 from .errors import RunWaits
 from .history import (
     add,
@@ -38,7 +39,6 @@ from .history import (
     essences,
     is_response,
     opening_of,
-    overlap,
 )
 from .media_urls import Links
 from .replay import RecordedReplies, adopt, reply_of

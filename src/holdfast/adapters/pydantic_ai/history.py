@@ -87,14 +87,6 @@ def essences(messages: Iterable[ModelMessage]) -> list[str]:
     return [essence(dump(message)) for message in messages]
 
 
-def overlap(known: Sequence[str], given: Sequence[str]) -> int:
-    """How many of the given messages are the last known ones."""
-    for count in range(min(len(known), len(given)), 0, -1):
-        if known[-count:] == given[:count]:
-            return count
-    return 0
-
-
 def opening_of(prompt: str | Sequence[UserContent] | None, given: Sequence[str]) -> str:
     """What a run began with: two that began with the same are one run, the second of which goes on."""
     said = "" if prompt is None else essences([ModelRequest(parts=[UserPromptPart(content=prompt)])])[0]
