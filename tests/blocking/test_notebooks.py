@@ -76,7 +76,7 @@ def test_a_cell_uses_sessions_tools_and_agents(loop: str, store_url: StoreUrl) -
                 for name, args in (("pay", {"cents": 5}), ("send", {"to": "ann"})):
                     found.append(registry.dispatch(name, args, session=session).content)
                 assert session.checkpoint() == 1
-            calls = [
+            calls: list[Any] = [
                 ToolCall(id="c1", name="pay", args={"cents": 5}),
                 ToolCall(id="c2", name="send", args={"to": "ann"}),
                 "Done.",

@@ -35,7 +35,7 @@ def make_agent(line: Line | None, flush: Any) -> Agent[Any, Any]:
             line.wait_for_the_end()
         raise ValueError(f"{SECRET} error")
 
-    steps = [
+    steps: list[Any] = [
         call("look", where=f"{SECRET} place"),
         call("wait", why=f"{SECRET} reason"),
         f"The answer is {SECRET}.",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import httpx
 import psycopg
 import pytest
@@ -51,6 +54,16 @@ def order_service() -> Iterator[OrderService]:
         yield service
 
 
+@pytest.fixture(scope="session")
+def git() -> None:
+    """The program."""
+    if shutil.which("git") is None:
+        why = "commits are looked for with git, which is not installed"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+
+
 @pytest.fixture
 def find_place(request: pytest.FixtureRequest, quick_path: Path) -> Callable[[str], str]:
     """Gives the place of a world; what it needs is started then."""
@@ -62,6 +75,8 @@ def find_place(request: pytest.FixtureRequest, quick_path: Path) -> Callable[[st
                 return str(get("order_service").url)
             case "PostgresRow":
                 return f"{get('postgres')} {get('schema')}"
+            case "GitCommit":
+                get("git")
             case "SentMail":
                 SentMail(str(get("mail_port"))).clear()
                 return str(get("mail_port"))
@@ -557,7 +572,6 @@ async def test_async_connections_are_asked_as_well(
     orders: SqliteRow, postgres: str, schema: str, anyio_backend: str
 ) -> None:
     """Of aiosqlite and psycopg, made by a function, an async function, or a context manager."""
-    aiosqlite = pytest.importorskip("aiosqlite", reason="aiosqlite is not installed")
     made = await find_row(lambda: aiosqlite.connect(orders.path))
     assert made == Landed({"id": 1, "what": "tea"})
     world = PostgresRow(f"{postgres} {schema}")
@@ -588,7 +602,7 @@ async def test_async_connections_are_asked_as_well(
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> GitCommit:
+def repository(git: None, tmp_path: Path) -> GitCommit:
     """A repository with a commit that is not ours."""
     world = GitCommit(str(tmp_path / "site"))
     world.prepare()
@@ -621,7 +635,7 @@ async def test_git_at_work_is_unsure(repository: GitCommit) -> None:
 
 
 async def test_a_repository_that_is_not_there_is_unsure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    git: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what git says; the same if there is no git."""
     found = await recipes.commit(str(tmp_path / "gone"), settled_after_s=0)(context())

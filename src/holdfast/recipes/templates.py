@@ -136,9 +136,7 @@ def _names_in(text: str, what: str) -> frozenset[str]:
     except (ValueError, LookupError, AttributeError, TypeError) as error:
         raise BadInput(f"{what}={scrub(text)!r} is not a text with names in {{…}}: {error}") from error
     if any(not name.isidentifier() for name in names):
-        raise BadInput(
-            f"{what}={scrub(text)!r}: write the name of an argument, or ctx.key, between the braces"
-        )
+        raise BadInput(f"{what}={scrub(text)!r}: between braces belongs the name of an argument, or ctx.key")
     return names
 
 
