@@ -435,20 +435,28 @@ async def test_a_tool_may_interrupt_by_itself(store: holdfast.Store) -> None:
 async def test_langchains_own_approval_works_beside_it(
     store: holdfast.Store, way: Way, mode: Any, order: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a person has edited there is what is done, and what is on record."""
+    """What a person has edited there is what is done, and what is on record: also if that is another tool."""
+
+    @langchain_tool
+    def pay_later(order: str, cents: int) -> str:
+        """Pay next month."""
+        done.append(order)
+        return f"{cents} for {order} will be paid"
+
     asks = HumanInTheLoopMiddleware(interrupt_on={"pay": True}, interrupt_mode=mode)
-    ours = HoldfastMiddleware(store, effects={"pay": "mutate"})
+    ours = HoldfastMiddleware(store, effects={"pay*": "mutate"})
     both = [asks, ours] if order == "last" else [ours, asks]
-    agent = agent_of(store, [[("pay", {"order": "a"})], "ok"], [pay], *both)
+    agent = agent_of(store, [[("pay", {"order": "a"})], "ok"], [pay, pay_later], *both)
     waiting = await drive(agent, GO, way=way)
     assert done == []
     (asked,) = waiting["__interrupt__"]
-    edited = {"name": "pay", "args": {"order": "a", "cents": 7}}
+    name = "pay_later" if mode == "batched" else "pay"  # Only there may it be another tool.
+    edited = {"name": name, "args": {"order": "a", "cents": 7}}
     decision: Any = {"type": "edit", "edited_action": edited}
     answer = {"decisions": [decision]} if mode == "batched" else decision
     state = await drive(agent, Command(resume={asked.id: answer}), way=way)
-    assert "paid 7 for a" in results(state)[0]
-    assert await list_arguments(store) == [("pay", {"order": "a", "cents": 7})]
+    assert "7 for a" in results(state)[0]
+    assert await list_arguments(store) == [(name, {"order": "a", "cents": 7})]
     assert len(done) == 1
     assert caplog.records == []
 

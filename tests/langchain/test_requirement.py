@@ -30,7 +30,9 @@ def test_a_missing_langchain_names_extra_and_version(monkeypatch: pytest.MonkeyP
 
 def test_the_rest_of_the_adapter_does_not_load_it() -> None:
     """Savers and tools are for graphs without LangChain's agents, too."""
-    code = "import sys, holdfast.adapters.langgraph as it; it.HoldfastSaver; print('langchain' in sys.modules)"
+    code = (
+        "import sys, holdfast.adapters.langgraph as it; it.HoldfastSaver; print('langchain' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "False", done.stderr
 
