@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
-import anyio
 import pytest
+from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
     HumanInTheLoopMiddleware,
@@ -37,7 +38,18 @@ from holdfast.adapters.langgraph import (
 )
 from holdfast.errors import BadInput
 
-from .agents import GO, WAYS, Way, agent_of, drive, durable_agent, list_arguments, list_effects, results
+from .agents import (
+    GO,
+    WAYS,
+    ScriptedChat,
+    Way,
+    agent_of,
+    drive,
+    durable_agent,
+    list_arguments,
+    list_effects,
+    results,
+)
 
 done: list[str] = []
 by_way = pytest.mark.parametrize("way", WAYS)
@@ -152,9 +164,13 @@ async def test_a_stream_has_what_a_tool_writes(store: holdfast.Store) -> None:
 
     agent = durable_agent(store, [[("count", {"to": 3})], "ok"], [count], effects={"count": "read"})
     config = {"configurable": {"thread_id": "t"}}
-    written, nodes = [], []
+    written: list[int] = []
+    nodes: list[list[str]] = []
     async for mode, chunk in agent.astream(GO, config, stream_mode=["custom", "updates"], durability="sync"):
-        (written if mode == "custom" else nodes).append(chunk if mode == "custom" else [*chunk])
+        if mode == "custom":
+            written.append(chunk)
+        else:
+            nodes.append([*chunk])
     assert written == [0, 1, 2]
     assert nodes == [["model"], ["tools"], ["model"]]
 
@@ -415,21 +431,34 @@ async def test_a_tool_may_interrupt_by_itself(store: holdfast.Store) -> None:
 
 @by_way
 @pytest.mark.parametrize("mode", ["batched", "per_call"])
-async def test_langchains_own_approval_works_beside_it(store: holdfast.Store, way: Way, mode: Any) -> None:
-    """What a person has edited there is what is done, and what is on record."""
+@pytest.mark.parametrize("order", ["last", "first"])
+async def test_langchains_own_approval_works_beside_it(
+    store: holdfast.Store, way: Way, mode: Any, order: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a person has edited there is what is done, and what is on record: also if that is another tool."""
+
+    @langchain_tool
+    def pay_later(order: str, cents: int) -> str:
+        """Pay next month."""
+        done.append(order)
+        return f"{cents} for {order} will be paid"
+
     asks = HumanInTheLoopMiddleware(interrupt_on={"pay": True}, interrupt_mode=mode)
-    ours = HoldfastMiddleware(store, effects={"pay": "mutate"})
-    agent = agent_of(store, [[("pay", {"order": "a"})], "ok"], [pay], asks, ours)
+    ours = HoldfastMiddleware(store, effects={"pay*": "mutate"})
+    both = [asks, ours] if order == "last" else [ours, asks]
+    agent = agent_of(store, [[("pay", {"order": "a"})], "ok"], [pay, pay_later], *both)
     waiting = await drive(agent, GO, way=way)
     assert done == []
     (asked,) = waiting["__interrupt__"]
-    edited = {"name": "pay", "args": {"order": "a", "cents": 7}}
+    name = "pay_later" if mode == "batched" else "pay"  # Only there may it be another tool.
+    edited = {"name": name, "args": {"order": "a", "cents": 7}}
     decision: Any = {"type": "edit", "edited_action": edited}
     answer = {"decisions": [decision]} if mode == "batched" else decision
     state = await drive(agent, Command(resume={asked.id: answer}), way=way)
-    assert "paid 7 for a" in results(state)[0]
-    assert await list_arguments(store) == [("pay", {"order": "a", "cents": 7})]
+    assert "7 for a" in results(state)[0]
+    assert await list_arguments(store) == [(name, {"order": "a", "cents": 7})]
     assert len(done) == 1
+    assert caplog.records == []
 
 
 # -- declarations ------------------------------------------------------------------------------------------
@@ -490,10 +519,6 @@ def test_what_cannot_be_meant_is_refused_when_it_is_made() -> None:
 async def test_an_agent_without_a_thread_is_refused(store: holdfast.Store) -> None:
     """Without a thread there is no ledger to look into."""
     ours = HoldfastMiddleware(store, effects={"pay": "mutate"})
-    from langchain.agents import create_agent
-
-    from .agents import ScriptedChat
-
     bare: Any = create_agent(ScriptedChat(script=[[("pay", {"order": "a"})]]), [pay], middleware=[ours])
     with pytest.raises(BadInput, match="must know its thread"):
         await bare.ainvoke(GO)
@@ -522,10 +547,6 @@ def test_one_middleware_serves_several_event_loops(tmp_path: Path) -> None:
     ours = HoldfastMiddleware(url, effects={"pay": "mutate", "look": "read"})
     script = [[("pay", {"order": "a"}), ("look", {"order": "a"})], [("pay", {"order": "b"})], "ok"]
     with HoldfastSaver.from_url(url) as saver:
-        from langchain.agents import create_agent
-
-        from .agents import ScriptedChat
-
         agent: Any = create_agent(
             ScriptedChat(script=script), [pay, look], middleware=[ours], checkpointer=saver
         )
@@ -533,14 +554,19 @@ def test_one_middleware_serves_several_event_loops(tmp_path: Path) -> None:
         def run(way: Way, thread: str) -> list[str]:
             return results(asyncio.run(drive(agent, GO, thread, way)))
 
-        async def run_all() -> None:
-            async with anyio.create_task_group() as tasks:
-                for way, thread in (("ainvoke", "c"), ("ainvoke", "d"), ("invoke", "e"), ("invoke", "f")):
-                    tasks.start_soon(anyio.to_thread.run_sync, run, way, thread)
+        def run_all() -> list[list[str]]:
+            places: list[tuple[Way, str]] = [
+                ("ainvoke", "c"),
+                ("ainvoke", "d"),
+                ("invoke", "e"),
+                ("invoke", "f"),
+            ]
+            with ThreadPoolExecutor() as pool:
+                return [*pool.map(lambda place: run(*place), places)]
 
         said = ["paid 100 for a", "a is open", "paid 100 for b"]
         assert [run("ainvoke", "a"), run("ainvoke", "b"), run("invoke", "a2")] == [said] * 3
-        asyncio.run(run_all())
+        assert run_all() == [said] * 4
     assert len(done) == 2 * 7
 
 

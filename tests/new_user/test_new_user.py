@@ -20,7 +20,7 @@ from tests.crash.fork_server import Warm
 from .bank import BOOK, POWER_CUT
 from .programs import HERE, run
 
-ADOPTED = {"pydantic_ai_agent": (10, 0), "langgraph_graph": (11, 2), "langchain_agent": (11, 2)}
+ADOPTED = {"pydantic_ai_agent": (12, 0), "langgraph_graph": (11, 2), "langchain_agent": (11, 2)}
 """For each framework, how many lines are new, and how many are gone."""
 ALL = ["own_agent", *ADOPTED]
 STORY = [

@@ -1,5 +1,7 @@
 """An agent of pydantic-ai with two tools, as in its quickstart."""
 
+from typing import Any
+
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -25,7 +27,7 @@ def was_refunded(order: str, cents: int) -> Landed | NotLanded:
     return Landed(f"refunded {cents} cents for {order}") if paid else NotLanded()
 
 
-rules = {"look_up": "read", "refund": mutate(verify=was_refunded)}
+rules: Any = {"look_up": "read", "refund": mutate(verify=was_refunded)}
 agent = Agent(
     FunctionModel(model),
     name="clerk",

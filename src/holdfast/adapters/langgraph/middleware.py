@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..compat import check_versions
@@ -87,9 +88,9 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
             made = self._find_handled(request, _Handled.sync(request, handler))
             answer: Answer = made.invoke(_as_tool_call(request), request.runtime.config)
             return answer
-        made = self._find(request, request.tool)
-        answer = handler(request.override(tool=made))
-        self._check_called(made)
+        called: list[str] = []
+        answer = handler(self._replace(request, request.tool, called, is_last=_is_tool_node(handler)))
+        self._check_called(request.tool.name, called)
         return answer
 
     async def awrap_tool_call(
@@ -102,30 +103,41 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
             made = self._find_handled(request, _Handled.of(request, handler))
             answer: Answer = await made.ainvoke(_as_tool_call(request), request.runtime.config)
             return answer
-        made = self._find(request, request.tool)
-        answer = await handler(request.override(tool=made))
-        self._check_called(made)
+        called: list[str] = []
+        answer = await handler(self._replace(request, request.tool, called, is_last=_is_tool_node(handler)))
+        self._check_called(request.tool.name, called)
         return answer
 
     # -- the durable tool of a call --------------------------------------------------------------------
 
-    def _find(self, request: ToolCallRequest, tool: BaseTool) -> DurableTool:
-        """The durable tool for a call.
-
-        The agent's other tools are looked at, too: their calls that were cut off are settled with it, and all
-        warnings come at once.
-        """
+    def _replace(
+        self, request: ToolCallRequest, tool: BaseTool, called: list[str], *, is_last: bool
+    ) -> ToolCallRequest:
+        """The request with durable tools: for the call, and those that other middleware may take instead."""
+        offered = [] if is_last else request.runtime.tools
         with self._lock:
-            offered = {one.name for one in request.runtime.tools}
-            for one in (*request.runtime.tools, tool):
-                if id(one) not in self._made and not _is_ours(one):
-                    self._made[id(one)] = one, self._make(one, offered)
-            self._by_name.warn_of_covered()
-            self._made.move_to_end(id(tool))
-            made = self._made[id(tool)][1]
+            self._look_at(request, tool)
+            made, *others = (self._find(one, called) for one in (tool, *offered))
             while len(self._made) > _TOOLS_MAX:
                 self._made.popitem(last=False)
-        return made.for_one_call()
+        if is_last:
+            return request.override(tool=made)
+        return replace(request, tool=made, runtime=replace(request.runtime, tools=others))
+
+    def _look_at(self, request: ToolCallRequest, tool: BaseTool) -> None:
+        """Make the durable tools for all that the agent has: calls of them that were cut off are settled when
+        the ledger is opened, and all warnings come at once."""
+        names = {one.name for one in request.runtime.tools}
+        for one in (*request.runtime.tools, tool):
+            if id(one) not in self._made and not _is_ours(one):
+                self._made[id(one)] = one, self._make(one, names)
+        self._by_name.warn_of_covered()
+
+    def _find(self, tool: BaseTool, called: list[str]) -> BaseTool:
+        if _is_ours(tool):
+            return tool
+        self._made.move_to_end(id(tool))
+        return self._made[id(tool)][1].for_one_call(called)
 
     def _make(self, tool: BaseTool, offered: Collection[str]) -> DurableTool:
         own = as_own_tool(tool, self._find_options(tool.name, offered), self._serde)
@@ -142,7 +154,7 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
         names = {*request.tool_call["args"], *list_parameters(options)}
         handled.args_schema = {"type": "object", "properties": {one: {} for one in sorted(names)}}
         own = as_own_tool(handled, options, self._serde)
-        return DurableTool.around(handled, own, self._ledger, self._serde).for_one_call()
+        return DurableTool.around(handled, own, self._ledger, self._serde).for_one_call([])
 
     def _find_options(self, name: str, offered: Collection[str]) -> Mapping[str, Any]:
         if name not in self._options:
@@ -153,14 +165,14 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
             self._options[name] = found.options
         return self._options[name]
 
-    def _check_called(self, made: DurableTool) -> None:
-        """Warn of a call that other middleware has answered without the tool, or with another one."""
-        if not made.was_called and made.name not in self._warned:
-            self._warned.add(made.name)
+    def _check_called(self, name: str, called: list[str]) -> None:
+        """Warn of a call that other middleware has answered without a durable tool."""
+        if not called and name not in self._warned:
+            self._warned.add(name)
             log.warning(
                 "tool %r was answered by middleware that comes after HoldfastMiddleware: what that did is "
                 "not in the ledger, and may be done twice. Put HoldfastMiddleware last",
-                made.name,
+                name,
             )
 
 

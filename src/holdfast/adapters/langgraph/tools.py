@@ -272,7 +272,7 @@ class DurableTool(BaseTool):
     _serde: CheckedSerializer = PrivateAttr()
     _raises: bool = PrivateAttr(default=False)
     """Whether the exception of a call that surely did nothing is raised, for other code to handle."""
-    _calls: int = PrivateAttr(default=0)
+    _called: list[str] = PrivateAttr(default_factory=list)
 
     @classmethod
     def around(
@@ -291,16 +291,11 @@ class DurableTool(BaseTool):
         made._inner, made._own, made._ledger, made._serde = inner, own, ledger, serde
         return made
 
-    def for_one_call(self) -> DurableTool:
-        """The same for one call of an agent: it raises what the tool raised, and knows if it was called."""
+    def for_one_call(self, called: list[str]) -> DurableTool:
+        """The same for one call of an agent: it raises what the tool raised, and notes that it was called."""
         made = self.model_copy()
-        made._raises, made._calls = True, 0
+        made._raises, made._called = True, called
         return made
-
-    @property
-    def was_called(self) -> bool:
-        """Whether it was called."""
-        return self._calls > 0
 
     @property
     def func(self) -> Callable[..., Any] | None:
@@ -314,7 +309,7 @@ class DurableTool(BaseTool):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Call it, from code without an event loop."""
-        self._calls += 1
+        self._called.append(self.name)
         call = _Call.of(self, input, ensure_config(config))
         while True:
             result = self._ledger.wait(self._dispatch(call))
@@ -325,7 +320,7 @@ class DurableTool(BaseTool):
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Call it."""
-        self._calls += 1
+        self._called.append(self.name)
         call = _Call.of(self, input, ensure_config(config))
         while True:
             result = await self._dispatch(call)
