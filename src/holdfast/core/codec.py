@@ -229,7 +229,7 @@ _ROLES: Final = frozenset(get_args(Role))
 
 
 def _is_trusted(body: Body) -> bool:
-    """Whether a body is read back as it is: it has no value that an application gave, or only checked ones."""
+    """Whether a body is read back as it is: it has only values that the library made or checked."""
     cls = body.__class__
     if cls is MessageAdded:
         is_own = body.role.__class__ is str and body.role in _ROLES and body.format.__class__ is str

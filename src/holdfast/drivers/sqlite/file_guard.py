@@ -92,8 +92,8 @@ def file_id(at: os.stat_result | None) -> FileId:
 def are_at(names: Sequence[str], files: Sequence[FileId]) -> bool:
     """True if these paths name these files. Runs before and after every write, so it does nothing else."""
     for name, file in zip(names, files, strict=True):
-        # As a tuple, a `stat_result` begins with mode, inode and device.
-        if os.stat(name)[2:0:-1] != file:
+        _, inode, device, *_ = os.stat(name)
+        if (device, inode) != file:
             return False
     return True
 
