@@ -19,16 +19,16 @@ _MORE_THAN_LOADING: Final = (
     "folding them into a transcript 15, and naming the messages and looking at them 7. Messages are "
     "decoded a page at a time, while a thread reads the next page, and a keyframe spares what came before "
     "it; *Growth* shows that opening without a look at them takes a fraction. Tried with little gain: "
-    "other sizes of pages, no garbage collection. Reading a row for each chunk takes SQLite half of the time, but "
-    "asks for the interpreter with every row, for which a busy event loop lets it wait"
+    "other sizes of pages, no garbage collection. Reading a row for each chunk takes SQLite half of the "
+    "time, but asks for the interpreter with every row, for which a busy event loop lets it wait"
 )
 _GET_ITEMS: Final = f"`get_items` is quick: {_MORE_THAN_LOADING}"
 _MORE_THAN_OPENING: Final = (
     "a store makes two connections, and on SQLite each of them parses the schema with its views for "
     "people (0.6 ms, and up to three times as long in a thread), and the files that they have open are "
-    "compared with those at the paths. The first load of a process takes about twice as long as the next ones, which are faster "
-    "than theirs. Opening no longer imports what reads the resources of packages, which took half of its "
-    "time in a new process"
+    "compared with those at the paths. The first load of a process takes about twice as long as the next "
+    "ones, which are faster than theirs. Opening no longer imports what reads the resources of packages, "
+    "which took half of its time in a new process"
 )
 
 WHY_AHEAD: Final[dict[tuple[str, str], str]] = {
