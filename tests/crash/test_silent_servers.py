@@ -286,7 +286,7 @@ async def test_many_sessions_do_not_wait_for_a_lock_one_after_the_other(
             locker.execute(f"LOCK TABLE {schema}.chunks".encode())
             items = [author.write(say("hello")) for author in authors]
             # All in one batch, as it is in a store that is busy; through sessions, chance would split it.
-            commit = partial(engine_of(store).committer._commit, items, wait=True)
+            commit = partial(engine_of(store).committer._commit, items)
             with busy_soon(busy_s=2.0):
                 outcomes = await anyio.to_thread.run_sync(commit)
         assert all(isinstance(one, StoreBusy) for one in outcomes)

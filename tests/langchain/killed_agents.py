@@ -23,6 +23,7 @@ from holdfast import Landed, NotLanded, Store, ToolContext, open_store
 from holdfast.adapters.langgraph import HoldfastMiddleware, HoldfastSaver, current_effect, mutate
 from tests.crash.fork_server import Line
 from tests.langgraph.killed_graphs import World, watch_commits
+from tests.stores import open_driver
 
 from .agents import ScriptedChat, Way, drive
 
@@ -121,8 +122,9 @@ def _build(world: World, store: Store) -> Any:
 
 async def _play(folder: str, kill: str | None, way: Way) -> dict[str, Any]:
     world = World(folder, kill)
-    async with open_store(f"sqlite:{folder}/store.db") as store:
-        watch_commits(world)
+    driver = open_driver(f"sqlite:{folder}/store.db")
+    async with open_store(driver) as store:
+        watch_commits(world, driver)
         agent = _build(world, store)
         config = {"configurable": {"thread_id": "t"}}
         found = await agent.aget_state(config)

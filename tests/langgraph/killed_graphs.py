@@ -25,7 +25,7 @@ from langgraph.types import Command
 
 from holdfast import Landed, NotLanded, ToolContext, open_store
 from holdfast.adapters.langgraph import HoldfastSaver, current_effect, durable_tools, effects
-from holdfast.engine.committer import Committer
+from holdfast.drivers.contract import Append, Driver, Outcome
 
 from ..crash.fork_server import Line
 from ..drivers import kinds_of
@@ -171,27 +171,29 @@ def build(world: World, tools: list[BaseTool], saver: Any) -> Any:
     return builder.compile(checkpointer=saver)
 
 
-def watch_commits(world: World) -> None:
+def watch_commits(world: World, driver: Driver) -> None:
     """Die between a tool and its record, or let the other one know that it is there."""
     # Between a tool and its record there is no call of the application.
-    write = Committer._write
+    commit = driver.commit
 
-    def watched(self: Committer, batch: Any, told: Any, *, wait: bool) -> None:
-        completed = any("tool.completed" in kinds_of(item) for _, item in batch)
+    def watched(batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
+        completed = any("tool.completed" in kinds_of(item) for item in batch)
         if completed:
             world.die("between a tool and its record")
-        write(self, batch, told, wait=wait)
+        outcomes = commit(batch, wait=wait)
         if completed:
             loop.call_soon_threadsafe(world.recorded.set)
+        return outcomes
 
     loop = asyncio.get_running_loop()
-    Committer._write = watched  # type: ignore[method-assign]
+    driver.commit = watched  # type: ignore[method-assign]
 
 
 @asynccontextmanager
 async def _open(world: World, who: str, globs: bool) -> AsyncIterator[Any]:
-    async with open_store(open_driver(f"{who}:{world.folder / 'store'}")) as store:
-        watch_commits(world)
+    driver = open_driver(f"{who}:{world.folder / 'store'}")
+    async with open_store(driver) as store:
+        watch_commits(world, driver)
         tools = make_tools(world)
         declared = _declare(world, tools)
         if globs:

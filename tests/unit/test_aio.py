@@ -1,13 +1,23 @@
 """What differs between asyncio and trio: tasks, signals and calls, in both kinds of event loops."""
 
 import asyncio
+import threading
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from holdfast.system.aio import Signal, call_in_loop, call_later, current_loop, has_ended, run_to_end, spawn
+from holdfast.system.aio import (
+    Signal,
+    call_in_loop,
+    call_later,
+    current_loop,
+    has_ended,
+    run_in_daemon_thread,
+    run_to_end,
+    spawn,
+)
 
 done: list[str] = []
 
@@ -145,3 +155,46 @@ def test_an_event_loop_that_has_ended_is_known(backend: str) -> None:
     assert has_ended(loop)
     with pytest.raises(RuntimeError):
         call_in_loop(loop, done.clear)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_daemon_thread_is_used_again_once_its_function_has_ended() -> None:
+    """Starting a thread for each call takes longer than the call. trio's own threads are daemons."""
+    limiter = anyio.CapacityLimiter(4)
+    first = await run_in_daemon_thread(threading.current_thread, limiter)
+    second = await run_in_daemon_thread(threading.current_thread, limiter)
+    assert first is second
+    assert first.daemon
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_function_that_was_left_behind_keeps_its_thread() -> None:
+    """The next call gets another one, and the one left behind is free when its function ends."""
+    limiter = anyio.CapacityLimiter(4)
+    begun, go_on, found = threading.Event(), threading.Event(), list[threading.Thread]()
+
+    def wait() -> None:
+        found.append(threading.current_thread())
+        begun.set()
+        assert go_on.wait(300)
+
+    async def cancel_when_begun() -> None:
+        assert await anyio.to_thread.run_sync(begun.wait, 300)
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_in_daemon_thread, wait, limiter)
+        tasks.start_soon(cancel_when_begun)
+    try:
+        assert await run_in_daemon_thread(threading.current_thread, limiter) is not found[0]
+    finally:
+        go_on.set()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_error_in_a_daemon_thread_is_the_callers() -> None:
+    """And the thread goes on."""
+    limiter = anyio.CapacityLimiter(4)
+    with pytest.raises(ZeroDivisionError):
+        await run_in_daemon_thread(lambda: 1 // 0, limiter)
+    assert await run_in_daemon_thread(lambda: 42, limiter) == 42

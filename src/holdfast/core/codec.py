@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from ..errors import BadInput, Corrupt
 from ..limits import CHUNK_BYTES, LINE_BYTES_MAX
-from ..messages import Role
+from ..messages import OWN, Role
 from ..system import processes, randomness
 from .entries import (
     DETAILS,
@@ -225,16 +225,17 @@ def encode_body(body: Body) -> bytes:
 _TRUSTED: Final[frozenset[type[Body]]] = frozenset({LeaseTaken, LeaseRenewed, LeaseReleased})
 """Bodies without a value that an application gave: they are read back as they are."""
 
-_ROLES: Final = frozenset(get_args(Role))
+_ROLES: Final[tuple[str, ...]] = get_args(Role)
 
 
 def _is_trusted(body: Body) -> bool:
-    """Whether a body is read back as it is: an application gave no value of it, or only checked ones."""
-    cls = body.__class__
-    if cls is MessageAdded:
-        is_own = body.role.__class__ is str and body.role in _ROLES and body.format.__class__ is str
-        return is_own and not body.parts and not body.title
-    return (cls is CheckpointTaken and body.name is None) or cls in _TRUSTED
+    """Whether a body is read back as it is: it has only values that the library made or checked."""
+    if isinstance(body, MessageAdded):
+        is_plain = body.role in _ROLES and body.format == OWN and body.inbox is None
+        return is_plain and not body.parts and not body.title
+    if isinstance(body, CheckpointTaken):
+        return body.name is None
+    return body.__class__ in _TRUSTED
 
 
 def _read_back(body: Body, kind: str, data: bytes) -> Body:
@@ -288,7 +289,7 @@ def encode_entry(
     data = encode_body(body)
     body = _read_back(body, kind, data)
     details = None
-    if cls in DETAILS and not (cls is MessageAdded and not body.title):
+    if cls in DETAILS and not (isinstance(body, MessageAdded) and not body.title):
         data, details = _take_out_details(body, data)
     facts = b"%b%b}" % (start, data)
     size = len(facts)

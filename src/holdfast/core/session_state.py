@@ -209,7 +209,7 @@ class SessionState:
             facts.seconds += max(0.0, (entry.at - head.updated_at).total_seconds())
         facts.last_run = run
         head.seq, head.updated_at = entry.seq, entry.at
-        if cls is SessionRewound:
+        if isinstance(body, SessionRewound):
             self._rewind(entry, body)
             return
         transcript = self._transcript

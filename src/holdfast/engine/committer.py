@@ -295,25 +295,26 @@ class Committer:
             with self._lock:
                 if channel.durable_seq >= seq:
                     return None
-                if channel.lost is not None:
-                    raise channel.lost
-                if not self._may_write_here(channel):
-                    waiter = self._add_waiter(channel, seq)
+                self._refuse_lost(channel)
+                item = self._take_here(channel) if self._may_write_here(channel) else None
+                if item is None:
                     self._urgent = True
                     self._wake.notify()
-                    return waiter
-                item = self._take_here(channel)
+                    return self._add_waiter(channel, seq)
             waiter = self._write_here(channel, item, seq, told)
             if told:
                 wake_up(told)
+            if waiter is None and channel.durable_seq < seq:
+                self._refuse_lost(channel)
         except BaseException:
             # A signal's handler may raise at any point of it: the thread brings to its end what was begun.
             self._abandon(channel, told)
             raise
-        if waiter is None and channel.durable_seq < seq:
-            assert channel.lost is not None
-            raise channel.lost
         return waiter
+
+    def _refuse_lost(self, channel: Channel) -> None:
+        if channel.lost is not None:
+            raise channel.lost
 
     def _may_write_here(self, channel: Channel) -> bool:
         if self._writer is not None or self._closing or len(self._dirty) > 1 or channel not in self._dirty:
@@ -337,15 +338,16 @@ class Committer:
         began_s, outcome = monotonic_s(), None
         with suppress(Exception):  # The thread meets it again, and deals with it.
             outcome = self._driver.commit((item,), wait=False)[0]
+        waiter: Waiter | None = None
         with self._lock:
             self._note_time(_BUSY_LIKE_S if outcome is None else monotonic_s() - began_s)
-            self._writer = waiter = None
             if outcome is None:
+                waiter = self._add_waiter(channel, seq)
                 self._dirty[channel] = None
                 self._urgent = True
-                waiter = self._add_waiter(channel, seq)
             else:
                 self._settle(channel, item, outcome, told)
+            self._writer = None
             if self._dirty or self._closing:
                 self._wake.notify()
         return waiter

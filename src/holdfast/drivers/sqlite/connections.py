@@ -8,7 +8,8 @@ the file and deletes it. Whatever is written to the deleted log is lost. So:
 - Where the system has locks that belong to an open file (Linux), `FileGuard` sets them on file and log.
 - After every read and write, `stat` tells whether the files at the paths are those that are open. No write is
   acknowledged, and no result returned, unless they are. A check before the call alone would leave a gap.
-  There is one before writes as well, since it is better to have written nothing.
+  There is one before writes as well, since it is better to have written nothing; before a commit on an event
+  loop's thread, only of the file itself, since what went to a deleted log is written again.
 - Connections to files that are no longer at their paths are closed without a checkpoint of the log. Then new
   ones are opened, and the caller tries again.
 """
@@ -234,8 +235,9 @@ class SqliteConnections:
     def _are_at_paths(self, found: _Files, paths: int = 3) -> bool:
         """True if these are the files at the first so many paths. Runs once or twice in every call."""
         if not found.frozen:
+            wanted = (found.db, found.log, found.shared)
             try:
-                return are_at(self._names[:paths], found[:paths])
+                return are_at(self._names[:paths], wanted[:paths])
             except (FileNotFoundError, NotADirectoryError):
                 pass  # A file may have been missing before.
         return self._find_files(found.frozen) == found

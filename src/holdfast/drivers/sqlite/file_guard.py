@@ -91,9 +91,9 @@ def file_id(at: os.stat_result | None) -> FileId:
 
 def are_at(names: Sequence[str], files: Sequence[FileId]) -> bool:
     """True if these paths name these files. Runs before and after every write, so it does nothing else."""
-    for name, file in zip(names, files, strict=True):  # noqa: SIM110 (a generator costs as much as a call)
-        # As a tuple, a `stat_result` begins with mode, inode and device.
-        if os.stat(name)[2:0:-1] != file:
+    for name, file in zip(names, files, strict=True):
+        _, inode, device, *_ = os.stat(name)
+        if (device, inode) != file:
             return False
     return True
 
