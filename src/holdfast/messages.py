@@ -346,8 +346,9 @@ def _read_openai_item(data: Json) -> Shape:
         return Shape(role="assistant", parts=(CallPart(data["call_id"], data["name"]),))
     if kind in _RESPONSES_RESULTS:
         return Shape(role="tool", parts=(ResultPart(data["call_id"]),))
-    role = data["role"] if kind == "message" else "assistant"
-    return Shape(role="system" if role == "developer" else role)
+    if kind != "message":
+        return Shape(role="assistant")
+    return Shape(role="system" if data["role"] == "developer" else data["role"])
 
 
 _RESPONSES_CALLS: Final = ("function_call", "custom_tool_call")

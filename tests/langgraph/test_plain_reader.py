@@ -61,8 +61,10 @@ def build(saver: HoldfastSaver) -> Any:
     def talk(state: State) -> Any:
         turn = len(state["messages"])
         call = {"name": "look", "args": {"n": turn}, "id": f"c{turn}", "type": "tool_call"}
-        said = [AIMessage([{"type": "text", "text": f"turn {turn}"}], tool_calls=[call], id=f"a{turn}")]
-        said.append(ToolMessage(f"result {turn}", tool_call_id=f"c{turn}", id=f"t{turn}"))
+        said = [
+            AIMessage([{"type": "text", "text": f"turn {turn}"}], tool_calls=[call], id=f"a{turn}"),
+            ToolMessage(f"result {turn}", tool_call_id=f"c{turn}", id=f"t{turn}"),
+        ]
         return {
             "messages": said,
             "notes": [turn, {"deep": [turn, None, True]}],
