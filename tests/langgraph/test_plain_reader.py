@@ -124,7 +124,7 @@ async def test_what_is_read_is_what_the_saver_gives(durability: Any) -> None:
     for id, mine in history.checkpoints.items():
         its = theirs[id]
         assert (mine.step, mine.source) == (its.metadata["step"], its.metadata["source"])
-        values = history._channels[id]
+        values = history.get_channels(id)
         expected = its.checkpoint["channel_values"]
         assert values.keys() == expected.keys()
         for name in ("notes", "numbers"):
