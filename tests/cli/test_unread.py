@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from holdfast import Registry, Store, ToolContext, open_store, tool
+from holdfast.cli.options import DEFAULTS
 from holdfast.cli.session_report import print_report, read_report, shape_report
 from holdfast.core.codec import Page
 from holdfast.drivers.contract import Driver
@@ -114,7 +115,7 @@ async def show_brief(store: Store) -> None:
         report = await read_report(store, await store.head(session), brief=True)
         assert "timeline" not in shape_report(report)
         with Console(width=200).capture() as shown:
-            print_report(Console(width=200), report)
+            print_report(Console(width=200), report, DEFAULTS)
         assert "timeline" not in shown.get()
 
 

@@ -61,8 +61,10 @@ def build(saver: HoldfastSaver) -> Any:
     def talk(state: State) -> Any:
         turn = len(state["messages"])
         call = {"name": "look", "args": {"n": turn}, "id": f"c{turn}", "type": "tool_call"}
-        said = [AIMessage([{"type": "text", "text": f"turn {turn}"}], tool_calls=[call], id=f"a{turn}")]
-        said.append(ToolMessage(f"result {turn}", tool_call_id=f"c{turn}", id=f"t{turn}"))
+        said = [
+            AIMessage([{"type": "text", "text": f"turn {turn}"}], tool_calls=[call], id=f"a{turn}"),
+            ToolMessage(f"result {turn}", tool_call_id=f"c{turn}", id=f"t{turn}"),
+        ]
         return {
             "messages": said,
             "notes": [turn, {"deep": [turn, None, True]}],
@@ -122,7 +124,7 @@ async def test_what_is_read_is_what_the_saver_gives(durability: Any) -> None:
     for id, mine in history.checkpoints.items():
         its = theirs[id]
         assert (mine.step, mine.source) == (its.metadata["step"], its.metadata["source"])
-        values = history._channels[id]
+        values = history.get_channels(id)
         expected = its.checkpoint["channel_values"]
         assert values.keys() == expected.keys()
         for name in ("notes", "numbers"):

@@ -46,6 +46,7 @@ def test_a_stored_message_reads_as_it_did_before(format: str) -> None:
     """The journal has its JSON."""
     for data in CONVERSATIONS[format]:
         message = as_message(data, format)
+        assert isinstance(message, ForeignMessage)
         stored = list_stored_blocks(msgspec.json.encode(data), format, message.role, message.parts)
         assert list(stored) == list(list_blocks(message))
 

@@ -143,6 +143,10 @@ class ThreadHistory:
         """The checkpoint that the thread goes on from."""
         return self.checkpoints[max(self.checkpoints)] if self.checkpoints else None
 
+    def get_channels(self, id: str) -> Mapping[str, Json]:
+        """The values of a checkpoint, by channel."""
+        return self._channels[id]
+
     @property
     def messages(self) -> list[ForeignMessage]:
         """The messages of the latest checkpoint."""

@@ -72,16 +72,18 @@ async def get_head(store: Store, session: str) -> Head:
 async def get_thread(store: Store, name: str) -> list[Head]:
     """The sessions of the LangGraph thread with this id, or that a session of this id belongs to, the root
     namespace first; empty if it names no thread."""
+    labels = thread_labels(name)
     try:
         head = await store.head(name)
     except (NotFound, BadId):
-        labels = thread_labels(name)
+        if not name:
+            return []
     else:
         if head.labels.get(ADAPTER_LABEL) != THREADS:
             return []
         labels = {THREAD_LABEL: head.labels.get(THREAD_LABEL, "")}
-    if not all(labels.values()):
-        return [head]
+        if not labels[THREAD_LABEL]:
+            return [head]  # Its id is empty, and no label.
     found = [one async for one in store.sessions(label=labels) if ADAPTER_LABEL in one.labels]
     graphs = [one for one in found if one.labels[ADAPTER_LABEL] == THREADS]
     ledgers = [one for one in found if one.labels[ADAPTER_LABEL] == LEDGERS]

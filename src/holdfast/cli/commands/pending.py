@@ -117,5 +117,5 @@ def _print(one: dict[str, Any]) -> None:
         # Never wrapped, so that it can be copied.
         console.print(SafeText(f"  {command}"), soft_wrap=True)
     if one["then"]:
-        console.print(SafeText("  then: ", style="dim").append(one["then"], style=""), soft_wrap=True)
+        console.print(SafeText().append("  then: ", style="dim").append(one["then"]), soft_wrap=True)
     console.print()
