@@ -30,9 +30,9 @@ class LeftOut(Struct, kw_only=True):
 
 RULE = (
     f"A session of more than {DRAWN_ROWS_MAX:,} rows is cut: up to {DRAWN_FIRST_STEPS} steps at its "
-    f"beginning and {DRAWN_LAST_STEPS} at its end are drawn, and of the others, the latest in which something "
-    "was unusual (a kill, a doubt, a failure, a refusal, a person's answer, a rewind) with their neighbours. The "
-    "overview shows all steps."
+    f"beginning and {DRAWN_LAST_STEPS} at its end are drawn, and of the others, the latest in which "
+    "something was unusual (a kill, a doubt, a failure, a refusal, a person's answer, a rewind) with their "
+    "neighbours. The overview shows all steps."
 )
 """How `split` chooses, for readers of the page."""
 
