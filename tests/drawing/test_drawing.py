@@ -218,3 +218,20 @@ def test_a_bar_is_at_least_thin() -> None:
     )
     drawing = Drawing(session="s", start=START, end=START + timedelta(seconds=1), items=[step])
     assert 'width="0.15%"' in draw_steps(drawing, drawing.items)
+
+
+def test_a_process_that_takes_its_own_lease_again_leaves_no_gap() -> None:
+    """Its call is in doubt until it is settled, and a later kill is drawn all the same."""
+    author = Author()
+    author.take("a")
+    reply = author.reply("Pay.", ToolCall(id="x", name="pay", args={}))
+    issued = author.issue(reply, 0, "pay", {})
+    author.wait(1)
+    author.take("a")
+    call = CallRef(id=f"c{reply}-0", reply=reply)
+    author.add(kinds.ToolSettled(call=call, issued=issued, verdict="landed", by="ann"))
+    author.wait(1)
+    author.take("b")
+    drawing = author.draw(held=True)
+    assert [gap.text.split(";")[0] for gap in drawing.gaps] == ["a was killed or cut off"]
+    assert _row(drawing, "pay").bars[0].status == "doubt"

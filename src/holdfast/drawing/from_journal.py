@@ -394,6 +394,9 @@ class _Fold:
         word, kind = _VERDICTS[body.verdict]
         text = f"{word}, says {body.by}"
         known = self._bars.pop(body.issued, None)
+        running = self._open.pop(body.issued, None)
+        if running is not None:  # Its process took the lease again, without an end before.
+            running.end, running.status = entry.at, "doubt"
         row = known[0] if known is not None else self._call_row(entry, body.call, "")
         if known is not None:
             self._end_doubt(row, known[1], entry.at)
