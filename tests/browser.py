@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 PATIENCE_MS = 300_000
 """Only a hanging browser takes so long."""
@@ -41,8 +41,12 @@ class Visit:
         self.requests: list[str] = []
         page.on("console", lambda message: self.console.append(message.text))
         page.on("pageerror", lambda error: self.console.append(str(error)))
-        page.on("dialog", lambda dialog: (self.console.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", self._dismiss)
         page.on("request", lambda request: self.requests.append(request.url))
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.console.append(dialog.message)
+        dialog.dismiss()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from holdfast.core import entries as kinds
 from holdfast.core.entries import CallRef
 from holdfast.drawing.chapters import Chapter, LeftOut, split
 from holdfast.drawing.markup import el, text
-from holdfast.drawing.model import Bar, Drawing, Row, Step, TimeScale, make_scale
+from holdfast.drawing.model import Bar, Drawing, Event, Row, Step, TimeScale, make_scale
 from holdfast.drawing.svg import draw_overview, draw_steps
 from holdfast.messages import ToolCall
 from tests.drawing.example_journals import START, Author, write_eventful, write_steps
@@ -70,8 +70,9 @@ def test_what_a_rewind_leaves_behind_is_marked() -> None:
     """The steps after the version that it goes back to."""
     drawing = write_eventful()[0].draw()
     assert [step.number for step in drawing.steps if step.left_behind] == [4]
-    (rewind,) = [item for item in drawing.items if getattr(item, "to", None) is not None]
-    assert rewind.at > rewind.to
+    (rewind,) = [item for item in drawing.items if isinstance(item, Event) and item.kind == "rewind"]
+    assert rewind.to is not None
+    assert rewind.to < rewind.at
 
 
 def test_parallel_calls_have_lanes_of_their_own() -> None:
@@ -217,3 +218,20 @@ def test_a_bar_is_at_least_thin() -> None:
     )
     drawing = Drawing(session="s", start=START, end=START + timedelta(seconds=1), items=[step])
     assert 'width="0.15%"' in draw_steps(drawing, drawing.items)
+
+
+def test_a_process_that_takes_its_own_lease_again_leaves_no_gap() -> None:
+    """Its call is in doubt until it is settled, and a later kill is drawn all the same."""
+    author = Author()
+    author.take("a")
+    reply = author.reply("Pay.", ToolCall(id="x", name="pay", args={}))
+    issued = author.issue(reply, 0, "pay", {})
+    author.wait(1)
+    author.take("a")
+    call = CallRef(id=f"c{reply}-0", reply=reply)
+    author.add(kinds.ToolSettled(call=call, issued=issued, verdict="landed", by="ann"))
+    author.wait(1)
+    author.take("b")
+    drawing = author.draw(held=True)
+    assert [gap.text.split(";")[0] for gap in drawing.gaps] == ["a was killed or cut off"]
+    assert _row(drawing, "pay").bars[0].status == "doubt"

@@ -112,11 +112,12 @@ async def test_what_cannot_be_drawn_is_no_error() -> None:
 
         __str__ = __repr__
 
-    outcome: Outcome[Any] = Outcome(
+    kind: Any = Outcome
+    outcome = kind(
         status="completed",
         session=holdfast.records.SessionId("s"),
         run="r",
-        output=Broken(),  # type: ignore[arg-type]
+        output=Broken(),
     )
     assert "Broken" in outcome._repr_html_()  # What a notebook asks for.
     async with holdfast.open_store("memory:") as store:

@@ -105,6 +105,8 @@ class _Fold:
         self._delegations: dict[str, _Delegation] = {}
         self._taken_at: dict[int, datetime] = {}
         self._known_calls: set[str] = set()
+        self._asked: dict[tuple[int, int], str] = {}
+        """Calls of the last reply without an entry: a call without side effects has none while it runs."""
 
     def list_bars(self) -> list[Bar]:
         """All bars."""
@@ -118,6 +120,9 @@ class _Fold:
             self._lose(lost, entry.seq, entry.at, entry.body.name)
         if self.start is None:
             self.start = entry.at
+        call: CallRef | None = getattr(entry.body, "call", None)
+        if call is not None and call.reply is not None:
+            self._asked.pop((call.reply, call.index), None)
         match entry.body:
             case kinds.SessionForked():
                 self._clear()
@@ -235,6 +240,7 @@ class _Fold:
                 delegation.bar.end, delegation.bar.status, delegation.bar = at, "cut", None
         self._requests.clear()
         self._open.clear()
+        cut += self._asked.values()
         text = f"{lease.name} was killed or cut off"
         if until is None:
             text += "; no process has taken over yet"
@@ -271,6 +277,7 @@ class _Fold:
         if isinstance(body, kinds.ModelReplied):
             row.link = f"#entry-{entry.seq}"
             names = [part.name for part in body.parts if isinstance(part, CallPart)]
+            self._asked = {(entry.seq, index): name for index, name in enumerate(names)}
             self._known_calls.update(part.id for part in body.parts if isinstance(part, CallPart))
             row.detail = (
                 f"calls {', '.join(dict.fromkeys(names))}" if names else parts[0].removeprefix("reply: ")
@@ -387,6 +394,9 @@ class _Fold:
         word, kind = _VERDICTS[body.verdict]
         text = f"{word}, says {body.by}"
         known = self._bars.pop(body.issued, None)
+        running = self._open.pop(body.issued, None)
+        if running is not None:  # Its process took the lease again, without an end before.
+            running.end, running.status = entry.at, "doubt"
         row = known[0] if known is not None else self._call_row(entry, body.call, "")
         if known is not None:
             self._end_doubt(row, known[1], entry.at)

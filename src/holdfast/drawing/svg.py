@@ -29,7 +29,9 @@ _THINNEST: Final = 1 / 1500
 _INDENT: Final = 14
 _LABEL_CHARS: Final = 120
 _RIGHT_TEXT_CHARS: Final = 130
-_LEFT_TEXT_CHARS: Final = 46
+_LEFT_TEXT_CHARS: Final = 12
+_CHAR_WIDTH: Final = 1 / 54
+"""Of a text beside bars, as a part of the width that a small window leaves for them."""
 
 _STATUS_CLASSES: Final = {
     "ok": "",
@@ -72,9 +74,9 @@ def _column(y: int, height: int, label_pc: float, *children: Html) -> Html:
     )
 
 
-def _label(y: int, label_pc: float, *children: Html, indent: int = 0) -> Html:
+def _label(y: int, label_pc: float, *children: Html) -> Html:
     """The part left of it; texts are cut off at its end."""
-    return el("svg", *children, x=indent, y=y, width=f"{label_pc - 1:g}%", height=_ROW)
+    return el("svg", *children, y=y, width=f"{label_pc - 1:g}%", height=_ROW)
 
 
 def _text(said: str, x: str, y: float, class_: str = "", anchor: str | None = None) -> Html:
@@ -223,9 +225,10 @@ class _Extent(Struct):
     right: float
 
     def draw(self, y: float) -> Html:
-        if self.right < 0.75:
+        room = _CHAR_WIDTH * len(self.said)
+        if self.right + room < 1 or (1 - self.right >= self.left and self.right < 0.75):
             return _svg_text(self.said[:_RIGHT_TEXT_CHARS], self.right, 9, y, self.class_, "start")
-        said = shorten(self.said, _LEFT_TEXT_CHARS)
+        said = shorten(self.said, max(_LEFT_TEXT_CHARS, int(self.left / _CHAR_WIDTH)))
         if self.left > 0.25:
             return _svg_text(said, self.left, -9, y, self.class_, "end")
         return _svg_text(said, min(self.right, 0.99), -6, y, f"{self.class_} halo", "end")
@@ -453,7 +456,11 @@ class _Sheet:
         took += [usd(step.usd)] if step.usd else []
         took += [count(step.tokens, "token")] if step.tokens else []
         took += [f"version {step.version}"] if step.version is not None else []
-        heading = [el("tspan", title, class_="strong"), el("tspan", " · ".join(took), dx=10, class_="dim")]
+        heading = [
+            el("tspan", title, class_="strong"),
+            " ",
+            el("tspan", " · ".join(took), dx=6, class_="dim"),
+        ]
         self.over.append(el("text", *heading, x="6", y=self.y + _ROW / 2, class_=f"hf-step{pale}"))
         self.y += _ROW
         for row in step.rows:
@@ -467,11 +474,11 @@ class _Sheet:
             is_call = row.kind == "tool"
             detail = f"({row.detail})" if is_call else row.detail
             label.append(_tspan(detail, "mono dim", dx=None if is_call else 7))
-        said = el("text", *label, x="18", y=_ROW / 2)
+        said = el("text", *label, x=18 + depth * _INDENT, y=_ROW / 2)
         said = join(el("title", f"{row.label} {row.detail}"[:400]), said)
         if row.link:
             said = el("a", said, href=row.link)
-        self.labels.append(_label(self.y, _LABEL_PC, said, indent=depth * _INDENT))
+        self.labels.append(_label(self.y, _LABEL_PC, said))
         drawn = _draw_row(row, self.scale, self.y)
         self.inside += [el("g", *drawn, class_=f"hf-row{pale}")]
         self.y += _ROW
