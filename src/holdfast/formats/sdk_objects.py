@@ -50,7 +50,7 @@ def read_given(given: Any, format: str | None, *, role: Role = "user") -> GivenM
             return whole
         if format is None and data is not given and "role" in data and "type" not in data:
             format = "openai"
-    return GivenMessage(message=as_message(given if data is None else data, format, role=role))
+    return GivenMessage(message=as_message(given if format is None else data, format, role=role))
 
 
 def _dump(given: Any) -> Json:
