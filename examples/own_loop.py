@@ -4,8 +4,8 @@
     python examples/own_loop.py [STORE]                 the agent asks, Ann agrees, the agent goes on
     python examples/own_loop.py --as agent STORE        the agent alone; kill it wherever you like
 
-`OPENAI_BASE_URL` and `OPENAI_MODEL` say which OpenAI-compatible server is asked. Without them, a pretend one of
-a few lines is started, so this needs no key and no network.
+`OPENAI_BASE_URL` and `OPENAI_MODEL` say which OpenAI-compatible server is asked. Without them, a pretend one
+of a few lines is started, so this needs no key and no network.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def was_refunded(
     return holdfast.Landed(f"refunded {cents} cents") if done else holdfast.NotLanded()
 
 
-@holdfast.tool(side_effects={"mutate"}, verify=was_refunded, needs_approval=lambda cents: cents > 1000)
+@holdfast.tool(side_effects={"mutate"}, verify=was_refunded, needs_approval=lambda order, cents: cents > 1000)
 def refund(ctx: holdfast.ToolContext[None], order: str, cents: int) -> str:
     """Give the money for an order back."""
     if cents <= 0:

@@ -276,7 +276,7 @@ class Script:
 
     def start_run(self, a: int, b: int) -> None:
         self.run = f"run-{self.seq}"
-        self.write(RunStarted(agent=f"agent{a}", config={"depth": b}))
+        self.write(RunStarted(agent=f"agent{a}", config={"depth": b}, resumes=b % 3 == 0))
 
     def end_run(self, a: int, b: int) -> None:
         ends: list[Body] = [
