@@ -178,7 +178,9 @@ class Script:
     def add(self, a: int, b: int) -> None:
         role: Role = ("user", "system", "assistant")[a % 3]
         text = f"words {self.seq}"
-        seq = self.write(MessageAdded(role=role), encode_message(Message(role=role, blocks=(Text(text),))))
+        key = f"key {self.seq}" if b % 4 == 1 else None
+        message = Message(role=role, blocks=(Text(text),))
+        seq = self.write(MessageAdded(role=role, key=key), encode_message(message))
         self.witness.say(seq, role, text)
 
     def request(self, a: int, b: int) -> None:
