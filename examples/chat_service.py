@@ -7,8 +7,8 @@
     POST /chats/{chat}   what the guest says; the reply streams back as text
     GET  /chats/{chat}   all that was said, as JSON
 
-A message goes to the session's inbox first, under the key that the guest chose. So a guest whose connection
-broke simply sends it again: it is one message, and a reply that is there already is given again.
+A message has the key that the guest chose. So a guest whose connection broke simply sends it again: it is one
+message, and a reply that is there already is given again. `wait_s` waits for a reply that is under way.
 """
 
 from __future__ import annotations
@@ -56,19 +56,16 @@ agent = holdfast.Agent(SlowModel(), name="host", budget=holdfast.Budget(tokens=1
 
 
 async def say(request: Request) -> Response:
-    """Take the message in, and stream the reply."""
+    """Take the message, and stream the reply."""
     store: holdfast.Store = request.app.state.store
-    chat: str = request.path_params["chat"]
-    async with store.session(chat, wait_s=30):
-        pass  # Now there is one.
-    await store.submit(chat, (await request.body()).decode(), key=request.headers["Idempotency-Key"])
-    return StreamingResponse(reply(store, chat), media_type="text/plain")
+    said, key = (await request.body()).decode(), request.headers["Idempotency-Key"]
+    return StreamingResponse(reply(store, request.path_params["chat"], said, key), media_type="text/plain")
 
 
-async def reply(store: holdfast.Store, chat: str) -> AsyncIterator[str]:
+async def reply(store: holdfast.Store, chat: str, said: str, key: str) -> AsyncIterator[str]:
     """Word by word; one that was given before, at once."""
     streamed = False
-    async for event in agent.stream(session=chat, store=store, wait_s=30):
+    async for event in agent.stream(said, session=chat, store=store, key=key, wait_s=30):
         if isinstance(event, TextDelta):
             streamed = True
             yield event.text

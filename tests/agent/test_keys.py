@@ -47,11 +47,12 @@ async def test_an_earlier_outcome_is_read_from_the_record() -> None:
     def shorten(session: holdfast.Session) -> Compaction | None:
         return Compaction(message="In short.", keep=1) if len(session.transcript) > 2 else None
 
-    agent = make(["One.", "Two.", "Three."], compact=shorten)
+    agent = make(ScriptedModel(lambda prompt: f"To {prompt.messages[-1].text}."), compact=shorten)
     async with fresh_store() as store:
         outcomes = [
             await agent.run(f"Question {key}", session="s", store=store, key=key) for key in ("a", "b", "c")
         ]
+        assert [outcome.output for outcome in outcomes] == [f"To Question {key}." for key in ("a", "b", "c")]
         assert len({outcome.usage.tokens for outcome in outcomes}) == 3
         again = [
             await agent.run(f"Question {key}", session="s", store=store, key=key) for key in ("a", "b", "c")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import blocking
+from tests.agent.provider_formats import Answer, Call
+from tests.agent.provider_server import Asked, serve
 from tests.docs.blocks import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -76,3 +78,60 @@ def test_the_plain_loop_survives_being_killed(replies: int, tmp_path: Path) -> N
     assert [message.text for message in killed.transcript] == [message.text for message in whole.transcript]
     assert (killed.budget.usd, killed.budget.tokens) == (whole.budget.usd, whole.budget.tokens)
     assert runs == ["interrupted", "completed"]
+
+
+def clerk(asked: Asked) -> Answer:
+    """What a model would reply: it looks the order up, refunds it, and says so."""
+    results = [message for message in asked.body["messages"] if message["role"] == "tool"]
+    calls = (
+        Call(name="find_order", args={"order": "42"}, id="call_0"),
+        Call(name="refund", args={"order": "42", "cents": 9900}, id="call_1"),
+    )
+    if len(results) == len(calls):
+        return Answer(text=f"Done: {results[-1]['content']}.")
+    return Answer(calls=[calls[len(results)]])
+
+
+@pytest.mark.parametrize("replies", [2, pytest.param(1, marks=pytest.mark.long)])
+def test_a_loop_of_ones_own_goes_on_after_a_kill_and_an_answer(replies: int, tmp_path: Path) -> None:
+    """Killed after one of the model's replies, it asks for none of them again, waits for the person, and pays
+    once. Started once more while it waits, it ends instead of spinning."""
+    loop = ROOT / "examples" / "own_loop.py"
+    url = f"sqlite:{tmp_path}/agents.db"
+    with serve(clerk) as wire:
+        environment = {**_environment(), "OPENAI_BASE_URL": f"{wire.url}/v1"}
+
+        def start(role: str) -> subprocess.Popen[str]:
+            command = [sys.executable, "-u", str(loop), "--as", role, url]
+            return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+
+        def finish(role: str) -> list[str]:
+            with start(role) as process:
+                printed, _ = process.communicate(timeout=300)
+            assert process.returncode == 0
+            return printed.splitlines()
+
+        with start("agent") as killed:
+            assert killed.stdout is not None
+            for _ in range(replies):
+                assert killed.stdout.readline() == "model: replied\n"
+            killed.send_signal(signal.SIGKILL)
+            assert killed.wait() == -signal.SIGKILL
+        asked = len(wire.asked)
+        waits = "waits: refund {'order': '42', 'cents': 9900} (approval)"
+        assert finish("agent")[-1] == waits
+        assert finish("agent") == [waits]
+        assert len(wire.asked) <= max(asked, 2)
+        with blocking.open_store(url) as store:
+            store.approve("order-42", "call_1", by="ann")
+        assert finish("agent") == ["model: replied", "answer: Done: refunded 9900 cents."]
+        assert len(wire.asked) == 3
+    assert (tmp_path / "refunds.txt").read_text().count("\n") == 1
+    with blocking.open_store(url) as store:
+        state = store.load("order-42")
+        assert [message.role for message in state.transcript] == [
+            "user",
+            *("assistant", "tool") * 2,
+            "assistant",
+        ]
+        assert state.budget.tokens == 3 * 120

@@ -15,7 +15,7 @@ _USERS_MYPY = """
 [mypy]
 mypy_path = {src}
 follow_imports = silent
-[mypy-pydantic_ai.*,genai_prices.*,langchain_core.*,langgraph.*]
+[mypy-pydantic_ai.*,genai_prices.*,langchain_core.*,langgraph.*,openai.*,anthropic.*]
 follow_imports = skip
 [mypy-page_pydantic-ai]
 disallow_untyped_decorators = False

@@ -178,7 +178,9 @@ class Script:
     def add(self, a: int, b: int) -> None:
         role: Role = ("user", "system", "assistant")[a % 3]
         text = f"words {self.seq}"
-        seq = self.write(MessageAdded(role=role), encode_message(Message(role=role, blocks=(Text(text),))))
+        key = f"key {self.seq}" if b % 4 == 1 else None
+        message = Message(role=role, blocks=(Text(text),))
+        seq = self.write(MessageAdded(role=role, key=key), encode_message(message))
         self.witness.say(seq, role, text)
 
     def request(self, a: int, b: int) -> None:
@@ -276,7 +278,7 @@ class Script:
 
     def start_run(self, a: int, b: int) -> None:
         self.run = f"run-{self.seq}"
-        self.write(RunStarted(agent=f"agent{a}", config={"depth": b}))
+        self.write(RunStarted(agent=f"agent{a}", config={"depth": b}, resumes=b % 3 == 0))
 
     def end_run(self, a: int, b: int) -> None:
         ends: list[Body] = [

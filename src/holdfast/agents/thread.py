@@ -148,7 +148,7 @@ class Thread:
                 "max_iterations": self._max_iterations,
                 "window": self._window,
             }
-            async with session.run(agent=self.name, config=config) as run:
+            async with session.run(agent=self.name, config=config, resumes=message is None) as run:
                 talk = _ThreadLoop(
                     self._cast, session, run, deps, order=self._order, window=self._window, log=self._log
                 )

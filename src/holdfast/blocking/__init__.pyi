@@ -30,7 +30,7 @@ from ..core.values import Codec
 from ..drivers.url import StoreAddress
 from ..errors import HoldfastError
 from ..formats.sdk_objects import SdkObject
-from ..formats.transcript import JsonFormat
+from ..formats.transcript import MessageFormat
 from ..ids import RunId, SessionId
 from ..messages import ForeignMessage, Json, Media, Message
 from ..session.cadence import Cadence
@@ -393,14 +393,12 @@ class Session(AsyncOnly):
 
     @overload
     def messages(
-        self, format: JsonFormat, *, links: bool = False, unfinished: bool = False
-    ) -> list[dict[str, Json]]: ...
-    @overload
-    def messages(
         self, format: Literal["pydantic-ai"], *, links: bool = False, unfinished: bool = False
     ) -> list[ModelMessage]: ...
     @overload
-    def messages(self, format: str, *, links: bool = False, unfinished: bool = False) -> list[Json]: ...
+    def messages(
+        self, format: MessageFormat | str, *, links: bool = False, unfinished: bool = False
+    ) -> list[Json]: ...
     @overload
     def add(self, message: str | Message | ForeignMessage | SdkObject | ModelMessage) -> None: ...
     @overload

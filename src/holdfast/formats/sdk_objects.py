@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from ..core.budget import Usage
 from ..errors import BadInput
-from ..messages import AnyMessage, Json, Role, as_message, foreign
+from ..messages import AnyMessage, ForeignMessage, Json, Message, Role, as_message, foreign
 
 
 class SdkObject(Protocol):
@@ -39,6 +39,8 @@ class GivenMessage(Struct, frozen=True, kw_only=True):
 
 def read_given(given: Any, format: str | None, *, role: Role = "user") -> GivenMessage:
     """What a caller gave as a message: ours, text, an object of a client, or data in a `format`."""
+    if given.__class__ in _OWN:  # Almost always.
+        return GivenMessage(message=as_message(given, format, role=role))
     if type(given).__module__.startswith("pydantic_ai."):
         found = _read_pydantic_ai(given)
         if found is not None:
@@ -50,7 +52,10 @@ def read_given(given: Any, format: str | None, *, role: Role = "user") -> GivenM
             return whole
         if format is None and data is not given and "role" in data and "type" not in data:
             format = "openai"
-    return GivenMessage(message=as_message(given if data is None else data, format, role=role))
+    return GivenMessage(message=as_message(given if format is None else data, format, role=role))
+
+
+_OWN = frozenset({str, Message, ForeignMessage})
 
 
 def _dump(given: Any) -> Json:

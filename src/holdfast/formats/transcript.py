@@ -11,8 +11,8 @@ from ..suggestions import closest
 from . import anthropic, openai_chat, openai_responses
 from .own_blocks import to_own_message
 
-JsonFormat: TypeAlias = Literal["openai", "openai-responses", "anthropic"]
-"""Formats whose messages are dicts."""
+MessageFormat: TypeAlias = Literal["openai", "openai-responses", "anthropic", "pydantic-ai"]
+"""Formats that messages of every other format can be converted to."""
 
 
 class Converter(NamedTuple):

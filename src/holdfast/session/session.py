@@ -38,7 +38,7 @@ from ..core.transcript_items import Item, Messages
 from ..drawing.card import draw_closed_card, draw_state_card
 from ..errors import BadInput, Closed, HoldfastError, NotFound
 from ..formats.sdk_objects import SdkObject, read_given
-from ..formats.transcript import JsonFormat, check_format, convert, count_opening
+from ..formats.transcript import MessageFormat, check_format, convert, count_opening
 from ..ids import SessionId, check_labels, check_name
 from ..messages import AnyMessage, ForeignMessage, Json, Message, as_message, shape_of
 from ..system import files
@@ -263,15 +263,15 @@ class Session(AsyncOnly):
 
     @overload
     async def messages(
-        self, format: JsonFormat, *, links: bool = False, unfinished: bool = False
-    ) -> list[dict[str, Json]]: ...
-    @overload
-    async def messages(
         self, format: Literal["pydantic-ai"], *, links: bool = False, unfinished: bool = False
     ) -> list[ModelMessage]: ...
     @overload
-    async def messages(self, format: str, *, links: bool = False, unfinished: bool = False) -> list[Json]: ...
-    async def messages(self, format: str, *, links: bool = False, unfinished: bool = False) -> list[Any]:
+    async def messages(
+        self, format: MessageFormat | str, *, links: bool = False, unfinished: bool = False
+    ) -> list[Json]: ...
+    async def messages(
+        self, format: MessageFormat | str, *, links: bool = False, unfinished: bool = False
+    ) -> list[Any]:
         """The transcript as a provider's client takes it: `messages=await session.messages("openai")`.
 
         `openai` (chat completions), `openai-responses` (input items), `anthropic`, `pydantic-ai` (its

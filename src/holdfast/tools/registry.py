@@ -157,6 +157,9 @@ class Registry:
         step again when a person has answered.
         """
         refuse_inside(session, "dispatch_step")
+        head = session.state.facts.head
+        if head.waiting or head.in_doubt:
+            await session.take_in()  # Perhaps a person has answered.
         await session._writer.read_contents()
         calls, given = _last_calls(session)
         unanswered = session.state.transcript_fold.list_unanswered()
