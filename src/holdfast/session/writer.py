@@ -16,7 +16,7 @@ from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import Closed
 from ..ids import SessionId
-from ..limits import KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, PAGE_ROWS
+from ..limits import KEYFRAME_ENTRIES_MIN, KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, PAGE_ROWS
 from ..system.clock import boot_s
 from ..telemetry import end_step
 from .cadence import Pace
@@ -83,7 +83,7 @@ class SessionWriter:
                 check(body, content)
         run = current_run(self.id)
         new = [state.append(body, engine.now(), run, content) for body, content in entries]
-        keyframe = state.take_due_keyframe(growth)
+        keyframe = state.take_due_keyframe(KEYFRAME_ENTRIES_MIN, growth)
         engine.committer.offer(channel, new, replace(state.facts.head), keyframe=keyframe)
 
     def take_checkpoint(self, name: str | None = None) -> int:
