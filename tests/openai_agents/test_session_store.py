@@ -178,7 +178,8 @@ async def test_an_item_that_json_cannot_hold_is_refused(store: holdfast.Store) -
     """Before anything is written."""
     session = HoldfastSession("ann", store)
     await session.add_items([user("one")])
-    for wrong in ({"role": "user", "content": float("nan")}, {"role": "user", "content": {1}}, "text"):
+    wrongs: list[Any] = [{"role": "user", "content": float("nan")}, {"role": "user", "content": {1}}, "text"]
+    for wrong in wrongs:
         with pytest.raises(holdfast.errors.BadInput):
             await session.add_items([user("two"), wrong])
     assert await session.get_items() == [user("one")]
