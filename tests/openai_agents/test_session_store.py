@@ -17,8 +17,10 @@ import holdfast
 from holdfast import blocking
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.core.entries import MessageAdded, SessionRewound
+from holdfast.ids import SessionId
 from holdfast.limits import ITEMS_PER_VERSION, KEYFRAME_ENTRIES_MIN
 
+from ..internals import engine_of
 from .items_by_hand import assistant, call, output, user
 
 
@@ -86,7 +88,7 @@ async def test_a_long_session_is_read_from_its_keyframe(tmp_path: Path) -> None:
     for at in range(0, len(items), 2):
         await session.add_items(items[at : at + 2])
     store = await session.get_store()
-    assert store._engine.driver.find_keyframe(session._key[0]) is not None
+    assert engine_of(store).driver.find_keyframe(SessionId("ann")) is not None
     assert await read_anew(url) == items
     other = HoldfastSession("ann", url)
     await other.add_items([user("of another")])
@@ -176,7 +178,8 @@ async def test_an_item_that_json_cannot_hold_is_refused(store: holdfast.Store) -
     """Before anything is written."""
     session = HoldfastSession("ann", store)
     await session.add_items([user("one")])
-    for wrong in ({"role": "user", "content": float("nan")}, {"role": "user", "content": {1}}, "text"):
+    wrongs: list[Any] = [{"role": "user", "content": float("nan")}, {"role": "user", "content": {1}}, "text"]
+    for wrong in wrongs:
         with pytest.raises(holdfast.errors.BadInput):
             await session.add_items([user("two"), wrong])
     assert await session.get_items() == [user("one")]

@@ -36,7 +36,12 @@ from ..engine.engine import Engine
 from ..engine.journal import NONSENSE, Journal
 from ..errors import Closed, Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOnly
 from ..ids import SessionId
-from ..limits import ADAPTER_KEYFRAME_ENTRIES_MIN, ADAPTER_KEYFRAME_GROWTH, KEYFRAME_GROWTH
+from ..limits import (
+    ADAPTER_KEYFRAME_ENTRIES_MIN,
+    ADAPTER_KEYFRAME_GROWTH,
+    KEYFRAME_ENTRIES_MIN,
+    KEYFRAME_GROWTH,
+)
 from ..system import threads
 from ..system.aio import run_to_end
 
@@ -307,7 +312,7 @@ class LeaselessJournal(ABC, Generic[K]):
         """A keyframe, if one is due: all of them together cost a constant per entry."""
         state = self.state
         if self.FOLD is None:
-            return state.take_due_keyframe(KEYFRAME_GROWTH)
+            return state.take_due_keyframe(KEYFRAME_ENTRIES_MIN, KEYFRAME_GROWTH)
         if state.seq - state.keyframe_seq < ADAPTER_KEYFRAME_ENTRIES_MIN:
             return None
         if self.folded_bytes - self._keyframe_at < ADAPTER_KEYFRAME_GROWTH * self._keyframe_bytes:

@@ -24,7 +24,7 @@ from ..content.extract import put_back
 from ..content.lazy import BlobReader, BlobSource, has_marks, read_content
 from ..errors import Corrupt, NotFound
 from ..ids import SessionId
-from ..limits import HISTORY_MESSAGES, KEYFRAME_ENTRIES_MIN, TITLE_CHARS
+from ..limits import HISTORY_MESSAGES, TITLE_CHARS
 from ..messages import AnyMessage, CallPart, Json, gives_output
 from ..system import threads
 from .budget import BudgetState, Reservation
@@ -537,12 +537,12 @@ class SessionState:
             adapter=more,
         )
 
-    def take_due_keyframe(self, growth: float) -> Keyframe | None:
-        """A keyframe, if the tail has grown by this share of what lies before it: so all keyframes together
-        cost a constant per entry."""
+    def take_due_keyframe(self, entries_min: int, growth: float) -> Keyframe | None:
+        """A keyframe, if the tail has grown to so many entries, and to this share of what lies before it: so
+        all keyframes together cost a constant per entry."""
         before = self.keyframe_seq
         tail = self.seq - before
-        if tail < KEYFRAME_ENTRIES_MIN or tail < growth * before:
+        if tail < entries_min or tail < growth * before:
             return None
         self.keyframe_seq = self.seq
         return self.keyframe()

@@ -16,7 +16,7 @@ from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import Closed
 from ..ids import SessionId
-from ..limits import KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, PAGE_ROWS
+from ..limits import KEYFRAME_ENTRIES_MIN, KEYFRAME_GROWTH, KEYFRAME_GROWTH_LEFT, PAGE_ROWS
 from ..system.clock import boot_s
 from ..telemetry import end_step
 from .cadence import Pace
@@ -85,7 +85,7 @@ class SessionWriter:
         run, new = current_run(self.id), []
         for body, content in entries:
             new.append(state.append(body, engine.now(), run, content))
-        keyframe = state.take_due_keyframe(growth)
+        keyframe = state.take_due_keyframe(KEYFRAME_ENTRIES_MIN, growth)
         engine.committer.offer(channel, new, replace(state.facts.head), keyframe=keyframe)
 
     def take_checkpoint(self, name: str | None = None) -> int:

@@ -210,7 +210,7 @@ class HoldfastSession:
         if self._store.end():
             with start_loop() as loop:
                 loop.wait(self._store.aclose())
-        return _Done()
+        return _Ended()
 
     async def aclose(self) -> None:
         """`close`, with an event loop."""
@@ -294,8 +294,8 @@ def _shorten(
     return [] if changed[-1] else journal.shorten(rest)
 
 
-class _Done:
-    """What is done, and may be awaited."""
+class _Ended:
+    """Stands for a close that has ended, and may be awaited."""
 
     def __await__(self) -> Generator[None]:
         return
