@@ -123,9 +123,7 @@ def serve(server: MCPServer, port: int = 0) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", port)) as listening:
         # Clients must not be able to tell a server that is gone from one that takes its time.
         app = server.streamable_http_app()
-        config = uvicorn.Config(
-            app, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=1
-        )
+        config = uvicorn.Config(app, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=1)
         running = uvicorn.Server(config)
         thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
         thread.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import holdfast
@@ -23,7 +24,9 @@ def lines(place: Path, book: str) -> list[str]:
 
 
 @ERAS
-def test_an_agent_whose_process_dies_after_an_effect_pays_once(era: str, warm: Warm, quick_path: Path) -> None:
+def test_an_agent_whose_process_dies_after_an_effect_pays_once(
+    era: str, warm: Warm, quick_path: Path
+) -> None:
     """The server kills its client between the effect and the answer. In the next process, the tools have the
     same names and the calls the same digests, so `verify` finds what happened, and every payment is made
     once."""
@@ -102,8 +105,6 @@ async def test_an_answer_that_is_none_leaves_the_call_in_doubt(quick_path: Path)
 
 async def test_other_calls_under_way_are_in_doubt_too(quick_path: Path) -> None:
     """A call that the dead server was still working on, beside the one that killed it."""
-    import anyio
-
     async with open_tools(quick_path, verifies=False) as tools:
         registry = holdfast.Registry(tools)
         found: list[str] = []

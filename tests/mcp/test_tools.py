@@ -138,7 +138,9 @@ async def test_an_error_of_the_tool_is_believed_unless_it_can_be_asked(office: O
 
     async with holdfast.open_store("memory:") as store:
         async with office.open() as tools, store.session("a") as session:
-            result = await holdfast.Registry(tools).dispatch("fail", {"text": "no such file"}, session=session)
+            result = await holdfast.Registry(tools).dispatch(
+                "fail", {"text": "no such file"}, session=session
+            )
             assert result.status == "failed"
             assert "no such file" in result.content
         hooks = {"fail": mutate(verify=has_failed)}
