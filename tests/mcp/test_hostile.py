@@ -41,7 +41,7 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-UNUSABLE = {
+UNUSABLE: dict[str, dict[str, Any]] = {
     "without an end": {"$ref": "#"},
     "without an end, in turns": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
     "without an end, in parts": {"anyOf": [{"type": "string"}, {"allOf": [{"$ref": "#"}]}]},

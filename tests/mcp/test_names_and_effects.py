@@ -11,6 +11,8 @@ from mcp.server import Server
 import holdfast
 from holdfast.adapters.mcp import HttpServer, mcp_tools, mutate, read, write
 from holdfast.errors import BadInput, NotFound
+from holdfast.tools import ToolEffects
+from holdfast.tools.declaration import AnyTool
 
 
 def spec(name: str, schema: Any = None, **hints: Any) -> types.Tool:
@@ -33,6 +35,12 @@ def serving(*specs: types.Tool, name: str = "demo") -> Server[Any]:
 
 
 READS = {"read_only_hint": True}
+ACTS = (["mutate"], "call")
+
+
+def told(tool: AnyTool) -> tuple[list[str], str]:
+    """Its side effects and scope."""
+    return sorted(tool.side_effects), str(tool.scope)
 
 
 async def test_only_the_hint_that_a_tool_reads_is_believed() -> None:
@@ -44,19 +52,13 @@ async def test_only_the_hint_that_a_tool_reads_is_believed() -> None:
         spec("silent"),
         spec("both", read_only_hint=True, destructive_hint=True),
     )
-    acts = ({"mutate"}, "call")
     async with mcp_tools(server) as tools:
-        assert [(one.side_effects, one.scope) for one in tools] == [
-            ({"read"}, "call"),
-            acts,
-            acts,
-            acts,
-            ({"read"}, "call"),
-        ]
+        reads = (["read"], "call")
+        assert list(map(told, tools)) == [reads, ACTS, ACTS, ACTS, reads]
         assert [one.is_declared for one in tools] == [True, True, True, False, True]
     async with mcp_tools(server, trust=True) as tools:
-        assert (tools[1].side_effects, tools[1].scope) == ({"write"}, "call")
-        assert (tools[2].side_effects, tools[2].scope) == acts
+        assert told(tools[1]) == (["write"], "call")
+        assert told(tools[2]) == ACTS
 
 
 async def test_declarations_by_name_and_glob_win_over_hints() -> None:
@@ -66,7 +68,7 @@ async def test_declarations_by_name_and_glob_win_over_hints() -> None:
         return holdfast.NotLanded()
 
     server = serving(spec("search_a", destructive_hint=True), spec("send", **READS), spec("say"), spec("sit"))
-    effects = {
+    effects: dict[str, ToolEffects] = {
         "search_*": "read",
         "send": mutate(verify=was_sent, scope="run", idempotent=60, needs_approval=True),
         "sit": write(timeout_s=3),
@@ -74,12 +76,12 @@ async def test_declarations_by_name_and_glob_win_over_hints() -> None:
     }
     async with mcp_tools(server, effects=effects, timeout_s=7) as tools:
         search, send, say, sit = tools
-        assert (search.side_effects, search.timeout_s) == ({"read"}, 7)
-        assert (send.side_effects, send.scope, send.idempotent_s) == ({"mutate"}, "run", 60)
+        assert (told(search), search.timeout_s) == ((["read"], "call"), 7)
+        assert (told(send), send.idempotent_s) == ((["mutate"], "run"), 60)
         assert send.verify is not None
         assert send.needs_approval is True
         assert say.side_effects == set()
-        assert (sit.side_effects, sit.timeout_s) == ({"write"}, 3)
+        assert (told(sit), sit.timeout_s) == ((["write"], "repeat"), 3)
 
 
 async def test_an_agent_may_declare_them_as_any_tool() -> None:
@@ -149,7 +151,7 @@ async def test_odd_names_become_names_that_stay_the_same() -> None:
 
 async def test_a_tool_that_is_listed_twice_is_there_once() -> None:
     async with mcp_tools(serving(spec("a", **READS), spec("a"))) as tools:
-        assert [(one.name, one.side_effects) for one in tools] == [("a", {"read"})]
+        assert [(one.name, told(one)) for one in tools] == [("a", (["read"], "call"))]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ import pytest
 import holdfast
 from holdfast.adapters.mcp import McpTools, mutate
 from holdfast.messages import Media, Text
-from tests.crash.fork_server import DEADLINE_S
+from tests.crash.fork_server import DEADLINE_S, poll
 
 from .office import PICTURE, SOUND, Office
+from .test_names_and_effects import ACTS, told
 
 # The `mcp` package leaves response streams half read, and trio says so when they are collected.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
@@ -35,8 +36,8 @@ async def test_tools_come_with_their_schemas_and_descriptions(office: Office) ->
         assert set(pay.schema["properties"]) == {"to", "cents"}
         assert pay.schema["required"] == ["to", "cents"]
         assert "additionalProperties" not in pay.schema
-        assert (pay.side_effects, pay.scope) == ({"mutate"}, "call")
-        assert (look.side_effects, look.scope) == ({"read"}, "call")
+        assert told(pay) == ACTS
+        assert told(look) == (["read"], "call")
         schemas = holdfast.Registry(tools).schemas("anthropic")
         assert schemas[0] == {"name": "pay", "description": "Pay somebody.", "input_schema": pay.schema}
 
@@ -85,7 +86,9 @@ async def test_pictures_sound_and_resources_are_shown_and_kept(office: Office) -
                 (result,) = await registry.dispatch_step(session)
                 assert result.status == "completed"
             async with store.session("s") as session:
-                (shown,) = session.transcript[-1].blocks
+                message = session.transcript[-1]
+                assert isinstance(message, holdfast.messages.Message)
+                (shown,) = message.blocks
                 assert isinstance(shown, holdfast.messages.ToolResult)
                 assert shown.content == (
                     Text("this"),
@@ -174,9 +177,7 @@ async def test_tools_that_a_server_adds_are_added(office: Office) -> None:
 async def _listening(office: Office) -> None:
     """Wait until the server has the stream in which it tells of changes."""
     bus: Any = office.mcp._subscriptions  # Nothing public tells.
-    with anyio.fail_after(DEADLINE_S):
-        while not bus._listeners:
-            await anyio.sleep(0.001)
+    await anyio.to_thread.run_sync(poll, lambda: bool(bus._listeners), "the server to be listened to")
 
 
 async def test_a_tool_may_be_used_by_many_tasks(office: Office) -> None:
