@@ -23,6 +23,7 @@ MODULES = (
     "holdfast.http",
     "holdfast.adapters.pydantic_ai",
     "holdfast.adapters.langgraph",
+    "holdfast.adapters.mcp",
     "holdfast.testing",
 )
 INTRODUCTION = """\

@@ -30,7 +30,16 @@ async def wait_for(event: threading.Event) -> None:
 async def test_tools_come_with_their_schemas_and_descriptions(office: Office) -> None:
     """As the server gives them; a hint that a tool reads is believed, and nothing else."""
     async with office.open() as tools:
-        assert [one.name for one in tools] == ["pay", "look", "show", "walk", "hang", "fail", "grow"]
+        assert [one.name for one in tools] == [
+            "pay",
+            "look",
+            "is_paid",
+            "show",
+            "walk",
+            "hang",
+            "fail",
+            "grow",
+        ]
         pay, look = tools[0], tools[1]
         assert pay.description == "Pay somebody."
         assert set(pay.schema["properties"]) == {"to", "cents"}
@@ -73,6 +82,7 @@ async def test_data_is_data(office: Office) -> None:
         registry = holdfast.Registry(tools)
         assert (await registry.dispatch("pay", {"to": "ann", "cents": 5})).value == "paid"
         assert (await registry.dispatch("look", {"to": "ann"})).value == {"ann:5": 1}
+        assert (await registry.dispatch("is_paid", {"to": "ann"})).value is True
 
 
 async def test_pictures_sound_and_resources_are_shown_and_kept(office: Office) -> None:
