@@ -217,8 +217,10 @@ async def test_tools_that_say_nothing_are_warned_of_once(
 
 
 async def test_nothing_is_called_after_the_end(office: Office) -> None:
-    async with office.open() as tools:
-        pay = tools[0]
-    with pytest.raises(holdfast.HoldfastError):
-        await pay(to="ann", cents=1)
+    async with office.open(effects={"pay": mutate()}) as tools:
+        registry = holdfast.Registry(tools)
+    async with holdfast.open_store("memory:") as store, store.session("s") as session:
+        result = await registry.dispatch("pay", {"to": "ann", "cents": 1}, session=session)
+        assert result.status == "failed"
+        assert "inside of `async with mcp_tools(…)`" in result.content
     assert office.paid == []
