@@ -25,6 +25,7 @@ MODULES = (
     "holdfast.adapters.pydantic_ai",
     "holdfast.adapters.langgraph",
     "holdfast.adapters.openai_agents",
+    "holdfast.adapters.mcp",
     "holdfast.testing",
 )
 INTRODUCTION = """\

@@ -366,6 +366,9 @@ MCP_TOOL_BYTES_MAX = 256 << 10
 MCP_REPORTS_MAX = 100
 """Progress notes that are kept of one call: each is an entry, and the server chooses how many it sends."""
 
+MCP_EVENT_BYTES_MAX = 64 << 20
+"""One message of an MCP server over HTTP: a large picture, and less than what would fill the memory."""
+
 MCP_STDERR_CHARS = 2_000
 """What is kept of the last words of an MCP server, for the error that says why it cannot be started."""
 

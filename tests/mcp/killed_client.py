@@ -61,5 +61,5 @@ async def _work(place: Path, verifies: bool, era: str) -> dict[str, Any]:
                 outcome = await agent.resume(SESSION, store=store)
             else:
                 outcome = await agent.run("Pay ann.", session=SESSION, store=store)
-            doubts = [doubt.call async for doubt in store.in_doubt()]
+            doubts = [doubt async for doubt in store.in_doubt()]
             return {"status": outcome.status, "doubts": len(doubts)}

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from holdfast.adapters.mcp import McpTools, mcp_tools
 from tests.crash.fork_server import DEADLINE_S
 
-PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(200_000)
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2_000_000)
 SOUND = b"RIFF....WAVE"
 
 
@@ -60,6 +60,11 @@ class Office:
         async def look(to: str) -> dict[str, int]:
             """Look up what somebody was paid."""
             return {one: 1 for one in self.paid if one.startswith(to)}
+
+        @tool(annotations=reads)
+        async def is_paid(to: str) -> bool:
+            """Whether somebody was paid."""
+            return any(one.startswith(to) for one in self.paid)
 
         @tool(annotations=reads, structured_output=False)
         async def show() -> list[types.ContentBlock]:

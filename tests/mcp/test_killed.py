@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
 import holdfast
-from tests.crash.fork_server import Warm
+from tests.crash.fork_server import Warm, poll
 
 from . import killed_client
 from .killed_client import SESSION, open_tools, payments
@@ -104,8 +107,6 @@ async def test_an_answer_that_is_none_leaves_the_call_in_doubt(quick_path: Path)
 
 async def test_other_calls_under_way_are_in_doubt_too(quick_path: Path) -> None:
     """A call that the dead server was still working on, beside the one that killed it."""
-    import anyio
-
     async with open_tools(quick_path, verifies=False) as tools:
         registry = holdfast.Registry(tools)
         found: list[str] = []
@@ -118,8 +119,8 @@ async def test_other_calls_under_way_are_in_doubt_too(quick_path: Path) -> None:
             (quick_path / "do").write_text("hang")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(pay, 1)
-                while not lines(quick_path, "hangs"):
-                    await anyio.sleep(0.005)
+                hangs = partial(lines, quick_path, "hangs")
+                await anyio.to_thread.run_sync(poll, lambda: bool(hangs()), "the server to hang")
                 (quick_path / "do").write_text("kill server")
                 await pay(2)
     assert found == ["in_doubt", "in_doubt"]

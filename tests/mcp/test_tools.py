@@ -14,9 +14,10 @@ import pytest
 import holdfast
 from holdfast.adapters.mcp import McpTools, mutate
 from holdfast.messages import Media, Text
-from tests.crash.fork_server import DEADLINE_S
+from tests.crash.fork_server import DEADLINE_S, poll
 
 from .office import PICTURE, SOUND, Office
+from .test_names_and_effects import ACTS, told
 
 # The `mcp` package leaves response streams half read, and trio says so when they are collected.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")
@@ -29,14 +30,23 @@ async def wait_for(event: threading.Event) -> None:
 async def test_tools_come_with_their_schemas_and_descriptions(office: Office) -> None:
     """As the server gives them; a hint that a tool reads is believed, and nothing else."""
     async with office.open() as tools:
-        assert [one.name for one in tools] == ["pay", "look", "show", "walk", "hang", "fail", "grow"]
+        assert [one.name for one in tools] == [
+            "pay",
+            "look",
+            "is_paid",
+            "show",
+            "walk",
+            "hang",
+            "fail",
+            "grow",
+        ]
         pay, look = tools[0], tools[1]
         assert pay.description == "Pay somebody."
         assert set(pay.schema["properties"]) == {"to", "cents"}
         assert pay.schema["required"] == ["to", "cents"]
         assert "additionalProperties" not in pay.schema
-        assert (pay.side_effects, pay.scope) == ({"mutate"}, "call")
-        assert (look.side_effects, look.scope) == ({"read"}, "call")
+        assert told(pay) == ACTS
+        assert told(look) == (["read"], "call")
         schemas = holdfast.Registry(tools).schemas("anthropic")
         assert schemas[0] == {"name": "pay", "description": "Pay somebody.", "input_schema": pay.schema}
 
@@ -72,6 +82,7 @@ async def test_data_is_data(office: Office) -> None:
         registry = holdfast.Registry(tools)
         assert (await registry.dispatch("pay", {"to": "ann", "cents": 5})).value == "paid"
         assert (await registry.dispatch("look", {"to": "ann"})).value == {"ann:5": 1}
+        assert (await registry.dispatch("is_paid", {"to": "ann"})).value is True
 
 
 async def test_pictures_sound_and_resources_are_shown_and_kept(office: Office) -> None:
@@ -85,7 +96,9 @@ async def test_pictures_sound_and_resources_are_shown_and_kept(office: Office) -
                 (result,) = await registry.dispatch_step(session)
                 assert result.status == "completed"
             async with store.session("s") as session:
-                (shown,) = session.transcript[-1].blocks
+                message = session.transcript[-1]
+                assert isinstance(message, holdfast.messages.Message)
+                (shown,) = message.blocks
                 assert isinstance(shown, holdfast.messages.ToolResult)
                 assert shown.content == (
                     Text("this"),
@@ -174,9 +187,7 @@ async def test_tools_that_a_server_adds_are_added(office: Office) -> None:
 async def _listening(office: Office) -> None:
     """Wait until the server has the stream in which it tells of changes."""
     bus: Any = office.mcp._subscriptions  # Nothing public tells.
-    with anyio.fail_after(DEADLINE_S):
-        while not bus._listeners:
-            await anyio.sleep(0.001)
+    await anyio.to_thread.run_sync(poll, lambda: bool(bus._listeners), "the server to be listened to")
 
 
 async def test_a_tool_may_be_used_by_many_tasks(office: Office) -> None:
@@ -206,8 +217,10 @@ async def test_tools_that_say_nothing_are_warned_of_once(
 
 
 async def test_nothing_is_called_after_the_end(office: Office) -> None:
-    async with office.open() as tools:
-        pay = tools[0]
-    with pytest.raises(holdfast.HoldfastError):
-        await pay(to="ann", cents=1)
+    async with office.open(effects={"pay": mutate()}) as tools:
+        registry = holdfast.Registry(tools)
+    async with holdfast.open_store("memory:") as store, store.session("s") as session:
+        result = await registry.dispatch("pay", {"to": "ann", "cents": 1}, session=session)
+        assert result.status == "failed"
+        assert "inside of `async with mcp_tools(…)`" in result.content
     assert office.paid == []

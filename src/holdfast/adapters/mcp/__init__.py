@@ -9,7 +9,7 @@ from ..compat import check_versions
 
 check_versions("holdfast.adapters.mcp", "mcp", {"mcp": ((2, 3), 3)})
 
-from .errors import CallLost, CallRefused, ServerUnreachable, ToolDidNothing, ToolFailed  # noqa: E402
+from .errors import CallLost, CallRefused, McpToolError, ServerUnreachable, ToolDidNothing  # noqa: E402
 from .servers import HttpServer  # noqa: E402
 from .tools import McpTools, mcp_tools  # noqa: E402
 
@@ -17,10 +17,10 @@ __all__ = [
     "CallLost",
     "CallRefused",
     "HttpServer",
+    "McpToolError",
     "McpTools",
     "ServerUnreachable",
     "ToolDidNothing",
-    "ToolFailed",
     "mcp_tools",
     "mutate",
     "pure",

@@ -11,6 +11,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar, copy_context
+from importlib.metadata import version
 from typing import Any, Final, TypeAlias, cast
 
 import anyio
@@ -26,8 +27,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 from pydantic import TypeAdapter, ValidationError
 
-from ... import __version__
-from ...errors import Closed
 from ...limits import MCP_INPUT_ROUNDS_MAX, MCP_LISTEN_PAUSE_MAX_S, MCP_LISTEN_PAUSE_S, MCP_TOOLS_MAX
 from ...messages import Json
 from ...reprs import describe_error
@@ -133,7 +132,9 @@ class Connection:
                     # A process that is being ended could still act beside the new one.
                     await life.ended.wait()
                 if self.is_closed:
-                    raise Closed(f"the connection to the MCP server {self.name!r} is closed")
+                    raise ServerUnreachable(
+                        self.name, "is closed: call its tools inside of `async with mcp_tools(…)`"
+                    )
                 if self._life is life:
                     self._life = _Life(self)
                     self._context.copy().run(aio.spawn, self._life.run)
@@ -269,7 +270,7 @@ class _Life:
             given,
             mode=connection.protocol,
             cache=None,
-            client_info=types.Implementation(name="holdfast", version=__version__),
+            client_info=types.Implementation(name="holdfast", version=version("holdfast")),
             message_handler=self._on_message,
             sampling_callback=callbacks.sampling,
             elicitation_callback=callbacks.elicitation,

@@ -18,11 +18,11 @@ class CallRefused(Declined):
     """An MCP server refused a call before it ran its tool: nothing was done."""
 
 
-class ToolFailed(HoldfastError):
+class McpToolError(HoldfastError):
     """A tool of an MCP server answered with an error. Nothing says what it had done by then."""
 
 
-class ToolDidNothing(ToolFailed, Declined):
+class ToolDidNothing(McpToolError, Declined):
     """A tool of an MCP server answered with an error, and is believed that nothing was done."""
 
 

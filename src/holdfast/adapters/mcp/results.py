@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from typing import Any, Final
 
@@ -24,9 +25,7 @@ def as_value(result: types.CallToolResult) -> Json:
     data = result.structured_content
     if any(isinstance(part, Media) for part in parts):
         return parts
-    if data is None or _is_wrapped(data, text):
-        return text
-    return data
+    return text if data is None else _unwrap(data, text)
 
 
 def as_error_text(result: types.CallToolResult) -> str:
@@ -36,9 +35,17 @@ def as_error_text(result: types.CallToolResult) -> str:
     return text or "it gave no reason"
 
 
-def _is_wrapped(data: Any, text: str) -> bool:
-    """Whether the data is the text once more: libraries wrap a result that is no object."""
-    return isinstance(data, dict) and len(data) == 1 and data.get("result") == text
+def _unwrap(data: Any, text: str) -> Json:
+    """The data, or what libraries have wrapped in it: a result that is no object, which is the text, too."""
+    if not (isinstance(data, dict) and list(data) == ["result"]):
+        return data
+    inner = data["result"]
+    if inner == text:
+        return inner
+    try:
+        return inner if json.loads(text) == inner else data
+    except (ValueError, RecursionError):
+        return data
 
 
 def _as_parts(block: types.ContentBlock) -> list[Part]:

@@ -20,7 +20,7 @@ from mcp.server.mcpserver import MCPServer
 from msgspec import Struct
 
 from ...errors import BadInput
-from ...limits import MCP_STDERR_CHARS
+from ...limits import MCP_EVENT_BYTES_MAX, MCP_STDERR_CHARS
 from ...system import files
 from .http_transport import TellingTransport
 
@@ -161,5 +161,10 @@ async def _over_http(server: HttpServer) -> AsyncIterator[Any]:
         timeout=httpx2.Timeout(CONNECT_S, read=None),
         transport=TellingTransport(),
     )
-    async with client, streamable_http_client(server.url, http_client=client) as streams:
+    async with (
+        client,
+        streamable_http_client(
+            server.url, http_client=client, max_sse_event_size=MCP_EVENT_BYTES_MAX
+        ) as streams,
+    ):
         yield streams

@@ -31,7 +31,7 @@ from ...tools.effects_by_name import (
 )
 from ...tools.foreign_schema import ForeignArguments
 from .connection import Callbacks, Connection, OnProgress
-from .errors import ToolDidNothing, ToolFailed
+from .errors import McpToolError, ToolDidNothing
 from .results import as_error_text, as_value
 from .servers import AnyServer, KnownServer, as_server, name_server
 
@@ -368,7 +368,7 @@ async def _call(
     result = await connection.call(tool, arguments, meta=meta, on_progress=on_progress)
     if result.is_error:
         # A tool that can be asked is asked: some fail after they have acted.
-        raise (ToolDidNothing if believes_errors else ToolFailed)(as_error_text(result))
+        raise (ToolDidNothing if believes_errors else McpToolError)(as_error_text(result))
     return as_value(result)
 
 
