@@ -2,7 +2,8 @@
 
 Messages in the formats of other libraries are kept as they were given. This is the one place that reads them
 for people, without the library: pydantic-ai, LangChain, OpenAI (chat completions, items of the Responses API
-and of the Agents SDK) and Anthropic. Of a format that an application registered, it shows what its readers find.
+and of the Agents SDK) and Anthropic. Of a format that an application registered, it shows what its readers
+find.
 """
 
 from __future__ import annotations
