@@ -231,7 +231,7 @@ _ROLES: Final[tuple[str, ...]] = get_args(Role)
 def _is_trusted(body: Body) -> bool:
     """Whether a body is read back as it is: it has only values that the library made or checked."""
     if isinstance(body, MessageAdded):
-        is_plain = body.role in _ROLES and body.format == OWN and body.inbox is None
+        is_plain = body.role in _ROLES and body.format == OWN and body.inbox is None and body.key is None
         return is_plain and not body.parts and not body.title
     if isinstance(body, CheckpointTaken):
         return body.name is None

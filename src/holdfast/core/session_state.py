@@ -220,7 +220,8 @@ class SessionState:
             self._postponed.append(entry)
         if cls is MessageAdded or cls is ModelReplied:
             self._message(body)
-        if cls is not MessageAdded:  # The most frequent one: there is nothing else to it.
+        # A message is the most frequent one, and there is nothing else to it without a key.
+        if not isinstance(body, MessageAdded) or body.key is not None:
             handler = HANDLERS.get(cls)
             if handler is not None:
                 handler(facts, entry, body)
