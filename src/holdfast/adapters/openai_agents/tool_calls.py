@@ -6,14 +6,16 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from agents import ModelBehaviorError, ToolOutputFileContent, ToolOutputImage, ToolOutputText
+from agents import ModelBehaviorError, ToolOutputFileContent, ToolOutputImage, ToolOutputText, Usage
 from agents.tool_context import ToolContext as TheirContext
+from agents.usage import deserialize_usage
 
 from ...core.effects import Effect
 from ...core.entries import CallRef
 from ...errors import Closed
 from ...messages import Json
 from ...reprs import describe_error, describe_value
+from ...session.session import Session
 from ...tools.canonical import NotCanonical, normalise
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Hook
@@ -25,6 +27,8 @@ from .context import EFFECT
 from .errors import RunWaits
 
 Invoke = Callable[[TheirContext[Any], str], Awaitable[Any]]
+USED: Final = "openai_agents.usage"
+"""The note of a call that has the usage of the agent that ran in it."""
 _WRAPPED: Final = "openai_agents.output"
 _PARTS: Final[dict[str, type[Any]]] = {
     "text": ToolOutputText,
@@ -71,6 +75,11 @@ class Tools(ForeignCalls):
     below: RunWaits | None = None
     """Why an agent that runs in a tool waits."""
 
+    def __init__(self, session: Session, **options: Any) -> None:
+        super().__init__(session, **options)
+        self.used = Usage()
+        """What the replies of the run used, and those of agents in its tools, recorded ones included."""
+
     async def execute(
         self,
         ctx: TheirContext[Any],
@@ -108,27 +117,31 @@ class Tools(ForeignCalls):
         tool = declared.with_body(Hook(body, True, True), _GivenArguments(schema))
         deps = ctx.context
         if isinstance(recorded, str):
-            return await self._repeat(ref, recorded)
+            return await self._repeat(ctx, ref, recorded)
         self.note_approval(ref, tool, args)
         async with self.in_turn(tool):
             last = await self.settle(ref, tool, args, deps)
             if last is not None and last.status == "completed":
-                return await self._recall(last)
+                return await self._recall(ctx, last)
             asked = self.find_question(ref)
             call = CallRequest(ref, tool.name, original_args(args, last, asked), tool)
             result = await self.registry.dispatch_call(call, session=self.session, deps=deps)
         return self._conclude(result, body, raises=raises)
 
-    async def _repeat(self, ref: CallRef, recorded: str) -> Any:
+    async def _repeat(self, ctx: TheirContext[Any], ref: CallRef, recorded: str) -> Any:
         """What the model was told of the call; the value itself, if that is what it was."""
         tried = self.session.state.facts.effects.find_call(ref)
         if tried and tried[-1].status == "completed":
-            value = await self._recall(tried[-1])
+            value = await self._recall(ctx, tried[-1])
             if str(value) == recorded:
                 return value
         return recorded
 
-    async def _recall(self, row: Effect) -> Any:
+    async def _recall(self, ctx: TheirContext[Any], row: Effect) -> Any:
+        used = row.notes.get(USED)
+        if used is not None:
+            self.used.add(deserialize_usage(used))
+            ctx.usage.add(deserialize_usage(used))
         given = await Ledger.of(self.session).recall(row)
         # Where the value is lost, or was erased, there is the text.
         is_there = given.value is not None or given.text == "null"
