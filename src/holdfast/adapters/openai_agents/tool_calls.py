@@ -60,11 +60,17 @@ class _GivenArguments:
 
     def __init__(self, schema: dict[str, Json]) -> None:
         self.schema = schema
-        self.names: tuple[str, ...] = tuple(schema.get("properties", ()))
+        properties: dict[str, Json] = schema.get("properties") or {}
+        self.names: tuple[str, ...] = tuple(properties)
+        self._defaults = {
+            name: one["default"]
+            for name, one in properties.items()
+            if isinstance(one, dict) and "default" in one
+        }
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
-        """Pass them as they are."""
-        return dict(args), args
+        """Pass them as they are. Hooks are given the defaults that the model left out, too."""
+        return {**self._defaults, **args}, args
 
 
 class Tools(ForeignCalls):
@@ -112,9 +118,10 @@ class Tools(ForeignCalls):
         *,
         raises: bool,
     ) -> Any:
+        checking = _GivenArguments(schema)
         args = read_args(arguments)
-        body = _TheirBody(ctx, invoke, arguments, args)
-        tool = declared.with_body(Hook(body, True, True), _GivenArguments(schema))
+        body = _TheirBody(ctx, invoke, arguments, checking.check(args)[0])
+        tool = declared.with_body(Hook(body, True, True), checking)
         deps = ctx.context
         if isinstance(recorded, str):
             return await self._repeat(ctx, ref, recorded)
@@ -178,8 +185,11 @@ class Tools(ForeignCalls):
 class _TheirBody:
     """The tool as the SDK runs it, as the body of a call. Keeps its value or exception as it is."""
 
-    def __init__(self, ctx: TheirContext[Any], invoke: Invoke, arguments: str, args: Json) -> None:
-        self._ctx, self._invoke, self._arguments, self._args = ctx, invoke, arguments, args
+    def __init__(
+        self, ctx: TheirContext[Any], invoke: Invoke, arguments: str, values: dict[str, Any]
+    ) -> None:
+        """`values` are what it is called with for these arguments."""
+        self._ctx, self._invoke, self._arguments, self._values = ctx, invoke, arguments, values
         self.value: Any = None
         self.has_value = False
         self.error: Exception | None = None
@@ -187,7 +197,7 @@ class _TheirBody:
     async def __call__(self, ctx: AnyContext, /, **values: Any) -> Json:
         self.error = None
         # A person may have corrected them, and recorded ones may be settled.
-        given = self._arguments if values == self._args else json.dumps(values, ensure_ascii=False)
+        given = self._arguments if values == self._values else json.dumps(values, ensure_ascii=False)
         with EFFECT.around(ctx):
             try:
                 self.value = await self._invoke(self._ctx, given)
