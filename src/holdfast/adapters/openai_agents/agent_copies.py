@@ -314,6 +314,8 @@ class Copies:
             one.function_tool = self._wrap(getattr(one.function_tool, _ORIGINAL, one.function_tool))
             inside = peek_agent_tool_run_result(one.tool_call, scope_id=state._agent_tool_state_scope_id)
             if inside is not None and inside.interruptions:
+                for item in inside.interruptions:  # Some of these are copies.
+                    item.agent = self.of(item.agent)
                 self.adopt(inside.to_state())
         for led in pending.handoffs:
             led.handoff = self._hand_off(led.handoff)
