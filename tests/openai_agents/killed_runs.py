@@ -45,7 +45,9 @@ class World:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def pay_twice(line: Line | None, folder: str, scheme: str, *, streamed: bool, kill: str = "") -> dict[str, Any]:
+def pay_twice(
+    line: Line | None, folder: str, scheme: str, *, streamed: bool, kill: str = ""
+) -> dict[str, Any]:
     """Run the agent. Die at this place: `before 3` and `after 3` are around a commit, others in a tool."""
     set_tracing_disabled(True)
     world = World(folder, kill)

@@ -145,7 +145,12 @@ async def test_a_run_through_several_agents_goes_on_where_it_was(
     assert found.last_agent is desk.cashier
     assert desk.booked == ["5"]
     asked = [len(one.model.calls) for one in (desk.triage, desk.cashier, desk.bookkeeper)]  # type: ignore[union-attr]
-    again = {"cashier 0": [0, 1, 0], "bookkeeper 0": [0, 0, 1], "bookkeeper 1": [0, 0, 1], "cashier 1": [0, 1, 0]}
+    again = {
+        "cashier 0": [0, 1, 0],
+        "bookkeeper 0": [0, 0, 1],
+        "bookkeeper 1": [0, 0, 1],
+        "cashier 1": [0, 1, 0],
+    }
     assert asked == [a + b for a, b in zip([1, 2, 2], again.get(cut, [0, 0, 0]), strict=True)]
     assert desk.seen == [
         ("start", "triage"), ("from", "triage"), ("to", "cashier"), ("start", "cashier"), ("tool", "cashier"),
@@ -161,7 +166,7 @@ async def test_runs_know_their_parents_agents_and_groups(store: holdfast.Store) 
     runs = [run async for run in store.runs()]
     outer, inner = sorted(runs, key=lambda run: run.agent or "", reverse=True)
     assert (outer.agent, inner.agent, outer.session) == ("triage", "bookkeeper", "ann")
-    assert outer.config["group_id"] == "thread-7" and outer.config["workflow_name"] == "cashing"
+    assert (outer.config["group_id"], outer.config["workflow_name"]) == ("thread-7", "cashing")
     assert inner.parent is not None
     assert (inner.parent.session, inner.parent.run) == ("ann", outer.run)
 
@@ -264,7 +269,8 @@ async def test_the_caller_may_choose_what_of_the_history_is_shown(store: holdfas
     shown: list[list[str]] = []
 
     def choose(history: list[Any], new: list[Any]) -> list[Any]:
-        shown.append([item.get("content") if isinstance(item.get("content"), str) else "…" for item in history])
+        said = [item.get("content") for item in history]
+        shown.append([one if isinstance(one, str) else "…" for one in said])
         return [*history[-2:], *new]
 
     cut = [False]
@@ -278,7 +284,8 @@ async def test_the_caller_may_choose_what_of_the_history_is_shown(store: holdfas
     session, config = HoldfastSession("ann", store), RunConfig(session_input_callback=choose)
     for number in range(3):
         cut[0] = number == 2
-        await get_root_cause_or_none(DurableRunner.run(agent, str(number), session=session, run_config=config))
+        work = DurableRunner.run(agent, str(number), session=session, run_config=config)
+        await get_root_cause_or_none(work)
     cut[0] = False
     found = await DurableRunner.run(agent, "2", session=session, run_config=config)
     assert found.final_output == "3 items"
@@ -303,7 +310,9 @@ async def test_tools_that_act_without_a_record_are_refused_and_hosted_ones_are_p
     async def shell(request: Any) -> str:
         raise AssertionError
 
-    for tool in (LocalShellTool(executor=shell), ComputerTool(computer=_Screen())):  # type: ignore[arg-type]
+    screen: Any = _Screen()
+    acting: list[Any] = [LocalShellTool(executor=shell), ComputerTool(computer=screen)]
+    for tool in acting:
         agent: Agent[Any] = Agent(name="clerk", model=answering(lambda _: say("Hi.")), tools=[tool])
         with pytest.raises(BadInput, match="acts on this machine"):
             await DurableRunner.run(agent, "Hello.", session=session)
@@ -396,5 +405,3 @@ async def test_a_plain_run_in_a_durable_tool_is_warned_of(
     finally:
         set_tracing_disabled(True)
         set_trace_processors([])
-
-

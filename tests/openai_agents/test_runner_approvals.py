@@ -20,7 +20,7 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["at once", "s
 
 
 class Till:
-    """An agent that looks and pays back at once; paying back needs an approval, in it or in an agent of it."""
+    """An agent that looks and pays back at once. Paying back needs an approval."""
 
     def __init__(self, *, nested: bool = False) -> None:
         self.paid_back, self.looked, self.cut = list[int](), 0, ""

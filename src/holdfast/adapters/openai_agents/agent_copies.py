@@ -37,9 +37,9 @@ from agents.exceptions import ToolTimeoutError
 from agents.items import ToolApprovalItem, TResponseStreamEvent
 from agents.lifecycle import AgentHooksBase, RunHooksBase
 from agents.run_context import RunContextWrapper
-from agents.sandbox import SandboxAgent
 from agents.run_internal.run_steps import NextStepInterruption
 from agents.run_internal.turn_preparation import validate_run_hooks
+from agents.sandbox import SandboxAgent
 from agents.tool import (
     default_tool_timeout_error_message,
     invoke_function_tool,
@@ -204,7 +204,7 @@ async def _on_llm_end(self: Any, context: Any, agent: Any, response: ModelRespon
     await self._inner.on_llm_end(context, _show(agent), response)
 
 
-setattr(DurableHooks, "on_llm_end", _on_llm_end)
+DurableHooks.on_llm_end = _on_llm_end
 
 
 def bring_answer(recorder: RunRecorder, target: Any, item: ToolApprovalItem) -> None:
@@ -244,8 +244,7 @@ class Copies:
 
     def of(self, agent: A) -> A:
         """The copy of an agent."""
-        if _COPIES in vars(agent):
-            agent = get_public_agent(agent)
+        agent = get_public_agent(agent)
         known = self._agents.get(id(agent))
         if known is None:
             if isinstance(agent, SandboxAgent):
@@ -471,9 +470,7 @@ def _handles_failures(tool: FunctionTool) -> bool:
 async def _tell_timeout(tool: FunctionTool, ctx: TheirContext[Any], error: ToolTimeoutError) -> Any:
     """What the model is told of a tool that exceeded its `timeout_seconds`."""
     if tool.timeout_error_function is None:
-        return default_tool_timeout_error_message(
-            tool_name=tool.name, timeout_seconds=error.timeout_seconds
-        )
+        return default_tool_timeout_error_message(tool_name=tool.name, timeout_seconds=error.timeout_seconds)
     told = tool.timeout_error_function(ctx, error)
     return await told if isawaitable(told) else told
 
@@ -503,7 +500,7 @@ class AgentTool:
 
     def __init__(self, copies: Copies, tool: FunctionTool, agent: Agent[Any]) -> None:
         self._copies, self.tool, self.agent = copies, tool, agent
-        self._body = getattr(tool.on_invoke_tool, _INVOKER, None)
+        self._body: Any = getattr(tool.on_invoke_tool, _INVOKER, None)
         freed = getattr(getattr(self._body, "__code__", None), "co_freevars", ())
         if "self" not in freed:
             raise BadInput(

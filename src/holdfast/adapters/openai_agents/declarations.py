@@ -203,5 +203,3 @@ _AGENT: Final = Declaration({"side_effects": ()})
 def _as_declaration(given: object) -> object:
     """What `effects` gave, as a declaration; anything else as it is."""
     return Declaration(given.options) if isinstance(given, _Declares) else given
-
-

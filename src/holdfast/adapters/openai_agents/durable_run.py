@@ -182,9 +182,7 @@ class RunRecorder:
     async def _make_entry(self, message: ForeignMessage) -> tuple[Body, bytes]:
         engine = self.session._writer.engine
         packed = pack_light(message, engine.blobs.sizes)
-        content = (
-            await engine.call_home(_pack, engine.blobs, message) if packed is None else packed.content
-        )
+        content = await engine.call_home(_pack, engine.blobs, message) if packed is None else packed.content
         return MessageAdded(role=message.role, parts=message.parts, format=message.format), content
 
     async def replace(self, items: Sequence[InputItem]) -> None:
@@ -244,7 +242,8 @@ class RunRecorder:
         return {
             item["name"]
             for item in reply.items
-            if item.get("type") == "function_call" and self.tools.is_on_record(reply.refer_to(item["call_id"]))
+            if item.get("type") == "function_call"
+            and self.tools.is_on_record(reply.refer_to(item["call_id"]))
         }
 
     def owns(self, call: str) -> bool:
@@ -330,9 +329,7 @@ class Asking:
         """Record the reply. Durable on return."""
         message, usage = as_recorded(response, agent=agent, model=self._model), usage_of(response.usage)
         cost_usd = None if self._model is None else find_cost_usd(f"openai:{self._model}", usage)
-        await self._request.reply(
-            message, usage=usage, cost_usd=max(cost_usd or 0.0, 0.0), model=self._model
-        )
+        await self._request.reply(message, usage=usage, cost_usd=max(cost_usd or 0.0, 0.0), model=self._model)
         self._recorder.note_reply(message.data)
 
 
@@ -369,5 +366,3 @@ def find_around() -> RunRecorder | None:
     """The recorder of the innermost durable run around the caller, in one of its tools or not."""
     found = driving.get()
     return None if found is None else found.recorder
-
-

@@ -55,17 +55,15 @@ class RecordedReply(Struct, frozen=True):
         said = self.data["reply"]
         usage = self.usage
         response = Response.construct(
-            **{
-                "id": said["response_id"],
-                "created_at": 0.0,
-                "model": said["model"] or "",
-                "object": "response",
-                "output": self.items,
-                "parallel_tool_calls": True,
-                "tool_choice": "auto",
-                "tools": [],
-                "usage": _as_response_usage(usage) if usage.requests else None,
-            }
+            id=said["response_id"],
+            created_at=0.0,
+            model=said["model"] or "",
+            object="response",
+            output=self.items,
+            parallel_tool_calls=True,
+            tool_choice="auto",
+            tools=[],
+            usage=_as_response_usage(usage) if usage.requests else None,
         )
         return ResponseCompletedEvent.construct(
             type="response.completed", response=response, sequence_number=0
@@ -74,7 +72,9 @@ class RecordedReply(Struct, frozen=True):
 
 def _as_output(items: Sequence[InputItem]) -> list[Any]:
     """The items as objects of openai's. What they do not know stays as it is."""
-    return Response.construct(**{"output": list(items)}).output
+    found: Any = Response.construct(_fields_set=None, output=list(items))
+    output: list[Any] = found.output
+    return output
 
 
 def _as_response_usage(usage: Usage) -> ResponseUsage:

@@ -54,5 +54,3 @@ async def show_events(events: AsyncIterator[StreamEvent]) -> AsyncIterator[Strea
             elif isinstance(event, RunItemStreamEvent):
                 _show_items([event.item])
             yield event
-
-

@@ -561,7 +561,9 @@ _DELEGATE_WAIT_S: Final = 2 * LEASE_TERM_S
 
 def make_durable(config: RunConfig) -> RunConfig:
     """The configuration of a run, whose models are durable."""
-    model = config.model if config.model is None or isinstance(config.model, str) else as_durable(config.model)
+    model = (
+        config.model if config.model is None or isinstance(config.model, str) else as_durable(config.model)
+    )
     return replace(config, model=model, model_provider=DurableProvider(config.model_provider))
 
 

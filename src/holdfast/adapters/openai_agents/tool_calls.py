@@ -45,7 +45,6 @@ class ToolWaits(Exception):
         self.value = value
 
 
-
 def read_args(given: str) -> Json:
     """The arguments of a call as JSON-like data. What is no JSON object stands under `arguments`."""
     try:
@@ -101,9 +100,7 @@ class Tools(ForeignCalls):
         """What the tool returns, or returned when this very call was made before. `recorded` is the output
         that the SDK added for it; `raises`: its exceptions end the run."""
         with self.running():
-            return await self._execute(
-                ctx, ref, declared, schema, arguments, invoke, recorded, raises=raises
-            )
+            return await self._execute(ctx, ref, declared, schema, arguments, invoke, recorded, raises=raises)
         raise Closed(f"{declared.name}: its run has ended")
 
     async def _execute(
@@ -238,7 +235,7 @@ def _keep_parts(value: Any) -> Json:
     if isinstance(value, list | tuple):
         kept = [_keep_parts(one) for one in value]
         return kept if kept and all(one is not None for one in kept) else None
-    if isinstance(value, tuple(_PARTS.values())):
+    if isinstance(value, ToolOutputText | ToolOutputImage | ToolOutputFileContent):
         return value.model_dump(mode="json", exclude_unset=True) | {"type": value.type}
     return None
 
@@ -254,5 +251,3 @@ def _give_parts(kept: Json) -> Any:
     if isinstance(kept, list):
         return [_give_parts(one) for one in kept]
     return _PARTS[kept["type"]](**kept)
-
-
