@@ -8,7 +8,9 @@ from agents import SQLiteSession
 from agents.extensions.memory import SQLAlchemySession
 from sqlalchemy.ext.asyncio import create_async_engine
 
+import holdfast
 from bench.subjects.contract import Place
+from holdfast.adapters.openai_agents import HoldfastSession
 
 
 class Sqlite:
@@ -64,3 +66,26 @@ class SqlAlchemy(Sqlite):
 
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+class Holdfast(Sqlite):
+    """`HoldfastSession`, on one of the drivers: sessions of one store."""
+
+    def __init__(self, driver: str) -> None:
+        self._driver = driver
+
+    async def open(self, place: Place, sessions: int) -> None:
+        url = place.postgres if self._driver == "postgresql" else f"{self._driver}:{place.directory}/agents"
+        self._opening = holdfast.open_store(url)
+        self._store = await self._opening.__aenter__()
+        self._sessions = [
+            HoldfastSession(f"{place.prefix}{number}", self._store) for number in range(sessions)
+        ]
+
+    async def peek(self, session: int) -> None:
+        """The state of the session, without an item."""
+        found = await self._store.load(self._sessions[session].session_id)
+        assert found.version
+
+    async def close(self) -> None:
+        await self._opening.__aexit__(None, None, None)
