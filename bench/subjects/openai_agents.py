@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from agents import SQLiteSession
-from agents.extensions.memory import SQLAlchemySession
-from sqlalchemy.ext.asyncio import create_async_engine
 
 import holdfast
 from bench.subjects.contract import Place
@@ -58,6 +56,9 @@ class SqlAlchemy(Sqlite):
         self._connect(place, 1)
 
     def _connect(self, place: Place, sessions: int) -> None:
+        from agents.extensions.memory import SQLAlchemySession
+        from sqlalchemy.ext.asyncio import create_async_engine
+
         self._engine = create_async_engine(self._url(place))
         self._sessions = [
             SQLAlchemySession(f"s{number}", engine=self._engine, create_tables=True)
