@@ -4,9 +4,9 @@
     python tools/sdk_session_tests.py FOLDER [ARGUMENT …]                  arguments go to pytest
 
 Their tests are not in wheels and no part of this project, and need packages that it does not: pytest-asyncio,
-pytest-mock, inline-snapshot, aiosqlite, sqlalchemy, greenlet, cryptography, graphviz. So this runs by hand, in an
-environment that has those, holdfast and the SDK of that version. Whatever of their tests mentions
-`SQLiteSession` is run, but for tests of other classes; `DIFFERENCES` says which of them must fail, and why.
+pytest-mock, inline-snapshot, aiosqlite, sqlalchemy, greenlet, cryptography, graphviz, httpx. So this runs by
+hand, in an environment that has those, holdfast and the SDK of that version. Each file of their tests that
+mentions `SQLiteSession` is run, but for those about other classes; `DIFFERENCES` says what fails, and why.
 """
 
 from __future__ import annotations

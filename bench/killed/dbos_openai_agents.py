@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK under `DBOSRunner`, in a workflow: a launch recovers what was under way."""
+"""An agent of the OpenAI Agents SDK under `DBOSRunner`, in a workflow that a launch recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK under `DurableRunner`: the very same `Runner.run(…)`, the first time or not."""
+"""An agent of the OpenAI Agents SDK under `DurableRunner`: the same call, the first time or not."""
 
 from __future__ import annotations
 

@@ -76,7 +76,9 @@ def make_tool(stage: Stage, name: str) -> Any:
     )
 
 
-def make_agent(stage: Stage, declare: Callable[[FunctionTool], FunctionTool] = lambda tool: tool) -> Agent[Any]:
+def make_agent(
+    stage: Stage, declare: Callable[[FunctionTool], FunctionTool] = lambda tool: tool
+) -> Agent[Any]:
     """The agent; `declare` says what its tools do."""
     tools = [declare(make_tool(stage, name)) for name in TOOLS]
     return Agent(name="clerk", model=Script(stage), tools=[*tools])

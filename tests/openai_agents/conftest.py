@@ -96,7 +96,9 @@ def open_sync_session(
         if request.param == "theirs":
             made = SQLiteSession(session_id, quick_path / "theirs.db", session_settings=settings)
         else:
-            made = HoldfastSession(session_id, url_of(request.param, request, tmp_path), session_settings=dict(settings))
+            made = HoldfastSession(
+                session_id, url_of(request.param, request, tmp_path), session_settings=dict(settings)
+            )
         opened.append(made)
         return made
 

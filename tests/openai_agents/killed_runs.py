@@ -5,8 +5,8 @@
     scout    charges, and answers
     closer   sees nothing of the tools before it; charges, and says that it is done
 
-The models are scripts that know from their input where they are, as real ones do. What each was given is noted
-in a file: no recorded reply may be asked for again, and a reply that was cut off is asked for with the
+The models are scripts that know from their input where they are, as real ones do. What each was given is
+noted in a file: no recorded reply may be asked for again, and a reply that was cut off is asked for with the
 very same input.
 """
 

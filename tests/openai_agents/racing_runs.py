@@ -29,7 +29,9 @@ def make_clerk(folder: str, *tools: str) -> Agent[Any]:
     """An agent that calls one tool after another."""
     turns: Turns = [*([(name, what("1"))] for name in tools), "All is done."]
     return Agent(
-        name="clerk", model=Script(Path(folder)).model("clerk", turns), tools=[*toolbox(*dict.fromkeys(tools))]
+        name="clerk",
+        model=Script(Path(folder)).model("clerk", turns),
+        tools=[*toolbox(*dict.fromkeys(tools))],
     )
 
 
@@ -45,7 +47,9 @@ def make_run(
     return open_life(folder, scheme, act)
 
 
-async def _try(life: Life, agent: Agent[Any], *, run_key: str | None, streamed: bool = False) -> dict[str, Any]:
+async def _try(
+    life: Life, agent: Agent[Any], *, run_key: str | None, streamed: bool = False
+) -> dict[str, Any]:
     set_tracing_disabled(True)
     session = HoldfastSession(SESSION, life.store)
     try:

@@ -1,8 +1,8 @@
-"""Durable runs of the SDK, killed at every boundary on the way: parallel tools, an agent as a tool, a handoff, an
-approval, streamed and not.
+"""Durable runs of the SDK, killed at every boundary on the way: parallel tools, an agent as a tool, a handoff,
+an approval, streamed and not.
 
 Every effect happens once. What no tool can find out is in doubt, and a person is asked. A reply that is on
-record is not asked for again. The final items, and what each model was given, are those of an undisturbed run.
+record is not asked for again. The final items, and what models were given, are those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _once_more(seed: int, death: Death, recovery: Sequence[Point], often: float)
 def test_a_run_that_is_killed_ends_as_if_nothing_had_happened(
     campaign: Campaign, scheme: str, seed: int
 ) -> None:
-    """At some boundary of every scenario (of one, on a server), another each time; and again on the way of the
-    recovery."""
+    """At some boundary of every scenario (of one, on a server), another each time; and again on the way of
+    the recovery."""
     choose = random.Random(seed)
     names = share(scheme, list(SCENARIOS), len(SCENARIOS))
     chosen = [choose.choice(campaign.rehearse(name)) for name in names]

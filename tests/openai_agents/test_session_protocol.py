@@ -183,8 +183,7 @@ async def test_taking_away_at_once_gives_each_item_once(open_session: OpenSessio
 
     async def take() -> None:
         session = open_session()
-        for _ in range(2):
-            taken.append(await session.pop_item())
+        taken.extend([await session.pop_item(), await session.pop_item()])
 
     async with anyio.create_task_group() as group:
         for _ in range(4):
