@@ -1,4 +1,4 @@
-"""A run of the OpenAI Agents SDK: a model that says 1 KB and calls a tool that returns 1 KB, step after step."""
+"""A run of the OpenAI Agents SDK: a model says 1 KB and calls a tool that returns 1 KB, step after step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Durable runs of the SDK, killed at every boundary on the way: parallel tools, an agent as a tool, a handoff,
-an approval, streamed and not.
+"""Durable runs of the SDK, killed at every boundary on the way: parallel tools, an agent as a tool,
+a handoff, an approval, streamed and not.
 
 Every effect happens once. What no tool can find out is in doubt, and a person is asked. A reply that is on
 record is not asked for again. The final items, and what models were given, are those of an undisturbed run.
