@@ -19,7 +19,7 @@ from ..matrix import boundaries
 from ..matrix.boundaries import Point
 from ..matrix.matrix_process import Life, open_life
 from ..matrix.matrix_tools import keep_gates
-from .killed_runs import PROMPT, SESSION, Script, Turns, toolbox, what
+from .matrix_runs import PROMPT, SESSION, Script, Turns, toolbox, what
 
 LEASE_S: Final = 0.7
 """Of a process that is stopped: the next one waits for no more than this."""

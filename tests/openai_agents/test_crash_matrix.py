@@ -18,7 +18,7 @@ from tests.stores import share
 from ..crash.fork_server import Warm
 from ..matrix.boundaries import Point
 from ..matrix.kill_campaign import Campaign, Death
-from .killed_runs import SCENARIOS, answer, live
+from .matrix_runs import SCENARIOS, answer, live
 
 
 @pytest.fixture

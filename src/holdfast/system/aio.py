@@ -6,6 +6,7 @@ Everything else uses anyio. What is here is not in anyio, or costs several times
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -174,6 +175,42 @@ def spawn(work: Work[None], on_end: Callable[[], object] = _do_nothing) -> None:
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
         task.add_done_callback(lambda _: on_end())
+
+
+def start_task(work: Work[T]) -> asyncio.Task[T]:
+    """Begin the work in a task of asyncio, for a framework that knows only that and looks at the task."""
+    return asyncio.get_running_loop().create_task(work())
+
+
+def run_in_default_loop(work: Work[T]) -> T:
+    """Run the work in the event loop of this thread, which stays open: clients that were made in it are used
+    again. For frameworks that know asyncio only."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise RuntimeError("an event loop is running here: await the coroutine in its place")
+    policy = asyncio.get_event_loop_policy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            loop = policy.get_event_loop()
+        except RuntimeError:
+            loop = policy.new_event_loop()
+            policy.set_event_loop(loop)
+    if loop.is_closed():
+        loop = policy.new_event_loop()
+        policy.set_event_loop(loop)
+    task = loop.create_task(work())
+    try:
+        return loop.run_until_complete(task)
+    finally:
+        if not task.done():  # Ctrl-C, say: it is cancelled, and still records how far it came.
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                loop.run_until_complete(task)
+        loop.run_until_complete(loop.shutdown_asyncgens())
 
 
 async def run_to_end(work: Work[T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from agents import RunContextWrapper, TResponseInputItem
 from agents.memory import (
@@ -77,9 +77,10 @@ class HoldfastSession:
         self.session_settings = SessionSettings().resolve(settings)
         self._key = fit_session_id(session_id), session_id
         self._store = store
-        self._compaction = compaction
+        self.compaction = compaction
+        """The options of the SDK's compaction, if it compacts its history."""
         if compaction is not None:
-            _Compacting(self, compaction)  # Options that make no sense are refused here.
+            Compacting(self, compaction)  # Options that make no sense are refused here.
             self.run_compaction = self._run_compaction
 
     @classmethod
@@ -148,7 +149,7 @@ class HoldfastSession:
 
     # -- more than the protocol ----------------------------------------------------------------------
 
-    async def replace_items(self, items: Sequence[TResponseInputItem]) -> None:
+    async def replace_items(self, items: list[TResponseInputItem]) -> None:
         """Replace the whole history in one commit. The session's journal keeps what was said before."""
         messages = await self._pack(_ours(items))
         await self._write(lambda journal: journal.replace(messages), ItemsJournal.load_shapes)
@@ -192,7 +193,7 @@ class HoldfastSession:
         target = fit_session_id(session_id)
         await store.fork(self._key[0], version=version, into=target, labels=labels_of(session_id))
         forked = type(self).__new__(type(self))
-        forked._begin(session_id, self._store, self.session_settings, self._compaction)
+        forked._begin(session_id, self._store, self.session_settings, self.compaction)
         return forked
 
     async def rewind(self, version: int) -> None:
@@ -222,8 +223,8 @@ class HoldfastSession:
         self, args: OpenAIResponsesCompactionArgs | None = None, *, wrapper: Wrapper = None
     ) -> None:
         """Compact the history if the options say so now."""
-        assert self._compaction is not None
-        compacting = _Compacting(self, self._compaction)
+        assert self.compaction is not None
+        compacting = Compacting(self, self.compaction)
         await compacting.run(args, wrapper)
 
     # -- reading and writing -------------------------------------------------------------------------
@@ -302,13 +303,20 @@ class _Ended:
         yield
 
 
-class _Compacting:
+class Compacted(Session, Protocol):
+    """A session that can replace its history."""
+
+    async def replace_items(self, items: list[TResponseInputItem]) -> None:
+        """Replace the whole history in one commit."""
+
+
+class Compacting:
     """The SDK's own compaction, over a session whose history is replaced in one commit.
 
     It clears the session and adds what is left: cleared here, the history goes when that is added.
     """
 
-    def __init__(self, session: HoldfastSession, options: Mapping[str, Any]) -> None:
+    def __init__(self, session: Compacted, options: Mapping[str, Any]) -> None:
         self.session_id, self.session_settings = session.session_id, session.session_settings
         self._session, self._is_cleared = session, False
         self._inner = OpenAIResponsesCompactionSession(session.session_id, self, **options)

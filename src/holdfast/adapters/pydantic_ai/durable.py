@@ -44,7 +44,7 @@ from ...tools.outcome import as_json
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
 from ...tools.waiting import find_waiting
-from .context import count_delegate, find_effect
+from .context import EFFECT
 from .declarations import Declarations, NamedEffects, effects
 from .durable_run import Beginning, RunRecorder, begin
 from .errors import RunExits, RunWaits
@@ -210,7 +210,7 @@ class DurableRun(AbstractCapability[Any]):
                 except RunExits as exits:
                     raise exits.error from None
         except BaseException as error:
-            if asks_to_exit(error) and find_effect() is not None:
+            if asks_to_exit(error) and EFFECT.find() is not None:
                 raise RunExits(error) from error  # The run around this one has to end first.
             raise
         if failed is not None:
@@ -423,7 +423,7 @@ def opening_for(
     """The session of a run, to be entered. Inside a tool of another durable run it is derived from that call,
     unless it has a name of its own."""
     named = choice(ctx) if callable(choice) else choice
-    effect = find_effect()
+    effect = EFFECT.find()
     around = None if effect is None else effect.session
     if around is not None and (named is None or fit_session_id(named) == around.id):
         return _delegate(around, ctx)
@@ -443,11 +443,11 @@ def opening_for(
 @asynccontextmanager
 async def _delegate(parent: Session, ctx: RunContext[Any]) -> AsyncIterator[Session]:
     """A session for an agent that a tool runs: the same one when that call is made again."""
-    effect = find_effect()
+    effect = EFFECT.find()
     assert effect is not None
     lineage = check_depth(parent)
     name = (ctx.agent.name if ctx.agent is not None else None) or "agent"
-    number = count_delegate(name)
+    number = EFFECT.count_delegate(name)
     # By the call, not by its key: the key changes once the outer tool has failed.
     key = digest(parent.state.facts.head.uid, effect.call_id)
     id = derive_id(parent.id, fit_session_id(name), key)

@@ -29,6 +29,7 @@ from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
 from ...tools.waiting import find_waiting
+from ..foreign_calls import CALLER
 from ..message_overlap import overlap
 from .errors import RunWaits
 from .history import (
@@ -43,7 +44,7 @@ from .history import (
 from .media_urls import Links
 from .replay import RecordedReplies, adopt, reply_of
 from .resume import go_back
-from .tool_calls import CALLER, Tools
+from .tool_calls import Tools
 
 log = logging.getLogger("holdfast")
 NO_OUTPUT = "no_output"

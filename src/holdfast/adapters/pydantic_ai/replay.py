@@ -19,6 +19,7 @@ from ...core.entries import CallRef
 from ...core.transcript_items import Item
 from ...formats.pydantic_ai import FORMAT, load
 from ...messages import CallPart, ForeignMessage
+from ..foreign_calls import name_call
 
 Answer: TypeAlias = ToolReturnPart | RetryPromptPart  # pyright: ignore[reportDeprecated]
 
@@ -31,11 +32,8 @@ class RecordedReply(Struct, frozen=True):
     message: ModelResponse | None = None
 
     def refer_to(self, call: str) -> CallRef:
-        """What names the call in its session: its place, for providers use ids again."""
-        if call in self.calls:
-            index = self.calls.index(call)
-            return CallRef(id=f"m{self.seq}.{index}", of=self.seq, index=index)
-        return CallRef(id=f"m{self.seq}/{call}")  # Not the model's own: made by another tool, say.
+        """What names the call in its session."""
+        return name_call(self.seq, self.calls, call)
 
 
 NO_REPLY: Final = RecordedReply(0, ())
