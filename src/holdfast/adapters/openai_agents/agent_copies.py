@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from inspect import isawaitable
@@ -42,6 +42,7 @@ from agents.items import ToolApprovalItem, TResponseStreamEvent
 from agents.lifecycle import AgentHooksBase, RunHooksBase
 from agents.run_context import RunContextWrapper
 from agents.sandbox import SandboxAgent
+from agents.run_internal.run_steps import NextStepInterruption
 from agents.run_internal.turn_preparation import validate_run_hooks
 from agents.tool import (
     default_tool_timeout_error_message,
@@ -237,9 +238,11 @@ RunAgent: TypeAlias = "Callable[[AgentTool, TheirContext[Any], str], Awaitable[A
 class Copies:
     """The copies of the agents of one run: one for each, however often it is met."""
 
-    def __init__(self, declared: Declarations, run_agent: RunAgent) -> None:
-        """`run_agent` runs an agent that is a tool."""
-        self._declared, self._run_agent = declared, run_agent
+    def __init__(
+        self, declared: Declarations, run_agent: RunAgent, wait: Callable[[], Awaitable[object]]
+    ) -> None:
+        """`run_agent` runs an agent that is a tool. `wait` waits until the run is open."""
+        self._declared, self._run_agent, self.wait = declared, run_agent, wait
         self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
         self._tools: dict[int, tuple[FunctionTool, FunctionTool]] = {}
 
@@ -292,9 +295,15 @@ class Copies:
             state._current_agent = self.of(state._current_agent)
         if state._starting_agent is not None:
             state._starting_agent = self.of(state._starting_agent)
-        pending = state._last_processed_response
+        pending, step = state._last_processed_response, state._current_step
+        # The SDK compares the agents of items with the one that goes on.
+        self._adopt_items(state._generated_items)
+        self._adopt_items(state._session_items)
+        if isinstance(step, NextStepInterruption):
+            self._adopt_items(step.interruptions)
         if pending is None:
             return
+        self._adopt_items([*pending.new_items, *pending.interruptions])
         for action in (
             *pending.computer_actions,
             *pending.local_shell_calls,
@@ -308,6 +317,11 @@ class Copies:
             one.function_tool = self._wrap(getattr(one.function_tool, _ORIGINAL, one.function_tool))
         for led in pending.handoffs:
             led.handoff = self._hand_off(led.handoff)
+
+    def _adopt_items(self, items: Iterable[Any]) -> None:
+        for item in items:
+            if isinstance(item.agent, Agent):
+                item.agent = self.of(item.agent)
 
     # -- tools ---------------------------------------------------------------------------------------
 
@@ -413,6 +427,8 @@ def _durable_class(base: type[Agent[Any]]) -> type[Agent[Any]]:
 
         async def get_all_tools(self: Any, run_context: RunContextWrapper[Any]) -> list[Tool]:
             copies, agent = vars(self)[_COPIES], get_public_agent(self)
+            # What a `RunState` has left to do is done before the SDK asks for the session.
+            await copies.wait()
             object.__setattr__(self, "tools", copies.wrap_all(agent.tools))
             tools: list[Tool] = await base.get_all_tools(self, run_context)
             return [*tools, *copies.remember({tool.name for tool in tools})]

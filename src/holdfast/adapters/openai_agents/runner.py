@@ -309,7 +309,7 @@ class DurableRun:
                 "not run it. Run it with Runner"
             )
         self._declared = options.declare()
-        self._copies = Copies(self._declared, self._run_agent)
+        self._copies = Copies(self._declared, self._run_agent, self._wait)
         self.config = make_durable(config)
         self.agent = self._copies.of(agent)
         if isinstance(given, RunState):
