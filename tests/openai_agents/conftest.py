@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -27,6 +28,16 @@ set_tracing_disabled(True)
 def anyio_backend() -> str:
     """The SDK knows asyncio only."""
     return "asyncio"
+
+
+@pytest.fixture
+def thread_loop() -> Iterator[None]:
+    """The event loop of the thread, which `run_sync` uses and leaves open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,8 @@ def _make_agent(world: World) -> Agent[Any]:
 
 async def _pay_twice(url: str, world: World, streamed: bool) -> dict[str, Any]:
     session = HoldfastSession("ann", url)
-    result = await play(DurableRunner, _make_agent(world), "Pay.", session=session, streamed=streamed)
+    options: Any = {"session": session, "streamed": streamed, "run_key": "pay"}
+    result = await play(DurableRunner, _make_agent(world), "Pay.", **options)
     items = await session.get_items()
     await session.aclose()
     return {

@@ -239,10 +239,16 @@ class Copies:
     """The copies of the agents of one run: one for each, however often it is met."""
 
     def __init__(
-        self, declared: Declarations, run_agent: RunAgent, wait: Callable[[], Awaitable[object]]
+        self,
+        declared: Declarations,
+        run_agent: RunAgent,
+        check_session: Callable[[Any], object],
+        wait: Callable[[], Awaitable[object]],
     ) -> None:
-        """`run_agent` runs an agent that is a tool. `wait` waits until the run is open."""
-        self._declared, self._run_agent, self.wait = declared, run_agent, wait
+        """`run_agent` runs an agent that is a tool, in the session that `check_session` lets it have. `wait`
+        waits until the run is open."""
+        self._declared, self._run_agent = declared, run_agent
+        self._check_session, self.wait = check_session, wait
         self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
         self._tools: dict[int, tuple[FunctionTool, FunctionTool]] = {}
 
@@ -408,7 +414,10 @@ class Copies:
         """The agent in a tool of `agent.as_tool()`; None if it is another tool."""
         if not tool._is_agent_tool or not isinstance(tool._agent_instance, Agent):
             return None
-        return AgentTool(self, tool, self.of(tool._agent_instance))
+        found = AgentTool(self, tool, self.of(tool._agent_instance))
+        # Refused here: an error of the tool would be told to the model.
+        self._check_session(found.get("session"))
+        return found
 
 
 _COPIES: Final = "_holdfast_copies"

@@ -204,14 +204,23 @@ class RunRecorder:
         if whole or self._is_replaced or self.resumed_at is not None or self.beginning.is_over:
             return
         session, since = self.session, self.beginning.since
-        path = session.state.path()
+        version, seq = 0, 0
+        for one in reversed(session.state.path()):
+            if one.seq <= since:
+                version, seq = one.version, one.seq
+                break
         rewound = SessionRewound(
-            version=next((one.version for one in reversed(path) if one.seq <= since), 0),
-            seq=since,
-            transcript=spans_until(session.state, since),
+            version=version,
+            seq=seq,
+            transcript=spans_until(session.state, seq),
             state=session.state.facts.values,
         )
-        kept = await self._make_entries(self.saved[self.beginning.said :])
+        between: list[tuple[Body, bytes | None]] = [
+            (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
+            for item in session.state.transcript_fold.items
+            if seq < item.seq <= since
+        ]
+        kept = [*between, *await self._make_entries(self.saved[self.beginning.said :])]
         session._writer.record_all([(rewound, None), *kept])
         self._is_replaced = True
 

@@ -294,7 +294,7 @@ class DurableRun:
         watch()
         self._options, self._agent, self._given, self._run_key = options, agent, given, run_key
         self._around = find_around()
-        self._kept = _check_session(session, self._around)
+        self._kept = _check_session(session, None if self._around is None else self._around.session.id)
         self._is_delegate = session is None and run_key is None
         if self._is_delegate and self._around is None:
             raise BadInput(
@@ -309,7 +309,7 @@ class DurableRun:
                 "not run it. Run it with Runner"
             )
         self._declared = options.declare()
-        self._copies = Copies(self._declared, self._run_agent, self._wait)
+        self._copies = Copies(self._declared, self._run_agent, self._check_inner, self._wait)
         self.config = make_durable(config)
         self.agent = self._copies.of(agent)
         if isinstance(given, RunState):
@@ -463,11 +463,15 @@ class DurableRun:
 
     # -- agents in tools -----------------------------------------------------------------------------
 
+    def _check_inner(self, session: Session | None) -> None:
+        """Refuse a session of an agent as a tool that it cannot have."""
+        _check_session(session, None if self._kept is None else fit_session_id(self._kept.session_id))
+
     async def _run_agent(self, inner: AgentTool, ctx: TheirContext[Any], arguments: str) -> Any:
         """Run the agent of `agent.as_tool()`: in the session that it was given, or in one of the call's."""
         around = find_around()
         assert around is not None, "it is called in a durable run"
-        kept = _check_session(inner.get("session"), around)
+        kept = _check_session(inner.get("session"), around.session.id)
         nested = Driving()
         failed: Exception | None = None
         token = driving.set(nested)
@@ -559,8 +563,8 @@ def _is_cut(result: RunResult | RunResultStreaming) -> bool:
     return isinstance(result, RunResultStreaming) and result._cancel_mode != "none"
 
 
-def _check_session(session: Session | None, around: RunRecorder | None) -> HoldfastSession | None:
-    """The session, if it is one of ours."""
+def _check_session(session: Session | None, around: SessionId | None) -> HoldfastSession | None:
+    """The session, if it is one of ours, and not that of the run around."""
     if session is None:
         return None
     if not isinstance(session, HoldfastSession):
@@ -569,7 +573,7 @@ def _check_session(session: Session | None, around: RunRecorder | None) -> Holdf
             f"{session.session_id!r}, store), not {type(session).__name__}. Its copy_from(…) brings the "
             "history over"
         )
-    if around is not None and fit_session_id(session.session_id) == around.session.id:
+    if fit_session_id(session.session_id) == around:
         raise BadInput(
             f"session {session.session_id!r} is driven by the run around this one: leave session=… out, and "
             "the inner run gets one of its own, or pass another one"
