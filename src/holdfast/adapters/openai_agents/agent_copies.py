@@ -41,9 +41,10 @@ from agents.exceptions import ToolTimeoutError
 from agents.items import ToolApprovalItem, TResponseStreamEvent
 from agents.lifecycle import AgentHooksBase, RunHooksBase
 from agents.run_context import RunContextWrapper
-from agents.sandbox import SandboxAgent
+from agents.run_internal.items import run_items_to_input_items
 from agents.run_internal.run_steps import NextStepInterruption
 from agents.run_internal.turn_preparation import validate_run_hooks
+from agents.sandbox import SandboxAgent
 from agents.tool import (
     default_tool_timeout_error_message,
     invoke_function_tool,
@@ -62,6 +63,7 @@ from openai.types.responses import (
 from ...errors import BadInput
 from .declarations import Declarations, effects
 from .durable_run import RunRecorder, find_recorder
+from .items import InputItem
 from .replies import response_of
 from .tool_calls import ToolWaits
 
@@ -227,6 +229,12 @@ def bring_answer(recorder: RunRecorder, target: Any, item: ToolApprovalItem) -> 
         approve(item)
     else:
         reject(item, rejection_message=asked.answer)
+
+
+def list_held(state: RunState[Any, Any]) -> list[InputItem]:
+    """The items of a `RunState`, as the SDK saves them."""
+    found: Any = run_items_to_input_items(state._session_items)
+    return list(found)
 
 
 # -- agents ----------------------------------------------------------------------------------------------
@@ -482,9 +490,7 @@ def _handles_failures(tool: FunctionTool) -> bool:
 async def _tell_timeout(tool: FunctionTool, ctx: TheirContext[Any], error: ToolTimeoutError) -> Any:
     """What the model is told of a tool that exceeded its `timeout_seconds`."""
     if tool.timeout_error_function is None:
-        return default_tool_timeout_error_message(
-            tool_name=tool.name, timeout_seconds=error.timeout_seconds
-        )
+        return default_tool_timeout_error_message(tool_name=tool.name, timeout_seconds=error.timeout_seconds)
     told = tool.timeout_error_function(ctx, error)
     return await told if isawaitable(told) else told
 
@@ -548,6 +554,12 @@ class AgentTool:
         """The calls that the run waits for an approval of."""
         pending = self._find_pending(ctx)
         return [] if pending is None else [str(one.call_id) for one in pending.interruptions]
+
+    def list_held(self, ctx: TheirContext[Any]) -> list[InputItem] | None:
+        """The items of the run that goes on after an approval; None if they are not known."""
+        pending = self._find_pending(ctx)
+        state = None if pending is None else get_agent_tool_resume_state(pending)
+        return None if state is None else list_held(state)
 
     def adopt(self, ctx: TheirContext[Any]) -> None:
         """Have the run that goes on after an approval use copies."""

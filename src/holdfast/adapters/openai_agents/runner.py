@@ -42,7 +42,15 @@ from ...tools.canonical import digest
 from ...tools.lineage import Lineage, derive_id
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
-from .agent_copies import AgentTool, Copies, DurableHooks, DurableProvider, as_durable, bring_answer
+from .agent_copies import (
+    AgentTool,
+    Copies,
+    DurableHooks,
+    DurableProvider,
+    as_durable,
+    bring_answer,
+    list_held,
+)
 from .context import EFFECT
 from .declarations import Declarations, NamedEffects
 from .durable_run import Driving, RunRecorder, driving, find_around
@@ -452,7 +460,8 @@ class DurableRun:
         async with recording as recorder:
             if isinstance(given, RunState):
                 asked = given.get_interruptions()
-                recorder.resume_at([str(one.call_id) for one in asked], len(given._model_responses))
+                calls = [str(one.call_id) for one in asked]
+                recorder.resume_at(calls, len(given._model_responses), list_held(given))
                 for one in asked:
                     bring_answer(recorder, given, one)
             self._opened.set()
@@ -492,7 +501,7 @@ class DurableRun:
                 )
                 async with recording as recorder:
                     if replies is not None:
-                        recorder.resume_at(inner.list_calls(ctx), replies)
+                        recorder.resume_at(inner.list_calls(ctx), replies, inner.list_held(ctx))
                         inner.adopt(ctx)
                     failed = None
                     try:
@@ -554,7 +563,9 @@ _DELEGATE_WAIT_S: Final = 2 * LEASE_TERM_S
 
 def make_durable(config: RunConfig) -> RunConfig:
     """The configuration of a run, whose models are durable."""
-    model = config.model if config.model is None or isinstance(config.model, str) else as_durable(config.model)
+    model = (
+        config.model if config.model is None or isinstance(config.model, str) else as_durable(config.model)
+    )
     return replace(config, model=model, model_provider=DurableProvider(config.model_provider))
 
 
