@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from ...agents.delegate import check_depth, reserve_budget_for
 from ...core.entries import Parent
-from ...errors import BadInput
+from ...errors import BadInput, Fenced
 from ...ids import SessionId, fit_session_id, label_of_original
 from ...limits import CRASHES_MAX, LEASE_TERM_S, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
 from ...session.cadence import Cadence
@@ -391,6 +391,8 @@ class DurableRun:
                         show_result(result)
                     except Exception as error:
                         show_error(error)
+                        if session.is_lost and (lost := _find_loss(error)) is not None:
+                            raise lost from error
                         if not await recorder.fail(error):
                             raise
                         # Raised only once the run has ended in the words that were chosen for it.
@@ -567,6 +569,13 @@ def make_durable(config: RunConfig) -> RunConfig:
         config.model if config.model is None or isinstance(config.model, str) else as_durable(config.model)
     )
     return replace(config, model=model, model_provider=DurableProvider(config.model_provider))
+
+
+def _find_loss(error: BaseException | None) -> Fenced | None:
+    """Why the session was lost, which the SDK has wrapped in an error of its own if a tool noticed it."""
+    while error is not None and not isinstance(error, Fenced):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _is_cut(result: RunResult | RunResultStreaming) -> bool:
