@@ -127,6 +127,7 @@ class RunRecorder:
             return None
         reply = self._recorded.replies[self.given]
         self.given += 1
+        self.tools.used.add(reply.usage)
         with custom_span("holdfast replay", {"entry": reply.seq, "replayed": True}):
             return reply
 
@@ -146,6 +147,7 @@ class RunRecorder:
         reply = RecordedReply(item.seq, calls, data)
         self._recorded.replies.append(reply)
         self.given += 1
+        self.tools.used.add(reply.usage)
         self._note(reply.items)
 
     def _note(self, items: Sequence[InputItem]) -> None:

@@ -30,6 +30,11 @@ class RecordedReply(Struct, frozen=True):
         found: list[InputItem] = self.data["items"]
         return found
 
+    @property
+    def usage(self) -> Usage:
+        """What the reply used."""
+        return deserialize_usage(self.data["reply"]["usage"])
+
     def refer_to(self, call: str) -> CallRef:
         """What names one of its calls in the session."""
         return name_call(self.seq, self.calls, call)
@@ -39,7 +44,7 @@ class RecordedReply(Struct, frozen=True):
         said = self.data["reply"]
         return ModelResponse(
             output=_as_output(self.items),
-            usage=deserialize_usage(said["usage"]),
+            usage=self.usage,
             response_id=said["response_id"],
             request_id=said["request_id"],
             raw_usage=said.get("raw_usage"),
@@ -48,7 +53,7 @@ class RecordedReply(Struct, frozen=True):
     def as_event(self) -> ResponseCompletedEvent:
         """The reply as the last event of a stream."""
         said = self.data["reply"]
-        usage = deserialize_usage(said["usage"])
+        usage = self.usage
         response = Response.construct(
             **{
                 "id": said["response_id"],

@@ -25,6 +25,7 @@ from agents.models.interface import ModelProvider
 from agents.run import DEFAULT_MAX_TURNS
 from agents.run_internal.model_provider_lifecycle import _normalize_run_config_for_runner
 from agents.tool_context import ToolContext as TheirContext
+from agents.usage import serialize_usage
 from msgspec import Struct
 
 from ...agents.delegate import check_depth, reserve_budget_for
@@ -51,7 +52,7 @@ from .agent_copies import (
     bring_answer,
     list_held,
 )
-from .context import EFFECT
+from .context import EFFECT, annotate
 from .declarations import Declarations, NamedEffects
 from .durable_run import Driving, RunRecorder, driving, find_around
 from .journal import LABELS, labels_of
@@ -60,7 +61,7 @@ from .recorded_run import Asked, begin, config_of, list_items, load, read_histor
 from .results import show_error, show_events, show_result
 from .run_session import RunSession
 from .session import HoldfastSession
-from .tool_calls import Tools, ToolWaits
+from .tool_calls import USED, Tools, ToolWaits
 
 R = TypeVar("R", RunResult, RunResultStreaming)
 
@@ -512,6 +513,8 @@ class DurableRun:
                         finally:
                             await run_to_end(recorder.tools.stop)
                         await recorder.end([])
+                        around.tools.used.add(recorder.tools.used)
+                        await annotate(**{USED: serialize_usage(recorder.tools.used)})
                     except ToolWaits as error:
                         await recorder.end(inner.list_interruptions(ctx))
                         failed = error

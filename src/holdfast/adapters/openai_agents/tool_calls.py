@@ -6,14 +6,16 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from agents import ModelBehaviorError, ToolOutputFileContent, ToolOutputImage, ToolOutputText
+from agents import ModelBehaviorError, ToolOutputFileContent, ToolOutputImage, ToolOutputText, Usage
 from agents.tool_context import ToolContext as TheirContext
+from agents.usage import deserialize_usage
 
 from ...core.effects import Effect
 from ...core.entries import CallRef
 from ...errors import Closed
 from ...messages import Json
 from ...reprs import describe_error, describe_value
+from ...session.session import Session
 from ...tools.canonical import NotCanonical, normalise
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Hook
@@ -25,6 +27,8 @@ from .context import EFFECT
 from .errors import RunWaits
 
 Invoke = Callable[[TheirContext[Any], str], Awaitable[Any]]
+USED: Final = "openai_agents.usage"
+"""The note of a call that has the usage of the agent that ran in it."""
 _WRAPPED: Final = "openai_agents.output"
 _PARTS: Final[dict[str, type[Any]]] = {
     "text": ToolOutputText,
@@ -56,11 +60,17 @@ class _GivenArguments:
 
     def __init__(self, schema: dict[str, Json]) -> None:
         self.schema = schema
-        self.names: tuple[str, ...] = tuple(schema.get("properties", ()))
+        properties: dict[str, Json] = schema.get("properties") or {}
+        self.names: tuple[str, ...] = tuple(properties)
+        self._defaults = {
+            name: one["default"]
+            for name, one in properties.items()
+            if isinstance(one, dict) and "default" in one
+        }
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
-        """Pass them as they are."""
-        return dict(args), args
+        """Pass them as they are. Hooks are given the defaults that the model left out, too."""
+        return {**self._defaults, **args}, args
 
 
 class Tools(ForeignCalls):
@@ -70,6 +80,11 @@ class Tools(ForeignCalls):
     """Whether a call waits for a person."""
     below: RunWaits | None = None
     """Why an agent that runs in a tool waits."""
+
+    def __init__(self, session: Session, **options: Any) -> None:
+        super().__init__(session, **options)
+        self.used = Usage()
+        """What the replies of the run used, and those of agents in its tools, recorded ones included."""
 
     async def execute(
         self,
@@ -103,32 +118,37 @@ class Tools(ForeignCalls):
         *,
         raises: bool,
     ) -> Any:
+        checking = _GivenArguments(schema)
         args = read_args(arguments)
-        body = _TheirBody(ctx, invoke, arguments, args)
-        tool = declared.with_body(Hook(body, True, True), _GivenArguments(schema))
+        body = _TheirBody(ctx, invoke, arguments, checking.check(args)[0])
+        tool = declared.with_body(Hook(body, True, True), checking)
         deps = ctx.context
         if isinstance(recorded, str):
-            return await self._repeat(ref, recorded)
+            return await self._repeat(ctx, ref, recorded)
         self.note_approval(ref, tool, args)
         async with self.in_turn(tool):
             last = await self.settle(ref, tool, args, deps)
             if last is not None and last.status == "completed":
-                return await self._recall(last)
+                return await self._recall(ctx, last)
             asked = self.find_question(ref)
             call = CallRequest(ref, tool.name, original_args(args, last, asked), tool)
             result = await self.registry.dispatch_call(call, session=self.session, deps=deps)
         return self._conclude(result, body, raises=raises)
 
-    async def _repeat(self, ref: CallRef, recorded: str) -> Any:
+    async def _repeat(self, ctx: TheirContext[Any], ref: CallRef, recorded: str) -> Any:
         """What the model was told of the call; the value itself, if that is what it was."""
         tried = self.session.state.facts.effects.find_call(ref)
         if tried and tried[-1].status == "completed":
-            value = await self._recall(tried[-1])
+            value = await self._recall(ctx, tried[-1])
             if str(value) == recorded:
                 return value
         return recorded
 
-    async def _recall(self, row: Effect) -> Any:
+    async def _recall(self, ctx: TheirContext[Any], row: Effect) -> Any:
+        used = row.notes.get(USED)
+        if used is not None:
+            self.used.add(deserialize_usage(used))
+            ctx.usage.add(deserialize_usage(used))
         given = await Ledger.of(self.session).recall(row)
         # Where the value is lost, or was erased, there is the text.
         is_there = given.value is not None or given.text == "null"
@@ -165,8 +185,11 @@ class Tools(ForeignCalls):
 class _TheirBody:
     """The tool as the SDK runs it, as the body of a call. Keeps its value or exception as it is."""
 
-    def __init__(self, ctx: TheirContext[Any], invoke: Invoke, arguments: str, args: Json) -> None:
-        self._ctx, self._invoke, self._arguments, self._args = ctx, invoke, arguments, args
+    def __init__(
+        self, ctx: TheirContext[Any], invoke: Invoke, arguments: str, values: dict[str, Any]
+    ) -> None:
+        """`values` are what it is called with for these arguments."""
+        self._ctx, self._invoke, self._arguments, self._values = ctx, invoke, arguments, values
         self.value: Any = None
         self.has_value = False
         self.error: Exception | None = None
@@ -174,7 +197,7 @@ class _TheirBody:
     async def __call__(self, ctx: AnyContext, /, **values: Any) -> Json:
         self.error = None
         # A person may have corrected them, and recorded ones may be settled.
-        given = self._arguments if values == self._args else json.dumps(values, ensure_ascii=False)
+        given = self._arguments if values == self._values else json.dumps(values, ensure_ascii=False)
         with EFFECT.around(ctx):
             try:
                 self.value = await self._invoke(self._ctx, given)
