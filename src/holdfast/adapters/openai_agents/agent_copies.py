@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from inspect import isawaitable
@@ -32,11 +32,7 @@ from agents import (
     handoff,
 )
 from agents._public_agent import get_public_agent, set_public_agent
-from agents.agent_tool_state import (
-    get_agent_tool_resume_state,
-    get_agent_tool_state_scope,
-    peek_agent_tool_run_result,
-)
+from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
 from agents.exceptions import ToolTimeoutError
 from agents.items import ToolApprovalItem, TResponseStreamEvent
 from agents.lifecycle import AgentHooksBase, RunHooksBase
@@ -309,15 +305,16 @@ class Copies:
             state._current_agent = self.of(state._current_agent)
         if state._starting_agent is not None:
             state._starting_agent = self.of(state._starting_agent)
-        pending, step = state._last_processed_response, state._current_step
-        # The SDK compares the agents of items with the one that goes on.
-        self._adopt_items(state._generated_items)
-        self._adopt_items(state._session_items)
-        if isinstance(step, NextStepInterruption):
-            self._adopt_items(step.interruptions)
+        # The SDK compares the agents of what waits with the one that goes on.
+        step = state._current_step
+        waiting = step.interruptions if isinstance(step, NextStepInterruption) else []
+        for item in (*state._generated_items, *state._session_items, *waiting):
+            item.agent = self.of(item.agent)
+        pending = state._last_processed_response
         if pending is None:
             return
-        self._adopt_items([*pending.new_items, *pending.interruptions])
+        for item in (*pending.new_items, *pending.interruptions):
+            item.agent = self.of(item.agent)
         for action in (
             *pending.computer_actions,
             *pending.local_shell_calls,
@@ -329,13 +326,13 @@ class Copies:
             )
         for one in pending.functions:
             one.function_tool = self._wrap(getattr(one.function_tool, _ORIGINAL, one.function_tool))
+            inside = peek_agent_tool_run_result(one.tool_call, scope_id=state._agent_tool_state_scope_id)
+            if inside is not None and inside.interruptions:
+                for item in inside.interruptions:  # Some of these are copies.
+                    item.agent = self.of(item.agent)
+                self.adopt(inside.to_state())
         for led in pending.handoffs:
             led.handoff = self._hand_off(led.handoff)
-
-    def _adopt_items(self, items: Iterable[Any]) -> None:
-        for item in items:
-            if isinstance(item.agent, Agent):
-                item.agent = self.of(item.agent)
 
     # -- tools ---------------------------------------------------------------------------------------
 
@@ -540,33 +537,10 @@ class AgentTool:
         cell = self._cells.get(name)
         return None if cell is None else cell.cell_contents
 
-    def count_replies(self, ctx: TheirContext[Any]) -> int | None:
-        """How many replies the run has that goes on after an approval; None if it begins."""
+    def find_state(self, ctx: TheirContext[Any]) -> RunState[Any, Any] | None:
+        """The state of the run that goes on after an approval; None if it begins."""
         pending = self._find_pending(ctx)
-        if pending is None:
-            return None
-        state = get_agent_tool_resume_state(pending)
-        if state is not None:
-            return len(state._model_responses)
-        return len(pending.raw_responses) if pending.interruptions else None
-
-    def list_calls(self, ctx: TheirContext[Any]) -> list[str]:
-        """The calls that the run waits for an approval of."""
-        pending = self._find_pending(ctx)
-        return [] if pending is None else [str(one.call_id) for one in pending.interruptions]
-
-    def list_held(self, ctx: TheirContext[Any]) -> list[InputItem] | None:
-        """The items of the run that goes on after an approval; None if they are not known."""
-        pending = self._find_pending(ctx)
-        state = None if pending is None else get_agent_tool_resume_state(pending)
-        return None if state is None else list_held(state)
-
-    def adopt(self, ctx: TheirContext[Any]) -> None:
-        """Have the run that goes on after an approval use copies."""
-        pending = self._find_pending(ctx)
-        state = None if pending is None else get_agent_tool_resume_state(pending)
-        if state is not None:
-            self._copies.adopt(state)
+        return pending.to_state() if pending is not None and pending.interruptions else None
 
     def list_interruptions(self, ctx: TheirContext[Any]) -> list[Any]:
         """What the run waits for now."""

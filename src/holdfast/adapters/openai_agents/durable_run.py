@@ -78,7 +78,7 @@ class RunRecorder:
         """How many replies this run was given so far."""
         self.resumed_at: int | None = None
         """With a `RunState`: how many replies it holds."""
-        self._held: set[str] | None = None
+        self._held = set[str]()
         """With a `RunState`: the keys of its items."""
         self._is_replaced = False
         self._is_asking = False
@@ -101,11 +101,9 @@ class RunRecorder:
         """Whether the next reply is on record."""
         return self.given < len(self._recorded.replies)
 
-    def resume_at(self, calls: Sequence[str], replies: int, held: Sequence[InputItem] | None) -> None:
-        """Go on from a `RunState` that holds this many replies, the last of which makes these calls.
-
-        `held` are its items, which the SDK has saved; None if they are not known.
-        """
+    def resume_at(self, calls: Sequence[str], replies: int, held: Sequence[InputItem]) -> None:
+        """Go on from a `RunState` that holds this many replies, the last of which makes these calls, and
+        these items, which the SDK has saved."""
         there = self._recorded.replies
         if replies > len(there) or (replies and set(calls) - set(there[replies - 1].calls)):
             raise BadInput(
@@ -113,7 +111,7 @@ class RunRecorder:
                 "run_key, of the run that was interrupted"
             )
         self.given = self.resumed_at = replies
-        self._held = None if held is None else {key_of(item) for item in held}
+        self._held = {key_of(item) for item in held}
 
     async def next_reply(self) -> RecordedReply | None:
         """The next reply, if it is on record; None if the model must be asked."""
@@ -238,8 +236,6 @@ class RunRecorder:
         if self.resumed_at is None:
             return self.saved
         recorded = [*self._input, *self._recorded.items]
-        if self._held is None:
-            return recorded
         known = self._held | {key_of(item) for item in self.saved}
         return [
             item for item in recorded if role_of_item(item) in ("user", "system") or key_of(item) in known

@@ -142,3 +142,9 @@ def usage_of(usage: Usage) -> OurUsage:
         cache_read_tokens=read,
         cache_write_tokens=written,
     ).without_negatives()
+
+
+def list_calls(replies: Sequence[ModelResponse]) -> list[str]:
+    """The ids of the calls in these replies."""
+    items = [item for reply in replies for item in dump_output(reply.output)]
+    return [str(item["call_id"]) for item in items if "call_id" in item]

@@ -58,6 +58,7 @@ from .durable_run import Driving, RunRecorder, driving, find_around
 from .journal import LABELS, labels_of
 from .plain_runs import watch
 from .recorded_run import Asked, begin, config_of, list_items, load, read_history, read_history_at
+from .replies import list_calls
 from .results import show_error, show_events, show_result
 from .run_session import RunSession
 from .session import HoldfastSession
@@ -462,16 +463,19 @@ class DurableRun:
         )
         async with recording as recorder:
             if isinstance(given, RunState):
-                asked = given.get_interruptions()
-                calls = [str(one.call_id) for one in asked]
-                recorder.resume_at(calls, len(given._model_responses), list_held(given))
-                for one in asked:
-                    bring_answer(recorder, given, one)
+                self._resume(recorder, given)
             self._opened.set()
             try:
                 yield recorder
             finally:
                 self._declared.warn_of_unmatched()
+
+    def _resume(self, recorder: RunRecorder, state: RunState[Any, Any]) -> None:
+        """Go on from a state, with the answers that people gave by way of holdfast."""
+        replies = state._model_responses
+        recorder.resume_at(list_calls(replies[-1:]), len(replies), list_held(state))
+        for one in state.get_interruptions():
+            bring_answer(recorder, state, one)
 
     # -- agents in tools -----------------------------------------------------------------------------
 
@@ -489,9 +493,9 @@ class DurableRun:
         token = driving.set(nested)
         try:
             async with self._open_inner(inner, kept, around) as session:
-                replies = inner.count_replies(ctx)
+                state = inner.find_state(ctx)
                 # The arguments say what the agent is asked.
-                items = None if replies is not None else list_items(arguments)
+                items = None if state is not None else list_items(arguments)
                 asked = Asked(items, None, kept is None)
                 recording = record_run(
                     session,
@@ -503,9 +507,8 @@ class DurableRun:
                     has_history=kept is not None,
                 )
                 async with recording as recorder:
-                    if replies is not None:
-                        recorder.resume_at(inner.list_calls(ctx), replies, inner.list_held(ctx))
-                        inner.adopt(ctx)
+                    if state is not None:
+                        self._resume(recorder, state)
                     failed = None
                     try:
                         try:
