@@ -80,13 +80,16 @@ def list_behind(view: View) -> list[Cell] | None:
 
 
 def _floors(view: View) -> Iterator[str]:
-    """Against the same bytes with nothing around them, and against the plainest append of a peer."""
+    """Against the same bytes with nothing around them, and against the plainest appends of a peer."""
     rows = []
     for ours, other in (
         ("holdfast dir", "raw append"),
         ("holdfast SQLite", "raw SQLite"),
         ("holdfast SQLite", "OpenAI SQLiteSession"),
         ("holdfast PostgreSQL", "raw PostgreSQL"),
+        ("HoldfastSession SQLite", "OpenAI SQLiteSession"),
+        ("HoldfastSession SQLite", "OpenAI SQLAlchemySession"),
+        ("HoldfastSession PostgreSQL", "OpenAI SQLAlchemySession PostgreSQL"),
     ):
         found = view.in_turns(ours, other)
         if found is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import matplotlib
 
-from bench.subjects.catalogue import AGENTS, GRAPHS, MESSAGES, PUTS, STEPS, SUBJECTS, Subject
+from bench.subjects.catalogue import AGENTS, GRAPHS, MESSAGES, PUTS, RUNS, STEPS, SUBJECTS, Subject
 from bench.view import View
 
 matplotlib.use("Agg")
@@ -58,6 +58,7 @@ def draw_all(view: View, folder: Path) -> list[str]:
             "LangGraph graphs": _of(GRAPHS, "SQLite", "PostgreSQL"),
             "pydantic-ai step stores": _of(STEPS, "SQLite", "files"),
             "pydantic-ai agents": _of(AGENTS, "", "SQLite"),
+            "OpenAI Agents runs": _of(RUNS, "", "SQLite"),
         }
         for name, figure, scale, words in (
             ("time", "last_ms", 1.0, "milliseconds per step (last 5 %)"),

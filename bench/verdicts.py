@@ -53,6 +53,7 @@ def watch(view: View) -> list[Verdict]:
         _many(view, "PostgreSQL", 4.0),
         _sync_body(view),
         *_adapters(view),
+        *_openai_agents(view),
         *_fleet(view),
     ]
 
@@ -197,6 +198,25 @@ def _adapters(view: View) -> Iterator[Verdict]:
         "an agent with `Durable` / one that keeps nothing: time of 300 steps",
         _middle(view.ratio("agent, Durable", "agent, nothing kept", "total_s", 300)),
         1.5,
+    )
+
+
+def _openai_agents(view: View) -> Iterator[Verdict]:
+    ours, theirs = "HoldfastSession SQLite", "OpenAI SQLiteSession"
+    yield _turns(view, "a step of `HoldfastSession` / of OpenAI `SQLiteSession`", ours, theirs, 1.0)
+    aim = "a step of `HoldfastSession` / of OpenAI `SQLAlchemySession`"
+    yield _turns(view, aim, ours, "OpenAI SQLAlchemySession", 0.3)
+    for figure, what, limit in (
+        ("disk_bytes", "bytes after", 1.6),
+        ("new_ms", "opening and loading, in a new process,", 1.5),
+        ("load_ms", "loading, from an open store,", 1.0),
+    ):
+        aim = f"`HoldfastSession` / OpenAI `SQLiteSession`: {what} 3,000 steps"
+        yield Verdict(aim, _middle(view.ratio(ours, theirs, figure, 3000)), limit)
+    yield Verdict(
+        "a run with `DurableRunner` / `Runner.run` that keeps nothing: time of 300 steps",
+        _middle(view.ratio("run, DurableRunner", "run, nothing kept", "total_s", 300)),
+        1.25,
     )
 
 

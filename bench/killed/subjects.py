@@ -94,6 +94,14 @@ SUBJECTS: Final = (
         ("langgraph",),
     ),
     Subject(
+        "holdfast-openai-agents",
+        "holdfast under OpenAI Agents",
+        "holdfast_openai_agents",
+        "DurableRunner and HoldfastSession on SQLite, tools with a verify hook, the same Runner.run() again",
+        "docs/openai-agents.md",
+        ("openai-agents",),
+    ),
+    Subject(
         "langgraph-sqlite",
         "LangGraph, SQLite saver",
         "langgraph_sqlite",
@@ -146,6 +154,14 @@ SUBJECTS: Final = (
     ),
     Subject("dbos-sqlite", "DBOS, SQLite", "dbos_workflow", *_DBOS),
     Subject("dbos-postgres", "DBOS, PostgreSQL", "dbos_workflow", *_DBOS, on_server=True),
+    Subject(
+        "dbos-openai-agents",
+        "OpenAI Agents, DBOSRunner",
+        "dbos_openai_agents",
+        "DBOSRunner in a workflow on SQLite, tools that are steps, recovered by launch()",
+        "https://github.com/dbos-inc/dbos-openai",
+        ("dbos-openai-agents", "dbos", "openai-agents"),
+    ),
 )
 
 

@@ -18,7 +18,7 @@ import msgspec
 from bench.figures import Growth, Mark, Rate, Ready, Results, Stop, Syncs
 from bench.plan import Plan
 from bench.runner import ROOT, Child, Failed, Runner, arguments, run_child
-from bench.subjects.catalogue import AGENTS, GRAPHS, GROUPS, MESSAGES, Subject
+from bench.subjects.catalogue import AGENTS, GRAPHS, GROUPS, MESSAGES, RUNS, Subject
 from bench.subjects.contract import Place
 
 OPENING_S = 60
@@ -127,7 +127,8 @@ def measure_disk(place: Place) -> int:
 
 def measure_growth(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
     """The subjects of a table are open at the same time, and take rounds of steps in turns."""
-    chosen = {MESSAGES: runner.plan.message_marks, AGENTS: runner.plan.agent_marks}
+    whole = dict.fromkeys((AGENTS, RUNS), runner.plan.agent_marks)
+    chosen = {MESSAGES: runner.plan.message_marks, **whole}
     for group in GROUPS:
         subjects = [one for one in runner.subjects if one.group == group]
         marks = chosen.get(group, runner.plan.marks)
@@ -193,7 +194,7 @@ def count_syncs(runner: Runner, results: Results, note: Callable[[str], None]) -
     subjects = runner.subjects
     if runner.plan.quick:
         # What frameworks do around a store does not sync.
-        subjects = tuple(one for one in subjects if one.group not in {GRAPHS, AGENTS})
+        subjects = tuple(one for one in subjects if one.group not in {GRAPHS, AGENTS, RUNS})
     # All on the server in one line: they are counted there.
     there = [one for one in subjects if one.store == "PostgreSQL"]
     here = [one for one in subjects if one.store != "PostgreSQL"]

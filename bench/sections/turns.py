@@ -29,6 +29,8 @@ SETS: Final = (
     ("raw append", "holdfast dir"),
     ("raw SQLite", "holdfast SQLite", "OpenAI SQLiteSession"),
     ("raw PostgreSQL", "holdfast PostgreSQL"),
+    ("OpenAI SQLiteSession", "OpenAI SQLAlchemySession", "HoldfastSession SQLite"),
+    ("OpenAI SQLAlchemySession PostgreSQL", "HoldfastSession PostgreSQL"),
 )
 
 

@@ -42,6 +42,7 @@ PUTS: Final = "LangGraph checkpoints"
 GRAPHS: Final = "LangGraph graphs"
 STEPS: Final = "pydantic-ai step stores"
 AGENTS: Final = "pydantic-ai agents"
+RUNS: Final = "OpenAI Agents runs"
 
 GROUPS: Final = {
     MESSAGES: "Two messages are recorded: an `add` each and a checkpoint, `add_items`, a workflow step.",
@@ -49,6 +50,7 @@ GROUPS: Final = {
     GRAPHS: 'A graph of one node is invoked (`durability="sync"`). The framework\'s own work is included.',
     STEPS: "What the capability of pydantic-ai-harness writes for a request, a tool call and the history.",
     AGENTS: "A whole agent takes a step: a reply and a tool call. The framework's own work is included.",
+    RUNS: "A whole run takes a step: a reply and a tool call. The SDK's own work is included.",
 }
 
 AT_ONCE: Final = frozenset({MESSAGES, PUTS})
@@ -89,6 +91,8 @@ SUBJECTS: Final = (
     _ours(MESSAGES, "holdfast dir", "sessions:Sessions:dir", _FILES),
     _ours(MESSAGES, "holdfast SQLite", "sessions:Sessions:sqlite", _SQLITE),
     _ours(MESSAGES, "holdfast PostgreSQL", "sessions:Sessions:postgresql", _PG),
+    _ours(MESSAGES, "HoldfastSession SQLite", "openai_agents:Holdfast:sqlite", _SQLITE),
+    _ours(MESSAGES, "HoldfastSession PostgreSQL", "openai_agents:Holdfast:postgresql", _PG),
     _peer(MESSAGES, "OpenAI SQLiteSession", "openai_agents:Sqlite", _OPENAI, _SQLITE),
     _peer(MESSAGES, "OpenAI SQLAlchemySession", "openai_agents:SqlAlchemy:sqlite", _OPENAI, _SQLITE),
     _peer(
@@ -117,6 +121,10 @@ SUBJECTS: Final = (
     _ours(AGENTS, "agent, Durable", "agents:WithDurable", _SQLITE),
     _ours(AGENTS, "agent, Durable, mutating tool", "agents:WithDurableEffects", _SQLITE),
     _peer(AGENTS, "agent, SqliteStepStore", "agents:WithStepPersistence", _HARNESS, _SQLITE),
+    _floor(RUNS, "run, nothing kept", "agent_runs:Bare", _OPENAI, "", "keeps nothing"),
+    _ours(RUNS, "run, DurableRunner", "agent_runs:WithDurableRunner", _SQLITE),
+    _ours(RUNS, "run, DurableRunner, mutating tool", "agent_runs:WithDurableEffects", _SQLITE),
+    _peer(RUNS, "run, SQLiteSession", "agent_runs:WithSqliteSession", _OPENAI, _SQLITE),
 )
 
 

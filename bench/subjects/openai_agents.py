@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from agents import SQLiteSession
-from agents.extensions.memory import SQLAlchemySession
-from sqlalchemy.ext.asyncio import create_async_engine
 
+import holdfast
 from bench.subjects.contract import Place
+from holdfast.adapters.openai_agents import HoldfastSession
 
 
 class Sqlite:
@@ -56,6 +56,9 @@ class SqlAlchemy(Sqlite):
         self._connect(place, 1)
 
     def _connect(self, place: Place, sessions: int) -> None:
+        from agents.extensions.memory import SQLAlchemySession
+        from sqlalchemy.ext.asyncio import create_async_engine
+
         self._engine = create_async_engine(self._url(place))
         self._sessions = [
             SQLAlchemySession(f"s{number}", engine=self._engine, create_tables=True)
@@ -64,3 +67,26 @@ class SqlAlchemy(Sqlite):
 
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+class Holdfast(Sqlite):
+    """`HoldfastSession`, on one of the drivers: sessions of one store."""
+
+    def __init__(self, driver: str) -> None:
+        self._driver = driver
+
+    async def open(self, place: Place, sessions: int) -> None:
+        url = place.postgres if self._driver == "postgresql" else f"{self._driver}:{place.directory}/agents"
+        self._opening = holdfast.open_store(url)
+        self._store = await self._opening.__aenter__()
+        self._sessions = [
+            HoldfastSession(f"{place.prefix}{number}", self._store) for number in range(sessions)
+        ]
+
+    async def peek(self, session: int) -> None:
+        """The state of the session, without an item."""
+        found = await self._store.load(self._sessions[session].session_id)
+        assert found.version
+
+    async def close(self) -> None:
+        await self._opening.__aexit__(None, None, None)

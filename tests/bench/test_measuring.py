@@ -66,6 +66,26 @@ def test_a_part_can_be_measured_by_itself(script: str, quick_path: Path) -> None
     assert "syncs:" in printed
 
 
+def test_sessions_and_runs_of_the_agents_sdk_are_measured_beside_its_own(runner: Runner) -> None:
+    """What is kept is what is loaded; a run that keeps nothing is the floor."""
+    names = ("HoldfastSession SQLite", "OpenAI SQLiteSession", "run, nothing kept", "run, SQLiteSession",
+             "run, DurableRunner", "run, DurableRunner, mutating tool")  # fmt: skip
+    plan = msgspec.structs.replace(SMALL, agent_marks=(2, 4))
+    chosen = msgspec.structs.replace(runner, plan=plan, subjects=tuple(map(get_subject, names)))
+    results, problems = Results(), list[str]()
+    measure_growth(chosen, results, problems.append)
+    assert problems == []
+    assert {one.subject: [mark.steps for mark in one.marks] for one in results.growth} == {
+        name: [2, 4] for name in names
+    }
+    for one in results.growth:
+        assert one.stop is None
+        kept = get_subject(one.subject).store != ""
+        assert (one.marks[-1].disk_bytes > 4 * 2000) is kept
+        assert len(one.marks[-1].load_ms) == 2 * kept
+        assert len(one.marks[-1].peek_ms) == 2 * (one.subject == "HoldfastSession SQLite")
+
+
 def test_a_session_stops_at_its_limit_and_says_so(runner: Runner) -> None:
     """No mark is begun when the time is over; what was reached counts."""
     plan = msgspec.structs.replace(SMALL, soft_s=0)

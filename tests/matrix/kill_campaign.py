@@ -46,12 +46,19 @@ Again: TypeAlias = Callable[[Death, Sequence[Point]], Sequence[Point]]
 
 
 class Campaign:
-    """Trials on one driver, as many at once as there are processors. `live` is what a child does in them."""
+    """Trials on one driver, as many at once as there are processors. `live` is what a child does in them,
+    and `answer` what the next one does, the person who is asked."""
 
     def __init__(
-        self, warm: Warm, scheme: str, folder: Path, live: Callable[..., Any] = scenarios.live
+        self,
+        warm: Warm,
+        scheme: str,
+        folder: Path,
+        live: Callable[..., Any] = scenarios.live,
+        answer: Callable[..., Any] = answer,
     ) -> None:
-        self._warm, self._scheme, self._folder, self._live = warm, scheme, folder, live
+        self._warm, self._scheme, self._folder = warm, scheme, folder
+        self._live, self._answer = live, answer
         self._ends: dict[str, dict[str, Any]] = {}
         """By scenario: what an undisturbed life comes to."""
         self._count = 0
@@ -101,7 +108,7 @@ class Campaign:
                 continue
             assert not self.problems, self.problems
             assert len(points) < 2 * kills, f"it is done after {self.kills} kills"
-            self._play(folder, scenario, answer, None)
+            self._play(folder, scenario, self._answer, None)
         return len(self._finish(folder, death, points))
 
     def _try(self, death: Death, again: Again) -> None:
@@ -169,7 +176,7 @@ class Campaign:
                 return repr(silence)
 
     def _turns(self) -> Iterable[Callable[..., Any]]:
-        return (who for who, _ in zip(cycle([self._live, answer]), range(_PHASES_MAX), strict=False))
+        return (who for who, _ in zip(cycle([self._live, self._answer]), range(_PHASES_MAX), strict=False))
 
     def _new_folder(self) -> Path:
         with self._lock:

@@ -93,3 +93,26 @@ async def open_session(
             return HoldfastSession(session_id, store, session_settings=dict(settings))
 
         yield open_ours
+
+
+@pytest.fixture(params=["dir", "sqlite", IN_LONG, "theirs"])
+def open_sync_session(
+    request: pytest.FixtureRequest, tmp_path: Path, quick_path: Path
+) -> Iterator[OpenSession]:
+    """Opens sessions where there is no event loop: each has a store of its own, or file."""
+    opened: list[SQLiteSession | HoldfastSession] = []
+
+    def open_one(session_id: str = "ann", **settings: int) -> Session:
+        made: SQLiteSession | HoldfastSession
+        if request.param == "theirs":
+            made = SQLiteSession(session_id, quick_path / "theirs.db", session_settings=settings)
+        else:
+            made = HoldfastSession(
+                session_id, url_of(request.param, request, tmp_path), session_settings=dict(settings)
+            )
+        opened.append(made)
+        return made
+
+    yield open_one
+    for one in opened:
+        one.close()

@@ -1,4 +1,4 @@
-"""What the tests of durable runs share: models that answer by what they are shown, and an office that pays."""
+"""What the tests of durable runs share: models that answer by what they are shown, an office that pays."""
 
 from __future__ import annotations
 

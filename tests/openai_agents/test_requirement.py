@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.adapters import compat, openai_agents
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_missing_framework_names_extra_and_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +46,43 @@ def test_holdfast_itself_does_not_load_it() -> None:
     code = "import sys, holdfast; holdfast.open_store; print('agents' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "False", done.stderr
+
+
+@pytest.mark.parametrize("version", ["0.24.0", "0.24.7", "0.25.0rc1", "0.100.0"])
+def test_a_supported_version_is_taken(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """From the lowest one on, below the next major version."""
+    monkeypatch.setattr(compat, "version", lambda name: version)
+    assert importlib.reload(openai_agents).HoldfastSession
+
+
+def test_where_there_is_no_sdk_a_program_is_told_what_to_install() -> None:
+    """In an interpreter that finds none: not by an error about a module named `agents`."""
+    code = """
+import sys
+from importlib import metadata
+
+def version(name, known=metadata.version):
+    if name == "openai-agents":
+        raise metadata.PackageNotFoundError(name)
+    return known(name)
+
+metadata.version = version
+sys.modules["agents"] = None  # An import of it fails.
+from holdfast.adapters.openai_agents import HoldfastSession
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "MissingExtra" in last, done.stderr
+    assert "pip install 'holdfast[openai-agents]' (openai-agents>=0.24,<1; it is not installed)" in last
+
+
+def test_the_tests_run_under_the_lowest_supported_version() -> None:
+    """That of the lock. Once the lock has a later one, the lowest needs a lock of its own, as those of other
+    frameworks have, and a place in `make test-lowest`."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (wanted,) = extras["openai-agents"]
+    lowest = re.fullmatch(r"openai-agents>=(\d+\.\d+),<1", wanted)
+    locked = re.search(r"^openai-agents==(\d+\.\d+)\.", (ROOT / "requirements/dev.lock").read_text(), re.M)
+    assert lowest is not None
+    assert locked is not None
+    assert locked[1] == lowest[1]

@@ -39,7 +39,7 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["at once", "s
 
 
 class Desk:
-    """A triage that hands over to a cashier, who has a bookkeeper as a tool; cut off where it is asked for."""
+    """A triage that hands over to a cashier, who has a bookkeeper as a tool."""
 
     def __init__(self, cut: str = "") -> None:
         self.cut = cut
@@ -127,8 +127,8 @@ class _Noting(RunHooks[Any]):
 async def test_a_run_through_several_agents_goes_on_where_it_was(
     store: holdfast.Store, streamed: bool, cut: str
 ) -> None:
-    """Through a handoff with a filter, and in an agent that is a tool: the items, the result and the usage are
-    those of the SDK's own runner."""
+    """Through a handoff with a filter, and in an agent that is a tool: the items, the result and the usage
+    are those of the SDK's own runner."""
     plain, theirs = Desk(), SQLiteSession("ann")
     wanted = await play(Runner, plain.triage, "Cash it.", session=theirs, streamed=streamed)
     desk, session = Desk(cut), HoldfastSession("ann", store)

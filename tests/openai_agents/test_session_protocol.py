@@ -6,9 +6,21 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Agent, RunConfig, Runner, SessionSettings, function_tool
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    InputGuardrail,
+    InputGuardrailTripwireTriggered,
+    RunConfig,
+    Runner,
+    RunState,
+    SessionSettings,
+    function_tool,
+)
 from agents.memory import Session
 from agents.testing import ScriptedModel, assistant_message, function_call
+
+from holdfast.errors import BadInput
 
 from .conftest import OpenSession, on_every_store
 from .items_by_hand import assistant, call, output, user
@@ -163,6 +175,35 @@ async def test_adding_at_once_loses_nothing(open_session: OpenSession) -> None:
     assert [said[at].split()[0] for at in range(0, 24, 2)] == [said[at].split()[0] for at in range(1, 24, 2)]
 
 
+async def test_taking_away_at_once_gives_each_item_once(open_session: OpenSession) -> None:
+    """To whichever task; and what is left is what came first."""
+    items = [user(str(number)) for number in range(12)]
+    await open_session().add_items(items)
+    taken: list[Any] = []
+
+    async def take() -> None:
+        session = open_session()
+        taken.extend([await session.pop_item(), await session.pop_item()])
+
+    async with anyio.create_task_group() as group:
+        for _ in range(4):
+            group.start_soon(take)
+    assert sorted(taken, key=items.index) == items[4:]
+    assert await open_session().get_items() == items[:4]
+
+
+async def test_what_cannot_be_stored_leaves_nothing_behind(open_session: OpenSession) -> None:
+    """The items of one call belong together: with one that is no JSON, none is added."""
+    session = open_session()
+    await session.add_items([user("one")])
+    wrong: Any = {"role": "user", "content": {1}}
+    with pytest.raises((TypeError, BadInput)):
+        await session.add_items([user("two"), wrong])
+    assert await session.get_items() == [user("one")]
+    await session.add_items([user("three")])
+    assert await session.get_items() == [user("one"), user("three")]
+
+
 # -- under the runner ------------------------------------------------------------------------------------
 
 
@@ -219,3 +260,111 @@ async def test_a_run_may_be_given_part_of_the_history(open_session: OpenSession)
     config = RunConfig(session_settings=SessionSettings(limit=2))
     await Runner.run(Agent(name="clerk", model=model), "new", session=session, run_config=config)
     assert model.calls[0].input == [user("3"), user("4"), user("new")]
+
+
+@function_tool(needs_approval=True)
+def pay(cents: int) -> str:
+    """Pay."""
+    return f"paid {cents}"
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["at once", "streamed"])
+async def test_a_run_that_pauses_for_an_approval_adds_each_item_once(
+    open_session: OpenSession, streamed: bool
+) -> None:
+    """Before the pause and after it, as if there had been none. The state may be stored meanwhile."""
+    model = ScriptedModel(
+        [
+            [
+                function_call("look", {"place": "home"}, call_id="c1"),
+                function_call("pay", {"cents": 5}, call_id="c2"),
+            ],
+            [assistant_message("Paid.", item_id="m1")],
+        ]
+    )
+    agent = Agent(name="clerk", model=model, tools=[look, pay])
+    given: Any = "Pay."
+    for _ in range(2):
+        if streamed:
+            result: Any = Runner.run_streamed(agent, given, session=open_session())
+            async for _ in result.stream_events():
+                pass
+        else:
+            result = await Runner.run(agent, given, session=open_session())
+        if result.interruptions:
+            given = await RunState.from_json(agent, result.to_state().to_json())
+            given.approve(given.get_interruptions()[0])
+    assert result.final_output == "Paid."
+    found: Any = await open_session().get_items()
+    assert sorted(item.get("role") or item["type"] for item in found) == [
+        "assistant", "function_call", "function_call", "function_call_output", "function_call_output", "user",
+    ]  # fmt: skip
+    assert (found[0], found[-1]["role"]) == (user("Pay."), "assistant")
+
+
+async def test_several_agents_share_a_history(open_session: OpenSession) -> None:
+    """One is called as a tool, and leaves its output only; another is handed the conversation."""
+    scout = Agent(name="scout", model=ScriptedModel([[assistant_message("At the door.", item_id="m1")]]))
+    closer = Agent(name="closer", model=ScriptedModel([[assistant_message("Done.", item_id="m2")]]))
+    model = ScriptedModel(
+        [
+            [function_call("ask_scout", {"input": "Where?"}, call_id="c1")],
+            [function_call("transfer_to_closer", {}, call_id="c2")],
+        ]
+    )
+    clerk = Agent(
+        name="clerk", model=model, tools=[scout.as_tool("ask_scout", "Find out.")], handoffs=[closer]
+    )
+    await Runner.run(clerk, "Settle it.", session=open_session())
+    found: Any = await open_session().get_items()
+    assert [item.get("role") or item["type"] for item in found] == [
+        "user", "function_call", "function_call_output", "function_call", "function_call_output", "assistant",
+    ]  # fmt: skip
+    assert [item.get("call_id") for item in found] == [None, "c1", "c1", "c2", "c2", None]
+    assert found[2]["output"] == "At the door."
+
+
+async def test_a_message_that_a_guardrail_refuses_is_not_answered(open_session: OpenSession) -> None:
+    """What the next run is given is the same whichever session it is."""
+
+    def refuse(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered="bad" in str(given[-1]))
+
+    model = ScriptedModel([[assistant_message("Yes.", item_id="m1")]] * 3)
+    agent = Agent(
+        name="clerk",
+        model=model,
+        input_guardrails=[InputGuardrail(guardrail_function=refuse, run_in_parallel=False)],
+    )
+    await Runner.run(agent, "good", session=open_session())
+    with pytest.raises(InputGuardrailTripwireTriggered):
+        await Runner.run(agent, "bad", session=open_session())
+    await Runner.run(agent, "good again", session=open_session())
+    found: Any = await open_session().get_items()
+    said = [item["content"] for item in found if item["role"] == "user"]
+    assert said == ["good", "bad", "good again"]
+    assert [item["role"] for item in found].count("assistant") == 2
+
+
+async def test_a_run_that_was_begun_may_be_cancelled(open_session: OpenSession) -> None:
+    """After the turn under way, which is stored whole; the next run goes on from there."""
+    model = script()
+    agent = Agent(name="clerk", model=model, tools=[look])
+    result = Runner.run_streamed(agent, "Where is it?", session=open_session())
+    async for event in result.stream_events():
+        if event.type == "run_item_stream_event":
+            result.cancel(mode="after_turn")
+    found: Any = await open_session().get_items()
+    assert [item.get("role") or item["type"] for item in found] == EXPECTED_KINDS[:5]
+    await Runner.run(agent, "And now?", session=open_session())
+    given: Any = model.calls[-1].input
+    assert given == (await open_session().get_items())[:-1]
+
+
+def test_a_run_without_an_event_loop_uses_it(open_sync_session: OpenSession) -> None:
+    """`run_sync`, one after another."""
+    model = ScriptedModel([[assistant_message("Yes.", item_id=f"m{number}")] for number in range(2)])
+    for prompt in ("one", "two"):
+        Runner.run_sync(Agent(name="clerk", model=model), prompt, session=open_sync_session())
+    given: Any = model.calls[-1].input
+    assert [item["role"] for item in given] == ["user", "assistant", "user"]

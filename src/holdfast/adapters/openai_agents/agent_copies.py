@@ -37,6 +37,7 @@ from agents.exceptions import ToolTimeoutError
 from agents.items import ToolApprovalItem, TResponseStreamEvent
 from agents.lifecycle import AgentHooksBase, RunHooksBase
 from agents.run_context import RunContextWrapper
+from agents.run_internal.items import run_items_to_input_items
 from agents.run_internal.run_steps import NextStepInterruption
 from agents.run_internal.turn_preparation import validate_run_hooks
 from agents.sandbox import SandboxAgent
@@ -58,6 +59,7 @@ from openai.types.responses import (
 from ...errors import BadInput
 from .declarations import Declarations, effects
 from .durable_run import RunRecorder, find_recorder
+from .items import InputItem
 from .replies import response_of
 from .tool_calls import ToolWaits
 
@@ -225,6 +227,12 @@ def bring_answer(recorder: RunRecorder, target: Any, item: ToolApprovalItem) -> 
         reject(item, rejection_message=asked.answer)
 
 
+def list_held(state: RunState[Any, Any]) -> list[InputItem]:
+    """The items of a `RunState`, as the SDK saves them."""
+    found: Any = run_items_to_input_items(state._session_items)
+    return list(found)
+
+
 # -- agents ----------------------------------------------------------------------------------------------
 
 _ORIGINAL: Final = "_holdfast_original"
@@ -235,10 +243,16 @@ class Copies:
     """The copies of the agents of one run: one for each, however often it is met."""
 
     def __init__(
-        self, declared: Declarations, run_agent: RunAgent, check_session: Callable[[Any], object]
+        self,
+        declared: Declarations,
+        run_agent: RunAgent,
+        check_session: Callable[[Any], object],
+        wait: Callable[[], Awaitable[object]],
     ) -> None:
-        """`run_agent` runs an agent that is a tool, in the session that `check_session` lets it have."""
-        self._declared, self._run_agent, self._check_session = declared, run_agent, check_session
+        """`run_agent` runs an agent that is a tool, in the session that `check_session` lets it have. `wait`
+        waits until the run is open."""
+        self._declared, self._run_agent = declared, run_agent
+        self._check_session, self.wait = check_session, wait
         self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
         self._tools: dict[int, tuple[FunctionTool, FunctionTool]] = {}
 
@@ -426,6 +440,8 @@ def _durable_class(base: type[Agent[Any]]) -> type[Agent[Any]]:
 
         async def get_all_tools(self: Any, run_context: RunContextWrapper[Any]) -> list[Tool]:
             copies, agent = vars(self)[_COPIES], get_public_agent(self)
+            # What a `RunState` has left to do is done before the SDK asks for the session.
+            await copies.wait()
             object.__setattr__(self, "tools", copies.wrap_all(agent.tools))
             tools: list[Tool] = await base.get_all_tools(self, run_context)
             return [*tools, *copies.remember({tool.name for tool in tools})]

@@ -25,7 +25,7 @@ from ...content.encode import encode_content
 from ...core.entries import ApprovalAsked, ApprovalRefused, Body, CallRef, MessageAdded, SessionRewound
 from ...engine.blob_cache import BlobCache
 from ...errors import BadInput
-from ...messages import CallPart, ForeignMessage, Json
+from ...messages import CallPart, ForeignMessage, Json, role_of_item
 from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
@@ -68,7 +68,8 @@ class RunRecorder:
         said = len(history) - beginning.said
         self.history = list(history[:said])
         """The history that the run is given. Input of the run that it ends with is given as input."""
-        self._claims = Counter(key_of(item) for item in [*history[said:], *recorded.items])
+        self._input = list(history[said:])
+        self._claims = Counter(key_of(item) for item in [*self._input, *recorded.items])
         """What is on record of the run, and the SDK has not added yet."""
         self._keys = Counter(self._claims)
         self.saved: list[InputItem] = []
@@ -77,6 +78,8 @@ class RunRecorder:
         """How many replies this run was given so far."""
         self.resumed_at: int | None = None
         """With a `RunState`: how many replies it holds."""
+        self._held = set[str]()
+        """With a `RunState`: the keys of its items."""
         self._is_replaced = False
         self._is_asking = False
         self._delegates = Counter[str]()
@@ -98,15 +101,17 @@ class RunRecorder:
         """Whether the next reply is on record."""
         return self.given < len(self._recorded.replies)
 
-    def resume_at(self, calls: Sequence[str], replies: int) -> None:
-        """Go on from a `RunState` that holds this many replies, the last of which makes these calls."""
+    def resume_at(self, calls: Sequence[str], replies: int, held: Sequence[InputItem]) -> None:
+        """Go on from a `RunState` that holds this many replies, the last of which makes these calls, and
+        these items, which the SDK has saved."""
         there = self._recorded.replies
         if replies > len(there) or (replies and set(calls) - set(there[replies - 1].calls)):
             raise BadInput(
-                f"session {self.session.id!r}: this RunState is not of its last run. Pass the session, or the "
-                "run_key, of the run that was interrupted"
+                f"session {self.session.id!r}: this RunState is not of its last run. Pass the session, or "
+                "the run_key, of the run that was interrupted"
             )
         self.given = self.resumed_at = replies
+        self._held = {key_of(item) for item in held}
 
     async def next_reply(self) -> RecordedReply | None:
         """The next reply, if it is on record; None if the model must be asked."""
@@ -114,8 +119,8 @@ class RunRecorder:
         if not self.is_replaying:
             if self.beginning.is_over:
                 raise BadInput(
-                    f"session {self.session.id!r}: run {self.beginning.root_run} has ended, and this agent asks "
-                    "for more than it had. Use the agent that the run had, or another run_key"
+                    f"session {self.session.id!r}: run {self.beginning.root_run} has ended, and this agent "
+                    "asks for more than it had. Use the agent that the run had, or another run_key"
                 )
             return None
         reply = self._recorded.replies[self.given]
@@ -199,9 +204,11 @@ class RunRecorder:
         await self.session.flush()
 
     async def _correct(self) -> None:
-        """Have the transcript hold what the SDK saved: it saves nothing of a reply that a guardrail refused."""
-        whole = self._keys == Counter(key_of(item) for item in self.saved)
-        if whole or self._is_replaced or self.resumed_at is not None or self.beginning.is_over:
+        """Have the transcript hold what the SDK saved: it saves nothing of a reply that a guardrail refused,
+        or of a handoff whose filter removes tools."""
+        added = self._list_saved()
+        whole = self._keys == Counter(key_of(item) for item in added)
+        if whole or self._is_replaced or self.beginning.is_over:
             return
         session, since = self.session, self.beginning.since
         version, seq = 0, 0
@@ -220,9 +227,19 @@ class RunRecorder:
             for item in session.state.transcript_fold.items
             if seq < item.seq <= since
         ]
-        kept = [*between, *await self._make_entries(self.saved[self.beginning.said :])]
+        kept = [*between, *await self._make_entries(added[self.beginning.said :])]
         session._writer.record_all([(rewound, None), *kept])
         self._is_replaced = True
+
+    def _list_saved(self) -> list[InputItem]:
+        """The items of the run that the SDK has saved, in this attempt or before the run was paused."""
+        if self.resumed_at is None:
+            return self.saved
+        recorded = [*self._input, *self._recorded.items]
+        known = self._held | {key_of(item) for item in self.saved}
+        return [
+            item for item in recorded if role_of_item(item) in ("user", "system") or key_of(item) in known
+        ]
 
     # -- calls ---------------------------------------------------------------------------------------
 

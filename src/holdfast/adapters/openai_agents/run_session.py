@@ -19,7 +19,7 @@ class RunSession:
     session_id: str
     session_settings: SessionSettings | None
     run_compaction: Callable[..., Awaitable[None]]
-    """Compact the history. Only if the session does: by this name, the SDK knows a session that it can ask."""
+    """Compact the history. Only if the session does: by this name, the SDK knows one that it can ask."""
 
     def __init__(
         self,

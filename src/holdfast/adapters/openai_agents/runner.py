@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from ...agents.delegate import check_depth, reserve_budget_for
 from ...core.entries import Parent
-from ...errors import BadInput
+from ...errors import BadInput, Fenced
 from ...ids import SessionId, fit_session_id, label_of_original
 from ...limits import CRASHES_MAX, LEASE_TERM_S, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
 from ...session.cadence import Cadence
@@ -43,7 +43,15 @@ from ...tools.canonical import digest
 from ...tools.lineage import Lineage, derive_id
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
-from .agent_copies import AgentTool, Copies, DurableHooks, DurableProvider, as_durable, bring_answer
+from .agent_copies import (
+    AgentTool,
+    Copies,
+    DurableHooks,
+    DurableProvider,
+    as_durable,
+    bring_answer,
+    list_held,
+)
 from .context import EFFECT, annotate
 from .declarations import Declarations, NamedEffects
 from .durable_run import Driving, RunRecorder, driving, find_around
@@ -210,7 +218,7 @@ class DurableRunner:
         session: Session | None = None,
         run_key: str | None = None,
     ) -> RunResult:
-        """`run`, for code without an event loop. It uses the loop of the thread, as `Runner.run_sync` does."""
+        """`run`, for code without an event loop. It uses the loop of the thread, as the SDK does."""
         return run_in_default_loop(
             lambda: cls.run(
                 starting_agent,
@@ -300,18 +308,18 @@ class DurableRun:
         self._is_delegate = session is None and run_key is None
         if self._is_delegate and self._around is None:
             raise BadInput(
-                "DurableRunner needs a place for its record: pass session=HoldfastSession(…), or run_key=… and "
-                "set HOLDFAST_STORE"
+                "DurableRunner needs a place for its record: pass session=HoldfastSession(…), or run_key=… "
+                "and set HOLDFAST_STORE"
             )
         config, is_ours = _normalize_run_config_for_runner(run_config)
         self._owned: ModelProvider | None = config.model_provider if is_ours else None
         if config.sandbox is not None:
             raise BadInput(
-                "run_config.sandbox: what an agent does in a sandbox is not in the ledger, so DurableRunner does "
-                "not run it. Run it with Runner"
+                "run_config.sandbox: what an agent does in a sandbox is not in the ledger, so DurableRunner "
+                "does not run it. Run it with Runner"
             )
         self._declared = options.declare()
-        self._copies = Copies(self._declared, self._run_agent, self._check_inner)
+        self._copies = Copies(self._declared, self._run_agent, self._check_inner, self._wait)
         self.config = make_durable(config)
         self.agent = self._copies.of(agent)
         if isinstance(given, RunState):
@@ -385,6 +393,8 @@ class DurableRun:
                         show_result(result)
                     except Exception as error:
                         show_error(error)
+                        if session.is_lost and (lost := _find_loss(error)) is not None:
+                            raise lost from error
                         if not await recorder.fail(error):
                             raise
                         # Raised only once the run has ended in the words that were chosen for it.
@@ -463,7 +473,7 @@ class DurableRun:
     def _resume(self, recorder: RunRecorder, state: RunState[Any, Any]) -> None:
         """Go on from a state, with the answers that people gave by way of holdfast."""
         replies = state._model_responses
-        recorder.resume_at(list_calls(replies[-1:]), len(replies))
+        recorder.resume_at(list_calls(replies[-1:]), len(replies), list_held(state))
         for one in state.get_interruptions():
             bring_answer(recorder, state, one)
 
@@ -565,6 +575,13 @@ def make_durable(config: RunConfig) -> RunConfig:
         config.model if config.model is None or isinstance(config.model, str) else as_durable(config.model)
     )
     return replace(config, model=model, model_provider=DurableProvider(config.model_provider))
+
+
+def _find_loss(error: BaseException | None) -> Fenced | None:
+    """Why the session was lost, which the SDK has wrapped in an error of its own if a tool noticed it."""
+    while error is not None and not isinstance(error, Fenced):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _is_cut(result: RunResult | RunResultStreaming) -> bool:
