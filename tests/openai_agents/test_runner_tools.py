@@ -379,7 +379,7 @@ async def test_a_stream_that_is_stopped_after_a_turn_goes_on(store: holdfast.Sto
     ]  # fmt: skip
 
 
-def test_without_an_event_loop(tmp_path: Any, thread_loop: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_event_loop(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`run_sync`, and `HOLDFAST_STORE`: the outcome is given again by its key."""
     monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:{tmp_path}/store")
 
