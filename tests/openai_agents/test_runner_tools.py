@@ -223,15 +223,18 @@ class Server(MCPServer):
 
 async def test_tools_of_mcp_servers_pass_the_ledger_and_their_hints_count(store: holdfast.Store) -> None:
     """`readOnlyHint` is believed, `idempotentHint` only with `trust`."""
-    from mcp.types import Tool, ToolAnnotations
+    from mcp.types import Tool
 
-    hints = {
-        "read": ToolAnnotations(readOnlyHint=True),
-        "again": ToolAnnotations(idempotentHint=True, destructiveHint=False),
+    hints: dict[str, Any] = {
+        "read": {"readOnlyHint": True},
+        "again": {"idempotentHint": True, "destructiveHint": False},
         "plain": None,
     }
     schema: Any = {"type": "object", "properties": {}}
-    tools = [Tool(name=name, inputSchema=schema, annotations=one) for name, one in hints.items()]
+    tools = [
+        Tool.model_validate({"name": name, "inputSchema": schema, "annotations": one})
+        for name, one in hints.items()
+    ]
     wanted = {False: {"read": "read", "again": "mutate", "plain": "mutate"}}
     wanted[True] = {**wanted[False], "again": "write"}
     for trust, expected in wanted.items():
@@ -401,3 +404,19 @@ def test_without_an_event_loop(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
 async def test_run_sync_in_an_event_loop_is_refused(store: holdfast.Store) -> None:
     with pytest.raises(RuntimeError, match="event loop is running"):
         DurableRunner.run_sync(make(names=("x",)), "Go.", session=HoldfastSession("ann", store))
+
+
+async def test_a_tool_that_ends_the_process_does_so_once_it_is_on_record(store: holdfast.Store) -> None:
+    """Its call is in doubt, and the session is closed in good order."""
+
+    @effects(side_effects="mutate")
+    @function_tool
+    async def leave() -> str:
+        """Leave."""
+        raise SystemExit(3)
+
+    session = HoldfastSession("ann", store)
+    with pytest.raises(SystemExit):
+        await DurableRunner.run(make(leave), "Go.", session=session)
+    assert [one.effect.tool async for one in store.in_doubt()] == ["leave"]
+    assert (await store.head("ann")).lease is None

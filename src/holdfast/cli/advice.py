@@ -45,7 +45,8 @@ def continue_call(head: Head, runs: Sequence[RunInfo], common: Common) -> str:
 def _repeat_run(head: Head, url: str) -> str:
     """What continues a run of the OpenAI Agents SDK."""
     if head.parent is not None:
-        return f"the same DurableRunner.run(…) as before, of the agent whose tool runs this one: {head.parent}"
+        around = f"the agent whose tool runs this one: {head.parent}"
+        return f"the same DurableRunner.run(…) as before, of {around}"
     key = head.labels.get("run_key")
     if key is not None:
         return f"the same DurableRunner.run(…, run_key={key!r}) as before, with HOLDFAST_STORE={url}"

@@ -9,9 +9,9 @@ from ..compat import check_versions
 
 check_versions("holdfast.adapters.openai_agents", "openai-agents", {"openai-agents": ((0, 24), 1)})
 
+from ..run_errors import RunWaits  # noqa: E402
 from .context import annotate, current_effect  # noqa: E402
 from .declarations import as_tools, effects  # noqa: E402
-from .errors import RunWaits  # noqa: E402
 from .runner import DurableRunner  # noqa: E402
 from .session import HoldfastSession  # noqa: E402
 

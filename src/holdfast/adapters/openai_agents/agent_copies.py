@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from inspect import isawaitable
 from types import CellType, FunctionType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from agents import (
     Agent,
@@ -57,8 +57,8 @@ from openai.types.responses import (
 )
 
 from ...errors import BadInput
-from .declarations import Declarations, effects
-from .durable_run import RunRecorder, find_recorder
+from .declarations import DeclaredTools, effects
+from .durable_run import RunRecord, find_recorder
 from .items import InputItem
 from .replies import response_of
 from .tool_calls import ToolWaits
@@ -190,26 +190,22 @@ class DurableHooks(RunHooksBase[Any, Any]):
     def __init__(self, inner: Any) -> None:
         self._inner = validate_run_hooks(inner)
 
+    async def on_llm_end(self, context: RunContextWrapper[Any], agent: Any, response: ModelResponse) -> None:
+        """Bring what people answered about the calls of a reply, from whatever process."""
+        recorder = find_recorder()
+        if recorder is not None:
+            for call in response.output:
+                if isinstance(call, ResponseFunctionToolCall):
+                    bring_answer(recorder, context, ToolApprovalItem(agent=agent, raw_item=call))
+        await self._inner.on_llm_end(context, _show(agent), response)
+
 
 for _kind in (_ShownAgentHooks, DurableHooks):
-    for _name in [one for one in dir(_kind) if one.startswith("on_")]:
+    for _name in [one for one in dir(_kind) if one.startswith("on_") and one not in vars(_kind)]:
         setattr(_kind, _name, _forward(_name))
 
 
-async def _on_llm_end(self: Any, context: Any, agent: Any, response: ModelResponse) -> None:
-    """Bring what people answered about the calls of a reply, from whatever process."""
-    recorder = find_recorder()
-    if recorder is not None:
-        for call in response.output:
-            if isinstance(call, ResponseFunctionToolCall):
-                bring_answer(recorder, context, ToolApprovalItem(agent=agent, raw_item=call))
-    await self._inner.on_llm_end(context, _show(agent), response)
-
-
-DurableHooks.on_llm_end = _on_llm_end
-
-
-def bring_answer(recorder: RunRecorder, target: Any, item: ToolApprovalItem) -> None:
+def bring_answer(recorder: RunRecord, target: Any, item: ToolApprovalItem) -> None:
     """Approve or reject a call, in a `RunState` or a run, if a person has done so by way of holdfast."""
     if item.call_id is None:
         return
@@ -244,7 +240,7 @@ class Copies:
 
     def __init__(
         self,
-        declared: Declarations,
+        declared: DeclaredTools,
         run_agent: RunAgent,
         check_session: Callable[[Any], object],
         wait: Callable[[], Awaitable[object]],
@@ -270,8 +266,7 @@ class Copies:
             # Kept before its handoffs are looked at: they may lead back to it.
             known = self._agents[id(agent)] = (agent, made)
             self._equip(agent, made)
-        found: Any = known[1]
-        return found
+        return cast(A, known[1])
 
     def _equip(self, agent: Agent[Any], made: Agent[Any]) -> None:
         made.__class__ = _durable_class(type(made))
@@ -516,7 +511,7 @@ class AgentTool:
 
     def __init__(self, copies: Copies, tool: FunctionTool, agent: Agent[Any]) -> None:
         self._copies, self.tool, self.agent = copies, tool, agent
-        self._body: Any = getattr(tool.on_invoke_tool, _INVOKER, None)
+        self._body = cast(Any, getattr(tool.on_invoke_tool, _INVOKER, None))
         freed = getattr(getattr(self._body, "__code__", None), "co_freevars", ())
         if "self" not in freed:
             raise BadInput(

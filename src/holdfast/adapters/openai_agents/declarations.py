@@ -115,7 +115,7 @@ def _as_tool(declared: AnyTool) -> FunctionTool:
     return made
 
 
-class Declarations:
+class DeclaredTools:
     """The tools of an agent as the ledger knows them, each looked at once."""
 
     def __init__(self, by_name: NamedEffects | None, *, trust: bool, timeout_s: float) -> None:

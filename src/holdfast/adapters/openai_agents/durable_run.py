@@ -32,12 +32,12 @@ from ...session.session import Session
 from ...tools.canonical import fingerprint
 from ...tools.waiting import find_waiting
 from ..foreign_calls import CALLER, name_call
+from ..run_errors import RunWaits
 from .context import EFFECT
-from .errors import RunWaits
 from .items import InputItem, as_message, group, pack, pack_light
-from .recorded_run import OVER, Beginning, RecordedRun, key_of, spans_until
-from .replies import RecordedReply, as_recorded, usage_of
-from .tool_calls import Tools, read_args
+from .recorded_run import OVER, RecordedRun, RunStart, key_of, spans_until
+from .replies import ReplyOnRecord, as_recorded, usage_of
+from .tool_calls import RunTools, read_args
 
 ENDED: Final = (
     MaxTurnsExceeded,
@@ -50,15 +50,15 @@ ENDED: Final = (
 """Errors that end a run for good: with the same replies, it would fail again."""
 
 
-class RunRecorder:
+class RunRecord:
     """Replays what its session has of a run, and records the rest."""
 
     def __init__(
         self,
         session: Session,
         run: Run,
-        tools: Tools,
-        beginning: Beginning,
+        tools: RunTools,
+        beginning: RunStart,
         recorded: RecordedRun,
         history: Sequence[InputItem],
     ) -> None:
@@ -113,7 +113,7 @@ class RunRecorder:
         self.given = self.resumed_at = replies
         self._held = {key_of(item) for item in held}
 
-    async def next_reply(self) -> RecordedReply | None:
+    async def next_reply(self) -> ReplyOnRecord | None:
         """The next reply, if it is on record; None if the model must be asked."""
         await self.stop_if_waiting()
         if not self.is_replaying:
@@ -130,11 +130,11 @@ class RunRecorder:
             return reply
 
     @asynccontextmanager
-    async def asking(self, model: str | None) -> AsyncIterator[Asking]:
+    async def asking(self, model: str | None) -> AsyncIterator[RecordedRequest]:
         """Around a request to the model."""
         self._is_asking = True
         async with self.run.request(model=model) as request:
-            yield Asking(self, request, model)
+            yield RecordedRequest(self, request, model)
         self._is_asking = False
 
     def note_reply(self, data: Json) -> None:
@@ -142,7 +142,7 @@ class RunRecorder:
         items = reversed(self.session.state.transcript_fold.items)
         item = next(one for one in items if one.role == "assistant")
         calls = tuple(part.id for part in item.parts if isinstance(part, CallPart))
-        reply = RecordedReply(item.seq, calls, data)
+        reply = ReplyOnRecord(item.seq, calls, data)
         self._recorded.replies.append(reply)
         self.given += 1
         self.tools.used.add(reply.usage)
@@ -309,7 +309,8 @@ class RunRecorder:
         if self.tools.below is not None:
             raise self.tools.below
         if self.tools.waits:
-            raise RunWaits(self.session.id, await find_waiting(self.session))
+            waiting = await find_waiting(self.session)
+            raise RunWaits(self.session.id, waiting, again="DurableRunner.run(…)")
 
     async def end(self, interruptions: Sequence[ToolApprovalItem]) -> None:
         """Record how the run ended."""
@@ -336,10 +337,10 @@ class RunRecorder:
         return True
 
 
-class Asking:
+class RecordedRequest:
     """A request to the model that was recorded, until its reply is."""
 
-    def __init__(self, recorder: RunRecorder, request: Request, model: str | None) -> None:
+    def __init__(self, recorder: RunRecord, request: Request, model: str | None) -> None:
         self._recorder, self._request, self._model = recorder, request, model
 
     async def end(self, response: ModelResponse, *, agent: str | None = None) -> None:
@@ -360,13 +361,13 @@ class Driving:
     """A durable run around the caller: from its call on, its recorder from the moment that it is open."""
 
     def __init__(self) -> None:
-        self.recorder: RunRecorder | None = None
+        self.recorder: RunRecord | None = None
 
 
 driving: ContextVar[Driving | None] = ContextVar("holdfast_openai_agents_run", default=None)
 
 
-def find_recorder() -> RunRecorder | None:
+def find_recorder() -> RunRecord | None:
     """The recorder of the durable run that the SDK drives around the caller.
 
     None in the tools of that run: what they run is no part of it, unless it is a durable run itself.
@@ -379,7 +380,7 @@ def find_recorder() -> RunRecorder | None:
     return recorder
 
 
-def find_around() -> RunRecorder | None:
+def find_around() -> RunRecord | None:
     """The recorder of the innermost durable run around the caller, in one of its tools or not."""
     found = driving.get()
     return None if found is None else found.recorder

@@ -23,7 +23,7 @@ from ...messages import OPENAI_AGENTS, CallPart, Json, role_of_item
 from ...session.session import Session
 from ..message_overlap import overlap
 from .items import InputItem, StoredMessage, unanswered_input
-from .replies import RecordedReply
+from .replies import ReplyOnRecord
 
 log = logging.getLogger("holdfast")
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -47,7 +47,7 @@ class Asked(Struct, frozen=True):
         return sha256(_encode([key_of(item) for item in self.items or ()])).hexdigest()
 
 
-class Beginning(Struct, frozen=True):
+class RunStart(Struct, frozen=True):
     """Where a run begins: after the entry `since`. `said`: how many items of its input were there before."""
 
     since: int
@@ -74,7 +74,7 @@ class Beginning(Struct, frozen=True):
 class RecordedRun(Struct):
     """What was recorded of a run so far."""
 
-    replies: list[RecordedReply]
+    replies: list[ReplyOnRecord]
     items: list[InputItem]
     """The items of the run, those of its replies included."""
 
@@ -99,12 +99,12 @@ def key_of(item: InputItem) -> str:
     return f"{role_of_item(item)} {sha256(_encode(said)).hexdigest()}"
 
 
-async def begin(session: Session, asked: Asked, history: Sequence[InputItem]) -> Beginning:
+async def begin(session: Session, asked: Asked, history: Sequence[InputItem]) -> RunStart:
     """Find out whether this continues a run of the session, or repeats one that has ended."""
     last, before = _find_last(session), _find_before(session, asked)
     if before is not None and _goes_on(before, last, asked):
         kept = _kept_of(before)
-        return Beginning(
+        return RunStart(
             since=kept["since"],
             said=kept["said"],
             opening=kept["opening"],
@@ -122,7 +122,7 @@ async def begin(session: Session, asked: Asked, history: Sequence[InputItem]) ->
         history = await read_history(session, session.state)
     await session.flush()  # The history is read again as it was after this entry, which ends a commit.
     said = overlap([key_of(item) for item in unanswered_input(history)], [key_of(one) for one in asked.items])
-    return Beginning(session.state.seq, said, asked.opening, asked.key, None)
+    return RunStart(session.state.seq, said, asked.opening, asked.key, None)
 
 
 def _find_last(session: Session) -> RunInfo | None:
@@ -177,7 +177,7 @@ async def _leave_behind(session: Session, before: RunInfo | None) -> None:
     )
 
 
-def config_of(beginning: Beginning, group_id: str | None, workflow: str) -> Json:
+def config_of(beginning: RunStart, group_id: str | None, workflow: str) -> Json:
     """What is recorded with the start of a run."""
     named = {} if group_id is None else {"group_id": group_id}
     return {_CONFIG: beginning.config, "workflow_name": workflow, **named}
@@ -208,7 +208,7 @@ async def read_history_at(session: Session, seq: int) -> list[InputItem]:
     return await engine.call_home(read)
 
 
-async def load(session: Session, beginning: Beginning) -> RecordedRun:
+async def load(session: Session, beginning: RunStart) -> RecordedRun:
     """What the runs recorded that this one continues."""
     found = RecordedRun([], [])
     if beginning.root_run is None:
@@ -225,7 +225,7 @@ async def load(session: Session, beginning: Beginning) -> RecordedRun:
         found.items += data["items"]
         if isinstance(entry.body, ModelReplied):
             calls = tuple(part.id for part in entry.body.parts if isinstance(part, CallPart))
-            found.replies.append(RecordedReply(entry.seq, calls, data))
+            found.replies.append(ReplyOnRecord(entry.seq, calls, data))
     return found
 
 

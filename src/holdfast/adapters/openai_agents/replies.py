@@ -17,7 +17,7 @@ from ..foreign_calls import name_call
 from .items import InputItem
 
 
-class RecordedReply(Struct, frozen=True):
+class ReplyOnRecord(Struct, frozen=True):
     """A recorded reply: the entry that holds it, the ids of the calls in it, and what it says."""
 
     seq: int

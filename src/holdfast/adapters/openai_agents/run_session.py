@@ -8,7 +8,7 @@ from typing import Any
 from agents import TResponseInputItem
 from agents.memory import OpenAIResponsesCompactionArgs, SessionSettings
 
-from .durable_run import RunRecorder
+from .durable_run import RunRecord
 from .items import InputItem, drop_orphan_outputs
 from .session import Compacting, HoldfastSession
 
@@ -25,7 +25,7 @@ class RunSession:
         self,
         session_id: str,
         kept: HoldfastSession | None,
-        recorder: Callable[[], Awaitable[RunRecorder]],
+        recorder: Callable[[], Awaitable[RunRecord]],
     ) -> None:
         """`kept` is the caller's session, if there is one. `recorder` waits until the run is open."""
         self.session_id = session_id

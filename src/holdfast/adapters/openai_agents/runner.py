@@ -43,6 +43,7 @@ from ...tools.canonical import digest
 from ...tools.lineage import Lineage, derive_id
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
+from ..run_errors import RunExits
 from .agent_copies import (
     AgentTool,
     Copies,
@@ -53,8 +54,8 @@ from .agent_copies import (
     list_held,
 )
 from .context import EFFECT, annotate
-from .declarations import Declarations, NamedEffects
-from .durable_run import Driving, RunRecorder, driving, find_around
+from .declarations import DeclaredTools, NamedEffects
+from .durable_run import Driving, RunRecord, driving, find_around
 from .journal import LABELS, labels_of
 from .plain_runs import watch
 from .recorded_run import Asked, begin, config_of, list_items, load, read_history, read_history_at
@@ -62,7 +63,7 @@ from .replies import list_calls
 from .results import show_error, show_events, show_result
 from .run_session import RunSession
 from .session import HoldfastSession
-from .tool_calls import USED, Tools, ToolWaits
+from .tool_calls import USED, RunTools, ToolWaits
 
 R = TypeVar("R", RunResult, RunResultStreaming)
 
@@ -82,13 +83,13 @@ class Options(Struct, frozen=True, kw_only=True):
     wait_s: float = 0.0
     cadence: Cadence = "step"
 
-    def declare(self) -> Declarations:
+    def declare(self) -> DeclaredTools:
         """The declarations of tools for one run."""
-        return Declarations(self.effects, trust=self.trust, timeout_s=self.timeout_s)
+        return DeclaredTools(self.effects, trust=self.trust, timeout_s=self.timeout_s)
 
-    def tools(self, session: OurSession) -> Tools:
+    def tools(self, session: OurSession) -> RunTools:
         """The tools of a run in a session."""
-        return Tools(
+        return RunTools(
             session,
             policy=self.policy,
             in_doubt=self.in_doubt,
@@ -102,7 +103,7 @@ class Options(Struct, frozen=True, kw_only=True):
         if self.store is not None:
             find_open_store(self.store)
         self.declare()
-        Tools.check(
+        RunTools.check(
             in_doubt=self.in_doubt,
             max_repeats=self.max_repeats,
             max_crashes=self.max_crashes,
@@ -186,7 +187,7 @@ class DurableRunner:
         `run_key` names the run: the same call after it had ended gives its outcome again.
         """
         _refuse_conversations(conversation_id, previous_response_id, auto_previous_response_id)
-        run = DurableRun(cls._options, starting_agent, input, session, run_key, run_config)
+        run = RunnerCall(cls._options, starting_agent, input, session, run_key, run_config)
 
         async def go() -> RunResult:
             return await Runner.run(
@@ -259,7 +260,7 @@ class DurableRunner:
         A recorded reply is streamed as one event. What the session records is complete when the events end.
         """
         _refuse_conversations(conversation_id, previous_response_id, auto_previous_response_id)
-        run = DurableRun(cls._options, starting_agent, input, session, run_key, run_config)
+        run = RunnerCall(cls._options, starting_agent, input, session, run_key, run_config)
         return run.stream(
             lambda: Runner.run_streamed(
                 run.agent,
@@ -290,7 +291,7 @@ def _refuse_conversations(
             )
 
 
-class DurableRun:
+class RunnerCall:
     """One call of the runner."""
 
     def __init__(
@@ -400,6 +401,10 @@ class DurableRun:
                             raise
                         # Raised only once the run has ended in the words that were chosen for it.
                         failed = error
+        except RunExits as exits:
+            if self._is_delegate:
+                raise  # The run around this one has to end first.
+            raise exits.error from None
         finally:
             if self._owned is not None:
                 await self._owned.aclose()
@@ -407,7 +412,7 @@ class DurableRun:
             raise failed
         return result
 
-    async def _wait(self) -> RunRecorder:
+    async def _wait(self) -> RunRecord:
         """The recorder, once the run is open. The SDK asks for its session in its own task."""
         await self._opened.wait()
         recorder = self._driving.recorder
@@ -449,7 +454,7 @@ class DurableRun:
         return fit_session_id(f"run:{self._run_key}"), {**LABELS, "run_key": label_of_original(self._run_key)}
 
     @asynccontextmanager
-    async def _recording(self, session: OurSession) -> AsyncIterator[RunRecorder]:
+    async def _recording(self, session: OurSession) -> AsyncIterator[RunRecord]:
         given = self._given
         items = None if isinstance(given, RunState) else list_items(given)
         once = self._run_key is not None or Lineage.of(session) is not None
@@ -471,7 +476,7 @@ class DurableRun:
             finally:
                 self._declared.warn_of_unmatched()
 
-    def _resume(self, recorder: RunRecorder, state: RunState[Any, Any]) -> None:
+    def _resume(self, recorder: RunRecord, state: RunState[Any, Any]) -> None:
         """Go on from a state, with the answers that people gave by way of holdfast."""
         replies = state._model_responses
         recorder.resume_at(list_calls(replies[-1:]), len(replies), list_held(state))
@@ -538,9 +543,9 @@ class DurableRun:
         ctx: TheirContext[Any],
         arguments: str,
         kept: HoldfastSession | None,
-        recorder: RunRecorder,
+        recorder: RunRecord,
     ) -> Any:
-        async def get_recorder() -> RunRecorder:
+        async def get_recorder() -> RunRecord:
             return recorder
 
         name = recorder.session.id if kept is None else kept.session_id
@@ -555,7 +560,7 @@ class DurableRun:
 
     @asynccontextmanager
     async def _open_inner(
-        self, inner: AgentTool, kept: HoldfastSession | None, around: RunRecorder
+        self, inner: AgentTool, kept: HoldfastSession | None, around: RunRecord
     ) -> AsyncIterator[OurSession]:
         if kept is None:
             async with open_delegate(around, inner.agent.name) as session:
@@ -618,7 +623,7 @@ async def record_run(
     agent: str,
     config: RunConfig,
     has_history: bool,
-) -> AsyncIterator[RunRecorder]:
+) -> AsyncIterator[RunRecord]:
     """Begin a run in its session, or continue one: the recorder is there inside the block."""
     history = await read_history(session, session.state) if has_history else []
     begun = await begin(session, asked, history)
@@ -630,12 +635,12 @@ async def record_run(
         agent=agent, model=model, config=config_of(begun, config.group_id, config.workflow_name)
     )
     async with run:
-        into.recorder = RunRecorder(session, run, options.tools(session), begun, recorded, history)
+        into.recorder = RunRecord(session, run, options.tools(session), begun, recorded, history)
         yield into.recorder
 
 
 @asynccontextmanager
-async def open_delegate(around: RunRecorder, agent: str) -> AsyncIterator[OurSession]:
+async def open_delegate(around: RunRecord, agent: str) -> AsyncIterator[OurSession]:
     """A session for an agent that runs inside another run: the same one when that is made again."""
     parent, effect = around.session, EFFECT.find()
     lineage = check_depth(parent)

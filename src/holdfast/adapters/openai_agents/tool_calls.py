@@ -20,11 +20,12 @@ from ...tools.canonical import NotCanonical, normalise
 from ...tools.context import AnyContext
 from ...tools.declaration import AnyTool, Hook
 from ...tools.dispatch import CallRequest
+from ...tools.executor import asks_to_exit
 from ...tools.ledger import Ledger
 from ...tools.outcome import Result, RetryWanted, Waits
 from ..foreign_calls import ForeignCalls, original_args
+from ..run_errors import RunExits, RunWaits
 from .context import EFFECT
-from .errors import RunWaits
 
 Invoke = Callable[[TheirContext[Any], str], Awaitable[Any]]
 USED: Final = "openai_agents.usage"
@@ -72,7 +73,7 @@ class _GivenArguments:
         return {**self._defaults, **args}, args
 
 
-class Tools(ForeignCalls):
+class RunTools(ForeignCalls):
     """The tools of one run, as the ledger of its session sees them."""
 
     waits = False
@@ -99,8 +100,15 @@ class Tools(ForeignCalls):
     ) -> Any:
         """What the tool returns, or returned when this very call was made before. `recorded` is the output
         that the SDK added for it; `raises`: its exceptions end the run."""
-        with self.running():
-            return await self._execute(ctx, ref, declared, schema, arguments, invoke, recorded, raises=raises)
+        try:
+            with self.running():
+                return await self._execute(
+                    ctx, ref, declared, schema, arguments, invoke, recorded, raises=raises
+                )
+        except BaseException as error:
+            if asks_to_exit(error):
+                raise RunExits(error) from error
+            raise
         raise Closed(f"{declared.name}: its run has ended")
 
     async def _execute(

@@ -10,10 +10,10 @@ from ..compat import check_versions
 
 check_versions("holdfast.adapters.pydantic_ai", "pydantic-ai", {"pydantic-ai-slim": ((2, 62), 3)})
 
+from ..run_errors import RunWaits  # noqa: E402
 from .context import annotate, current_effect  # noqa: E402
 from .declarations import as_tools, effects  # noqa: E402
 from .durable import Durable  # noqa: E402
-from .errors import RunWaits  # noqa: E402
 from .resume import Continuation, continue_run, fork_run  # noqa: E402
 
 __all__ = [

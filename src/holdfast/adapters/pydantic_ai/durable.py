@@ -44,10 +44,10 @@ from ...tools.outcome import as_json
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
 from ...tools.waiting import find_waiting
+from ..run_errors import RunExits, RunWaits
 from .context import EFFECT
 from .declarations import Declarations, NamedEffects, effects
-from .durable_run import Beginning, RunRecorder, begin
-from .errors import RunExits, RunWaits
+from .durable_run import AGAIN, Beginning, RunRecorder, begin
 from .media_urls import Links
 from .replay import Answer
 from .tool_calls import Tools, canonical
@@ -260,7 +260,7 @@ class DurableRun(AbstractCapability[Any]):
             session = self.recorder.session
             waiting = await find_waiting(session)
             if waiting:
-                raise RunWaits(session.id, waiting) from error
+                raise RunWaits(session.id, waiting, again=AGAIN) from error
         raise error
 
     # -- the model -----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from ...session.session import Session
 from ...tools.waiting import find_waiting
 from ..foreign_calls import CALLER
 from ..message_overlap import overlap
-from .errors import RunWaits
+from ..run_errors import RunWaits
 from .history import (
     add,
     as_foreign,
@@ -47,6 +47,8 @@ from .resume import go_back
 from .tool_calls import Tools
 
 log = logging.getLogger("holdfast")
+AGAIN = "agent.run(…)"
+"""What continues a run."""
 NO_OUTPUT = "no_output"
 """Why a run failed that would fail in the same way if it were given the same replies again."""
 
@@ -261,7 +263,7 @@ class RunRecorder:
         if self.tools.below is not None:
             raise self.tools.below
         if self.tools.waits:
-            raise RunWaits(self.session.id, await find_waiting(self.session))
+            raise RunWaits(self.session.id, await find_waiting(self.session), again=AGAIN)
 
     async def end(self, result: AgentRunResult[Any]) -> None:
         """Record how the run ended."""

@@ -31,8 +31,8 @@ from ...tools.ledger import Ledger
 from ...tools.outcome import Declined, NoJsonForm, Result, RetryWanted, Waits
 from ...tools.schema import BadArguments
 from ..foreign_calls import ForeignCalls, original_args
+from ..run_errors import RunWaits
 from .context import EFFECT
-from .errors import RunWaits
 from .history import give_result, keep_result
 
 Args: TypeAlias = dict[str, Any]
