@@ -99,7 +99,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse what makes no sense."""
-        find_open_store(self.store)
+        if self.store is not None:
+            find_open_store(self.store)
         self.declare()
         Tools.check(
             in_doubt=self.in_doubt,
