@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,14 +31,18 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def thread_loop() -> Iterator[None]:
-    """The event loop of the thread, which `run_sync` uses and leaves open."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield
-    asyncio.set_event_loop(None)
-    loop.close()
+@pytest.fixture(autouse=True)
+def default_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """An event loop for `run_sync`, which makes one that it never closes. Its end would fail a later test."""
+    if inspect.iscoroutinefunction(request.function):
+        yield
+        return
+    with asyncio.Runner() as runner:
+        asyncio.set_event_loop(runner.get_loop())
+        try:
+            yield
+        finally:
+            asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")

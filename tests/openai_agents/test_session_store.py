@@ -289,7 +289,7 @@ async def test_it_can_be_wrapped_by_the_sessions_of_the_sdk(store: holdfast.Stor
 # -- stores ----------------------------------------------------------------------------------------------
 
 
-def test_one_session_is_used_by_several_event_loops(tmp_path: Path, thread_loop: None) -> None:
+def test_one_session_is_used_by_several_event_loops(tmp_path: Path) -> None:
     """`run_sync` has one of its own."""
     session = HoldfastSession.from_url("ann", url=f"sqlite:{tmp_path}/store")
     agent = talker("Yes.", "And yes.")

@@ -11,7 +11,8 @@ from ..core.head import Head
 from ..redact import without_password
 from .options import Common
 
-_PYDANTIC_AI = ("agent_framework", "pydantic-ai")
+_FRAMEWORK = "agent_framework"
+"""The label that names the framework whose agents a session is of."""
 
 
 def pending_command(common: Common) -> str:
@@ -22,10 +23,12 @@ def pending_command(common: Common) -> str:
 def continue_call(head: Head, runs: Sequence[RunInfo], common: Common) -> str:
     """What continues a session that a crash cut off, or that had to wait. `runs` are its own."""
     url = without_password(common.store)
-    name, value = _PYDANTIC_AI
     if head.labels.get(ADAPTER_LABEL) in (THREADS, LEDGERS):
         return graph_call(head.labels.get(THREAD_LABEL, ""), "None", common)
-    if head.labels.get(name) == value:
+    framework = head.labels.get(_FRAMEWORK)
+    if framework == "openai-agents":
+        return _repeat_run(head, url)
+    if framework == "pydantic-ai":
         if head.parent is not None:
             return f"the same agent.run(…) as before, of the agent whose tool runs this one: {head.parent}"
         session = head.labels.get("session", head.session)
@@ -37,6 +40,17 @@ def continue_call(head: Head, runs: Sequence[RunInfo], common: Common) -> str:
         command = f"holdfast resume FILE.py {shlex.quote(head.session)}{common.store_options}"
         return f"{command}, where FILE.py has the agent {last.agent!r}"
     return f"your program again: it goes on in session {head.session!r} of {url}"
+
+
+def _repeat_run(head: Head, url: str) -> str:
+    """What continues a run of the OpenAI Agents SDK."""
+    if head.parent is not None:
+        return f"the same DurableRunner.run(…) as before, of the agent whose tool runs this one: {head.parent}"
+    key = head.labels.get("run_key")
+    if key is not None:
+        return f"the same DurableRunner.run(…, run_key={key!r}) as before, with HOLDFAST_STORE={url}"
+    session = head.labels.get("session", head.session)
+    return f"the same DurableRunner.run(…) as before, with session=HoldfastSession({session!r}, {url!r})"
 
 
 def graph_call(thread: str, given: str, common: Common) -> str:

@@ -210,7 +210,6 @@ def run_in_default_loop(work: Work[T]) -> T:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 loop.run_until_complete(task)
-        loop.run_until_complete(loop.shutdown_asyncgens())
 
 
 async def run_to_end(work: Work[T]) -> T:
