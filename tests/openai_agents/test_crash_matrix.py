@@ -39,8 +39,8 @@ def _once_more(seed: int, death: Death, recovery: Sequence[Point], often: float)
 def test_a_run_that_is_killed_ends_as_if_nothing_had_happened(
     campaign: Campaign, scheme: str, seed: int
 ) -> None:
-    """At some boundary of every scenario (of one, on a server), another each time; half of them again on the way of
-    the recovery."""
+    """At some boundary of every scenario (of one, on a server), another each time; and half of them again on
+    the way of the recovery."""
     choose = random.Random(seed)
     names = share(scheme, list(SCENARIOS), len(SCENARIOS))
     chosen = [choose.choice(campaign.rehearse(name)) for name in names]

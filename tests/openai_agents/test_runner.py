@@ -110,6 +110,14 @@ async def test_with_a_key_the_outcome_is_given_again(
         await play(DurableRunner, office.agent, "Pay more.", session=session, run_key="k1")
 
 
+async def test_options_need_no_store(store: holdfast.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the session counts, and `HOLDFAST_STORE` is not read."""
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    runner = DurableRunner.with_options(wait_s=1.0)
+    agent = Agent(name="clerk", model=answering(lambda items: say("Yes.")))
+    assert (await runner.run(agent, "Hello?", session=HoldfastSession("ann", store))).final_output == "Yes."
+
+
 async def test_without_a_session_a_key_names_the_run(store: holdfast.Store) -> None:
     office = Office()
     runner = DurableRunner.with_options(store=store)
