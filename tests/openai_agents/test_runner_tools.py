@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
-from agents import Agent, Runner, ToolOutputImage, ToolOutputText, UserError, function_tool
+from agents import (
+    Agent,
+    Runner,
+    ToolOutputImage,
+    ToolOutputText,
+    UserError,
+    function_tool,
+    set_trace_processors,
+    set_tracing_disabled,
+)
 from agents.mcp import MCPServer
+from agents.tracing import CustomSpanData, Span, TracingProcessor
 
 import holdfast
 from holdfast.adapters.openai_agents import (
@@ -420,3 +431,89 @@ async def test_a_tool_that_ends_the_process_does_so_once_it_is_on_record(store: 
         await DurableRunner.run(make(leave), "Go.", session=session)
     assert [one.effect.tool async for one in store.in_doubt()] == ["leave"]
     assert (await store.head("ann")).lease is None
+
+
+async def test_a_history_is_compacted_as_without_a_record(store: holdfast.Store) -> None:
+    """In the middle of a run that is cut off after it, too: it is compacted once."""
+    is_cut = [True]
+
+    class Compactor:
+        """The part of OpenAI's client that compacts."""
+
+        def __init__(self) -> None:
+            self.inputs: list[int] = []
+            self.responses = self
+
+        async def compact(self, **request: Any) -> Any:
+            """Compact."""
+            self.inputs.append(len(request["input"]))
+            made = {"type": "compaction", "id": f"cmp_{len(self.inputs)}", "encrypted_content": "all"}
+            return SimpleNamespace(output=[made], usage=None)
+
+    @effects(side_effects="read")
+    @function_tool
+    def look() -> str:
+        """Look."""
+        return "looked"
+
+    def reply(items: list[Any]) -> Any:
+        if not any(item.get("type") == "function_call_output" for item in items):
+            return [call("look", "t0-a")]
+        if is_cut[0]:
+            raise Cut
+        return say("Done.")
+
+    agent: Agent[Any] = Agent(name="clerk", model=answering(reply), tools=[look])
+    options: Any = {"compaction_mode": "input", "should_trigger_compaction": lambda context: True}
+    theirs, ours = Compactor(), Compactor()
+    plain = HoldfastSession("bob", store, compaction={**options, "client": theirs})
+    session = HoldfastSession("ann", store, compaction={**options, "client": ours})
+    assert isinstance(await get_root_cause(DurableRunner.run(agent, "Go.", session=session)), Cut)
+    is_cut[0] = False
+    found = await DurableRunner.run(agent, "Go.", session=session)
+    wanted = await Runner.run(agent, "Go.", session=plain)
+    assert found.final_output == wanted.final_output == "Done."
+    assert await session.get_items() == await plain.get_items()
+    assert ours.inputs == theirs.inputs
+
+
+async def test_the_trace_says_what_comes_from_the_record(store: holdfast.Store) -> None:
+    class Noting(TracingProcessor):
+        """Notes the spans of our own."""
+
+        def __init__(self) -> None:
+            self.spans: list[dict[str, Any]] = []
+
+        def on_span_end(self, span: Span[Any]) -> None:
+            if isinstance(span.span_data, CustomSpanData):
+                self.spans.append({"name": span.span_data.name, **span.span_data.data})
+
+        def on_span_start(self, span: Any) -> None: ...
+
+        def on_trace_start(self, trace: Any) -> None: ...
+
+        def on_trace_end(self, trace: Any) -> None: ...
+
+        def shutdown(self) -> None: ...
+
+        def force_flush(self) -> None: ...
+
+    @effects(side_effects="mutate")
+    @function_tool
+    def act() -> str:
+        """Act."""
+        return "acted"
+
+    noting, agent, session = Noting(), make(act), HoldfastSession("ann", store)
+    set_trace_processors([noting])
+    set_tracing_disabled(False)
+    try:
+        await DurableRunner.run(agent, "Go.", session=session, run_key="k")
+        assert noting.spans == []
+        await DurableRunner.run(agent, "Go.", session=session, run_key="k")
+    finally:
+        set_tracing_disabled(True)
+        set_trace_processors([])
+    assert [one["name"] for one in noting.spans] == ["holdfast replay"] * 3
+    assert all(one["replayed"] for one in noting.spans)
+    assert [one["tool"] for one in noting.spans if "tool" in one] == ["act"]

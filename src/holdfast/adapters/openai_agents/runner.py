@@ -84,7 +84,7 @@ class Options(Struct, frozen=True, kw_only=True):
     cadence: Cadence = "step"
 
     def declare(self) -> DeclaredTools:
-        """The declarations of tools for one run."""
+        """The declarations of tools, for all runs: what a tool does not say is warned of once."""
         return DeclaredTools(self.effects, trust=self.trust, timeout_s=self.timeout_s)
 
     def tools(self, session: OurSession) -> RunTools:
@@ -102,7 +102,6 @@ class Options(Struct, frozen=True, kw_only=True):
         """Refuse what makes no sense."""
         if self.store is not None:
             find_open_store(self.store)
-        self.declare()
         RunTools.check(
             in_doubt=self.in_doubt,
             max_repeats=self.max_repeats,
@@ -124,6 +123,7 @@ class DurableRunner:
     """
 
     _options: ClassVar[Options] = Options()
+    _declared: ClassVar[DeclaredTools] = _options.declare()
 
     @classmethod
     def with_options(
@@ -163,7 +163,7 @@ class DurableRunner:
             cadence=cadence,
         )
         options.check()
-        return type(cls.__name__, (cls,), {"_options": options})
+        return type(cls.__name__, (cls,), {"_options": options, "_declared": options.declare()})
 
     @classmethod
     async def run(
@@ -187,7 +187,7 @@ class DurableRunner:
         `run_key` names the run: the same call after it had ended gives its outcome again.
         """
         _refuse_conversations(conversation_id, previous_response_id, auto_previous_response_id)
-        run = RunnerCall(cls._options, starting_agent, input, session, run_key, run_config)
+        run = RunnerCall(cls._options, cls._declared, starting_agent, input, session, run_key, run_config)
 
         async def go() -> RunResult:
             return await Runner.run(
@@ -260,7 +260,7 @@ class DurableRunner:
         A recorded reply is streamed as one event. What the session records is complete when the events end.
         """
         _refuse_conversations(conversation_id, previous_response_id, auto_previous_response_id)
-        run = RunnerCall(cls._options, starting_agent, input, session, run_key, run_config)
+        run = RunnerCall(cls._options, cls._declared, starting_agent, input, session, run_key, run_config)
         return run.stream(
             lambda: Runner.run_streamed(
                 run.agent,
@@ -297,6 +297,7 @@ class RunnerCall:
     def __init__(
         self,
         options: Options,
+        declared: DeclaredTools,
         agent: Agent[Any],
         given: str | list[TResponseInputItem] | RunState[Any, Any],
         session: Session | None,
@@ -320,7 +321,7 @@ class RunnerCall:
                 "run_config.sandbox: what an agent does in a sandbox is not in the ledger, so DurableRunner "
                 "does not run it. Run it with Runner"
             )
-        self._declared = options.declare()
+        self._declared = declared
         self._copies = Copies(self._declared, self._run_agent, self._check_inner, self._wait)
         self.config = make_durable(config)
         self.agent = self._copies.of(agent)

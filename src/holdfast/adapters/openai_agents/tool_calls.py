@@ -6,7 +6,14 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from agents import ModelBehaviorError, ToolOutputFileContent, ToolOutputImage, ToolOutputText, Usage
+from agents import (
+    ModelBehaviorError,
+    ToolOutputFileContent,
+    ToolOutputImage,
+    ToolOutputText,
+    Usage,
+    custom_span,
+)
 from agents.tool_context import ToolContext as TheirContext
 from agents.usage import deserialize_usage
 
@@ -129,11 +136,13 @@ class RunTools(ForeignCalls):
         tool = declared.with_body(Hook(body, True, True), checking)
         deps = ctx.context
         if isinstance(recorded, str):
+            _trace_replay(declared.name)
             return await self._repeat(ctx, ref, recorded)
         self.note_approval(ref, tool, args)
         async with self.in_turn(tool):
             last = await self.settle(ref, tool, args, deps)
             if last is not None and last.status == "completed":
+                _trace_replay(declared.name)
                 return await self._recall(ctx, last)
             asked = self.find_question(ref)
             call = CallRequest(ref, tool.name, original_args(args, last, asked), tool)
@@ -185,6 +194,12 @@ class RunTools(ForeignCalls):
         if result.status == "in_doubt":
             body.error.add_note(f"holdfast: {result.content}")
         raise body.error
+
+
+def _trace_replay(tool: str) -> None:
+    """Have the trace say that an output comes from the record."""
+    with custom_span("holdfast replay", {"tool": tool, "replayed": True}):
+        pass
 
 
 class _TheirBody:
