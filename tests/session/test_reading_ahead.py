@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from holdfast import open_store
@@ -59,3 +63,42 @@ async def test_a_page_that_cannot_be_read_is_an_error_for_the_reader() -> None:
             texts(found.transcript)
         driver.fails_after = None
         assert len(texts(found.transcript)) == STEPS
+
+
+READS_AFTER_THE_END = """
+import atexit, sys, threading
+from holdfast import blocking
+from holdfast.engine import journal
+from holdfast.session import writer
+
+journal.READ_CHUNKS = 16
+writer.KEYFRAME_ENTRIES_MIN = 64
+with blocking.open_store(sys.argv[1]) as store:
+    with store.session("s") as session:
+        for number in range(200):
+            session.add(str(number))
+            session.checkpoint()
+opened = blocking.open_store(sys.argv[1])
+store = opened.__enter__()
+states = [store.load("s") for _ in range(2)]
+
+
+def look(where):
+    print(where, [message.text for message in states.pop().transcript] == [str(n) for n in range(200)])
+
+
+def outlive():
+    threading.main_thread().join()
+    look("thread")
+
+
+threading.Thread(target=outlive).start()
+atexit.register(look, "atexit")
+"""
+
+
+def test_a_transcript_can_be_read_while_the_interpreter_ends(quick_path: Path) -> None:
+    """By a thread that outlives the main one, and by a handler at the exit: no thread can be started then."""
+    command = [sys.executable, "-c", READS_AFTER_THE_END, f"sqlite:{quick_path}/agents.db"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.stdout.split("\n"), done.stderr) == (["thread True", "atexit True", ""], "")

@@ -426,14 +426,16 @@ class Journal:
 def _read_ahead(pages: Iterator[Page]) -> Iterator[Page]:
     """The same pages: while one of them is decoded, a thread reads the next from the disk."""
     page = next(pages, None)
-    if page is None or page.count < READ_CHUNKS:  # There are few more, if any.
-        yield from chain([] if page is None else [page], pages)
-        return
-    with threads.ThreadPoolExecutor(1, "holdfast read") as reader:
-        while page is not None:
-            coming = reader.submit(next, pages, None)
-            yield page
-            page = coming.result()
+    if page is not None and page.count >= READ_CHUNKS:  # Else there are few more, if any.
+        with threads.ThreadPoolExecutor(1, "holdfast read") as reader:
+            while page is not None:
+                try:
+                    coming = reader.submit(next, pages, None)
+                except RuntimeError:
+                    break  # The interpreter is ending, and begins no threads: those that still run read here.
+                yield page
+                page = coming.result()
+    yield from chain([] if page is None else [page], pages)
 
 
 def find_erasures(
