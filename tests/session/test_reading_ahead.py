@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import open_store
 from holdfast.core.codec import Page
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.engine import journal
-from holdfast.errors import StoreFailed
+from holdfast.errors import Corrupt, StoreFailed
 from holdfast.ids import SessionId
 from tests.session.example_sessions import step, texts
 
@@ -20,16 +22,18 @@ STEPS = 200
 
 
 class FailingReads(MemoryDriver):
-    """Fails to read what was said after an entry."""
+    """Fails to read what was said after an entry, or reads what makes no sense."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fails_after: int | None = None
+        self.garbles = False
 
     def read(self, session: SessionId, after: int, limit: int, *, said: bool) -> Page:
         if said and self.fails_after is not None and after >= self.fails_after:
             raise StoreFailed("the disk is gone")
-        return super().read(session, after, limit, said=said)
+        page = super().read(session, after, limit, said=said)
+        return replace(page, said=b"[") if said and self.garbles and after >= STEPS else page
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +67,21 @@ async def test_a_page_that_cannot_be_read_is_an_error_for_the_reader() -> None:
             texts(found.transcript)
         driver.fails_after = None
         assert len(texts(found.transcript)) == STEPS
+
+
+async def test_no_thread_reads_on_after_an_error() -> None:
+    """The store may be closed then, even while the error is still at hand."""
+    driver = FailingReads()
+    async with open_store(driver) as store:
+        async with store.session("s") as session:
+            for number in range(STEPS):
+                await step(session, f"{number}")
+        found = await store.load("s")
+        driver.garbles = True
+        with pytest.raises(Corrupt) as error:
+            texts(found.transcript)
+        assert not [one.name for one in threading.enumerate() if one.name.startswith("holdfast read")]
+        del error, found
 
 
 READS_AFTER_THE_END = """
