@@ -330,7 +330,7 @@ def test_a_forked_child_that_opens_the_store_has_locks_of_its_own(
 
 def fork_in_the_middle(line: Line, path: str, use: str, waits_s: float) -> list[bool]:
     """Fork while another thread uses the file. Whether it was done in the child, and in the parent."""
-    connections._FORK_WAITS_S = waits_s
+    setattr(connections, "_FORK_WAITS_S", waits_s)  # noqa: B010
     driver = SqliteDriver(Path(path))
     author = Author("parent")
     author.begin(driver)
