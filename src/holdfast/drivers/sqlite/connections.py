@@ -139,7 +139,9 @@ class SqliteConnections:
                         raise
                     threads.sleep(0.01)
                     continue
-                if frozen or writer.pragma("journal_mode") != "wal" or self._has_log_open():
+                # Looked up once: an id names a file only as long as it is open here.
+                found = self._find_files(frozen)
+                if frozen or writer.pragma("journal_mode") != "wal" or has_open(found.log, found.shared):
                     break
                 writer.close()
                 if not left:
@@ -149,7 +151,7 @@ class SqliteConnections:
                     )
                 threads.sleep(0.01)
             with self._lock:
-                self._writer, self._files, self._is_lost = writer, self._find_files(frozen), False
+                self._writer, self._files, self._is_lost = writer, found, False
             if not frozen:
                 self._guard.lock(self._files.db, self._files.shared)
         self._set_wait(True)
@@ -305,11 +307,26 @@ class SqliteConnections:
             raise
         except Exception as error:
             self._check_after(files, error)
+            if isinstance(error, apsw.ReadOnlyError) and not files.frozen:
+                self._let_go(generation)
+                raise LogLost(
+                    f"{self.path}: the index of its log was being written; read it again"
+                ) from error
             if isinstance(error, apsw.Error | OSError):
                 raise translate(error, self.path) from error
             raise
         finally:
             self._give_back(db, files, generation)
+
+    def _let_go(self, generation: int) -> None:
+        """Close the connections of a generation; the next call opens new ones, without locks if need be.
+
+        A reader without the right to write cannot make the index of a log good, which another process was
+        writing, or has left half written.
+        """
+        with self._writer_lock:
+            if generation == self._generation and not self._closed:
+                self._close_all()
 
     def is_lost(self) -> bool:
         """True if a reader must begin again: the files were replaced, or the store was closed."""
