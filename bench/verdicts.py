@@ -203,9 +203,9 @@ def _adapters(view: View) -> Iterator[Verdict]:
 
 def _openai_agents(view: View) -> Iterator[Verdict]:
     ours, theirs = "HoldfastSession SQLite", "OpenAI SQLiteSession"
-    yield _turns(view, "a step of `HoldfastSession` / of OpenAI `SQLiteSession`", ours, theirs, 1.0)
+    yield _turns(view, "a step of `HoldfastSession` / of OpenAI `SQLiteSession`", ours, theirs, 1.4)
     aim = "a step of `HoldfastSession` / of OpenAI `SQLAlchemySession`"
-    yield _turns(view, aim, ours, "OpenAI SQLAlchemySession", 0.3)
+    yield _turns(view, aim, ours, "OpenAI SQLAlchemySession", 0.5)
     for figure, what, limit in (
         ("disk_bytes", "bytes after", 1.6),
         ("new_ms", "opening and loading, in a new process,", 1.5),

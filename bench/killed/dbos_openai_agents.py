@@ -26,7 +26,8 @@ def as_step(tool: FunctionTool) -> FunctionTool:
     """The tool, whose body is a step."""
 
     async def invoke(context: Any, arguments: str) -> str:
-        return await act(tool.name, number_in(arguments))
+        said: str = await act(tool.name, number_in(arguments))
+        return said
 
     return replace(tool, on_invoke_tool=invoke)
 

@@ -110,7 +110,8 @@ class Bare:
     async def load(self, session: int) -> int:
         """Without the prompt, and without the calls themselves, which the texts stand for."""
         found = self._items if self._kept is None else await self._kept.get_items()
-        return sum(item.get("type") != "function_call" for item in found) - 1
+        count: int = sum(item.get("type") != "function_call" for item in found)
+        return count - 1
 
     async def close(self) -> None:
         if self._run is not None:
