@@ -21,9 +21,7 @@ def pending_command(common: Common) -> str:
     return f"holdfast pending{common.store_options}"
 
 
-def continue_call(
-    head: Head, runs: Sequence[RunInfo], common: Common, *, options: str | None = None
-) -> str:
+def continue_call(head: Head, runs: Sequence[RunInfo], common: Common, *, options: str | None = None) -> str:
     """What continues a session that a crash cut off, or that had to wait. `runs` are its own; `options` name
     the store in a command, by default where that is needed."""
     url = without_password(common.store)

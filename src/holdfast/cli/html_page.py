@@ -141,9 +141,7 @@ def make_page(data: PageData) -> str:
         _draw_head(data),
         draw_needs(needs, then),
         *(() if drawing is None else draw_timeline(drawing)),
-        *draw_transcript(
-            head.session, state.transcript, [item.seq for item in state.transcript_fold.items]
-        ),
+        *draw_transcript(head.session, state.transcript, [item.seq for item in state.transcript_fold.items]),
         *draw_effects(data),
         *_draw_versions(state),
         el(
@@ -397,7 +395,9 @@ def _draw_block(block: Block, results: dict[str, list[ToolResult]]) -> Html | No
                 return None  # It is shown with its call.
             left.remove(block)
             word = "error" if block.is_error else "result"
-            return join(el("div", f"{word} of {block.call_id}", class_="dim"), el("pre", cut_text(_said(block))))
+            return join(
+                el("div", f"{word} of {block.call_id}", class_="dim"), el("pre", cut_text(_said(block)))
+            )
         case Media():
             return el("div", describe_media(block), class_="dim")
         case _:

@@ -36,7 +36,14 @@ from .html_page import (
     utc_text,
 )
 from .options import Common
-from .thread_report import ThreadReport, find_next_call, list_facts, name_namespace, read_thread, text_of_value
+from .thread_report import (
+    ThreadReport,
+    find_next_call,
+    list_facts,
+    name_namespace,
+    read_thread,
+    text_of_value,
+)
 
 _DETAIL_CHARS: Final = 160
 _NOTE_CHARS: Final = 400
@@ -255,7 +262,9 @@ def _draw_checkpoints(report: ThreadReport) -> Iterator[Html]:
         return
     names = ("step", "node", "taken", "checkpoint", "next")
     table = el(
-        "table", el("thead", el("tr", *(el("th", name) for name in names))), el("tbody", *rows[-_CHECKPOINTS_MAX:])
+        "table",
+        el("thead", el("tr", *(el("th", name) for name in names))),
+        el("tbody", *rows[-_CHECKPOINTS_MAX:]),
     )
     said = count(len(rows), "checkpoint")
     said += f", the latest {_CHECKPOINTS_MAX}" if len(rows) > _CHECKPOINTS_MAX else ""

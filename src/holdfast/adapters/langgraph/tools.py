@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -27,9 +27,9 @@ from ...ids import check_list
 from ...limits import TOOL_GRACE_S
 from ...store.opening import AnyStore
 from ...tools.context import AnyContext
-from ...tools.declaration import AnyTool, Hook, SideEffects
+from ...tools.declaration import AnyTool, EffectOptions, Hook, SideEffects
 from ...tools.dispatch import CallRequest
-from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, declare
+from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, declare, make_options
 from ...tools.outcome import Declined, NotDone, Result, as_text
 from ...tools.policy import Policy
 from ...tools.registry import Registry
@@ -53,14 +53,14 @@ class Declared(NamedTuple):
 AnyGraphTool: TypeAlias = BaseTool | Declared | AnyTool | Callable[..., Any]
 
 
-def effects(tool: BaseTool, *, side_effects: SideEffects, **options: Any) -> Declared:
+def effects(tool: BaseTool, *, side_effects: SideEffects, **options: Unpack[EffectOptions]) -> Declared:
     """Declare what a LangChain tool does to the world: `effects(pay, side_effects="mutate", verify=…)`.
 
     The words are those of `holdfast.tool`: `scope`, `verify`, `verify_after_s`, `undo`, `idempotent`,
     `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`. `durable_tools(…, effects={…})` declares
     many tools at once, by name.
     """
-    return Declared(tool, {"side_effects": side_effects, **options})
+    return Declared(tool, make_options("effects", side_effects, options))
 
 
 def durable_tools(
