@@ -233,7 +233,8 @@ def test_no_node_is_drawn_while_no_process_was_alive(run: Run, tmp_path: Path, w
     with open_browser() as browser, visit(browser, file, width=width) as visited:
         page = visited.page
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        boxes = "(found) => found.map((one) => { const b = one.getBoundingClientRect(); return [b.left, b.right] })"
+        box = "const box = one.getBoundingClientRect(); return [box.left, box.right]"
+        boxes = f"(found) => found.map((one) => {{ {box} }})"
         gaps = page.locator(".hf-steps rect.hf-gap").evaluate_all(boxes)
         nodes = page.locator(".hf-steps .hf-bar.hf-node").evaluate_all(boxes)
         assert len(gaps) == 1

@@ -1,7 +1,8 @@
-"""The page of `show --html` for a thread of LangGraph: its checkpoints as steps, with the calls of its tools."""
+"""The page of `show --html` for a thread of LangGraph: checkpoints as steps, with the calls of its tools."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -235,11 +236,11 @@ def _cut_bars(start: datetime, end: datetime, gaps: Sequence[Gap], kind: str = "
 def _place_row(row: Row, steps: list[Step]) -> None:
     """Put a call, or a node of a subgraph, into the step that made it: the last one that had begun."""
     at = min([bar.start for bar in row.bars] + [mark.at for mark in row.marks])
-    found = next((step for step in reversed(steps) if step.at <= at), None)
-    if found is None:  # Its checkpoint was pruned.
-        found = Step(seq=0, number=0, at=at)
-        steps.insert(0, found)
-    found.rows.append(row)
+    place = bisect_right(steps, at, key=lambda step: step.at)
+    if not place:  # Its checkpoint was pruned.
+        steps.insert(0, Step(seq=0, number=0, at=at))
+        place = 1
+    steps[place - 1].rows.append(row)
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------
