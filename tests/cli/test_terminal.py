@@ -32,7 +32,8 @@ def test_a_narrow_terminal_will_do(line: str, stocked: Path) -> None:
     """No line is longer than the terminal, but for commands that are there to be copied."""
     terminal = screen(stocked, line, columns=60)
     long = [one for one in terminal.plain.splitlines() if len(one.rstrip()) > 60]
-    assert [one for one in long if not one.startswith(("  holdfast ", "+ ", "- "))] == []
+    copied = ("  holdfast ", "  then: ", "next: ", "+ ", "- ")
+    assert [one for one in long if not one.startswith(copied)] == []
 
 
 def test_a_session_that_waits_costs_no_columns(stocked: Path) -> None:

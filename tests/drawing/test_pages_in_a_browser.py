@@ -74,7 +74,7 @@ def test_the_drawing_shows_what_took_how_long_and_where_a_process_died(
         assert page.locator(".hf-steps .hf-money").count() == 1
         needs = page.locator(".needs").inner_text()
         assert "book(" in needs
-        assert "holdfast resolve order-42 @" in needs
+        assert "holdfast resolve order-42 " in needs
         effects = page.locator("table.effects").inner_text()
         assert "key-" in effects
         assert "fence 2" in effects

@@ -523,7 +523,8 @@ class _Sheet:
     def add_gap(self, gap: Gap) -> None:
         """What the red column is."""
         first, _, rest = gap.text.partition(". ")
-        lines = [first] if len(first) <= _GAP_TEXT_CHARS else first.replace("; ", ";\n", 1).split("\n")
+        # On two lines if it is long; together they are one text.
+        lines = [first] if len(first) <= _GAP_TEXT_CHARS else first.replace("; ", "; \n", 1).split("\n")
         below = len(lines) - 1 + bool(rest)
         height = _ROW + 6 + 16 * below
         self.under.append(
@@ -531,8 +532,8 @@ class _Sheet:
         )
         cross = el("path", d="M-4-4 4 4M4-4-4 4", class_="hf-gap-edge")
         self.over.append(el("svg", cross, x=12, y=self.y + _ROW / 2 + 3, overflow="visible"))
-        for place, line in enumerate(lines):
-            self.over.append(_text(line, "24", self.y + _ROW / 2 + 3 + 16 * place, "strong hf-gap-text"))
+        parts = [lines[0], *(el("tspan", line, x=24, dy=16) for line in lines[1:])]
+        self.over.append(el("text", *parts, x="24", y=self.y + _ROW / 2 + 3, class_="strong hf-gap-text"))
         if rest:
             self.over.append(_text(rest, "24", self.y + _ROW + 12 + 16 * (below - 1), "hf-gap-text"))
         self.y += height + 4

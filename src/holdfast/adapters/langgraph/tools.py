@@ -12,6 +12,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
+from functools import wraps
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from langchain_core.messages import ToolMessage
@@ -183,12 +185,16 @@ class _LangChainBody:
     async def _run_async(self, ctx: AnyContext, /, **values: Any) -> Any:
         with self._running(ctx):
             given, config = self._prepare(ctx, values)
-            return pack_result(await self._inner.ainvoke(given, config), self._serde)
+            inner, returned = _observe(self._inner)
+            found = await inner.ainvoke(given, config)
+            return pack_result(found, self._serde, _content_of(inner, returned))
 
     def _run_sync(self, ctx: AnyContext, /, **values: Any) -> Any:
         with self._running(ctx):
             given, config = self._prepare(ctx, values)
-            return pack_result(self._inner.invoke(given, config), self._serde)
+            inner, returned = _observe(self._inner)
+            found = inner.invoke(given, config)
+            return pack_result(found, self._serde, _content_of(inner, returned))
 
     @contextmanager
     def _running(self, ctx: AnyContext) -> Iterator[None]:
@@ -224,6 +230,32 @@ class _LangChainBody:
         if injected_names(self._inner):
             raise Declined(f"{name} needs arguments that only its node can give")
         return _as_input(name, tool_call_id, values), {}
+
+
+def _observe(inner: BaseTool) -> tuple[BaseTool, list[Any]]:
+    """The same tool, and a list for what its function returns: a `ToolMessage` has only a text of it."""
+    returned: list[Any] = []
+
+    @wraps(inner._run)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        returned.append(inner._run(*args, **kwargs))
+        return returned[-1]
+
+    @wraps(inner._arun)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        returned.append(await inner._arun(*args, **kwargs))
+        return returned[-1]
+
+    observed = copy(inner)
+    observed.__dict__.update(_run=run, _arun=arun)
+    return observed, returned
+
+
+def _content_of(inner: BaseTool, returned: list[Any]) -> Any:
+    """What the model is shown of what a function returned; an artifact beside it is not text."""
+    found = returned[-1] if returned else None
+    is_pair = inner.response_format == "content_and_artifact" and isinstance(found, tuple) and bool(found)
+    return found[0] if is_pair else found
 
 
 def _tool_call_id(call: str) -> str:
