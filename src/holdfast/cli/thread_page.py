@@ -18,7 +18,7 @@ from ..adapters.langgraph_threads import (
 )
 from ..core.head import Head
 from ..drawing.markup import Html, document, el
-from ..drawing.model import Bar, Drawing, Event, Gap, Item, Mark, Row, Step
+from ..drawing.model import Bar, BarKind, Drawing, Event, Gap, Item, Mark, Row, Step
 from ..drawing.style import PAGE
 from ..formatting import count, shorten, span
 from ..store.store import Store
@@ -215,22 +215,22 @@ def _draw_task(
             if asked:
                 note = shorten(f"asks: {'; '.join(map(text_of_value, asked))}", _NOTE_CHARS)
                 is_open = not any(at >= written.at for at in answers)
-                status = "waiting" if is_open else "ok"
-                row.bars.append(Bar(kind="wait", start=written.at, end=start, status=status, note=note))
+                wait = Bar(kind="wait", start=written.at, end=start, note=note)
+                wait.status = "waiting" if is_open else "ok"
+                row.bars.append(wait)
                 row.marks += [Mark(at=start, kind="open", text="waits for an answer")] if is_open else []
     return row
 
 
-def _cut_bars(start: datetime, end: datetime, gaps: Sequence[Gap], kind: str = "node") -> Iterator[Bar]:
+def _cut_bars(start: datetime, end: datetime, gaps: Sequence[Gap], kind: BarKind = "node") -> Iterator[Bar]:
     """Bars from start to end, without the time in which no process was alive."""
-    name = "model" if kind == "model" else "node"
     for gap in gaps:
         if start <= gap.at < end:
             yield Bar(
-                kind=name, start=start, end=gap.at, status="cut", note="the process died during the node"
+                kind=kind, start=start, end=gap.at, status="cut", note="the process died during the node"
             )
             start = min(gap.until or end, end)
-    yield Bar(kind=name, start=start, end=max(start, end), note=span((end - start).total_seconds()))
+    yield Bar(kind=kind, start=start, end=max(start, end), note=span((end - start).total_seconds()))
 
 
 def _place_row(row: Row, steps: list[Step]) -> None:

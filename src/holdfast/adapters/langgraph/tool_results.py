@@ -36,8 +36,9 @@ def _find_nameless(value: Any) -> Any:
     if isinstance(value, dict | list | tuple | set):
         inside = value.values() if isinstance(value, dict) else value
         return next((one for one in map(_find_nameless, inside) if one is not None), None)
-    is_described = kind.__repr__ is not object.__repr__ or kind.__str__ is not object.__str__
-    return value if issubclass(kind, Iterator) or not is_described else None
+    plain: list[Any] = [object.__repr__, object.__str__]
+    is_nameless = issubclass(kind, Iterator) or [kind.__repr__, kind.__str__] == plain
+    return value if is_nameless else None
 
 
 def _pack(found: Any, serde: CheckedSerializer) -> Json:

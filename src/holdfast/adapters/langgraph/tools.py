@@ -254,8 +254,9 @@ def _observe(inner: BaseTool) -> tuple[BaseTool, list[Any]]:
 def _content_of(inner: BaseTool, returned: list[Any]) -> Any:
     """What the model is shown of what a function returned; an artifact beside it is not text."""
     found = returned[-1] if returned else None
-    is_pair = inner.response_format == "content_and_artifact" and isinstance(found, tuple) and bool(found)
-    return found[0] if is_pair else found
+    if inner.response_format == "content_and_artifact" and isinstance(found, tuple):
+        return found[:1]
+    return found
 
 
 def _tool_call_id(call: str) -> str:
