@@ -154,6 +154,21 @@ def test_a_thread_as_json_has_its_checkpoints_and_the_ledger_of_its_tools(run: R
     assert tools["post"] == "in_doubt"
 
 
+def test_a_thread_is_found_wherever_its_sessions_are_looked_at(run: Run) -> None:
+    """By its id: what waits in it, and what it took. What takes one session only names those of the thread."""
+    store = "--store sqlite:dead-graph/store"
+    listed = json.loads(run(f"sessions --label adapter=langgraph.tools --json {store}").out)
+    (ledger,) = [one["session"] for one in listed["sessions"]]
+    waiting = json.loads(run(f"pending t --json {store}").out)["pending"]
+    assert {one["session"] for one in waiting} == {ledger}
+    assert waiting == json.loads(run(f"pending {ledger} --json {store}").out)["pending"]
+    counted = json.loads(run(f"stats t --json {store}").out)
+    assert counted["tools"] == json.loads(run(f"stats {ledger} --json {store}").out)["tools"]
+    refused = run(f"rewind t --steps 1 {store}")
+    assert refused.code == 3
+    assert f"it is a thread of LangGraph, whose sessions are t.7c., {ledger}" in refused.err
+
+
 def test_a_thread_is_followed_and_exported(run: Run) -> None:
     """Entries of LangGraph's own kind say what they hold."""
     tail = run("tail t -n 0 --store sqlite:graph/store").out

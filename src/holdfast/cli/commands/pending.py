@@ -26,7 +26,7 @@ def pending(
     Parameters
     ----------
     session
-        Only what waits in this session.
+        Only what waits in this session, or in this thread of LangGraph.
     """
     from ..store_access import with_store
 
@@ -38,11 +38,15 @@ async def _pending(store: Store, session: str | None, common: Common) -> None:
     from ..advice import answer_commands
     from ..console import print_json, say
     from ..json_views import shape_waiting
-    from ..store_access import get_head
+    from ..store_access import get_session_or_thread
 
-    found = [shape_waiting(one) for one in await find_waiting(store) if session in (None, one.session)]
-    if session is not None and not found:
-        await get_head(store, session)
+    waiting = await find_waiting(store)
+    if session is not None and all(one.session != session for one in waiting):
+        ids = {head.session for head in await get_session_or_thread(store, session)}
+        waiting = [one for one in waiting if one.session in ids]
+    elif session is not None:  # It may have been deleted.
+        waiting = [one for one in waiting if one.session == session]
+    found = [shape_waiting(one) for one in waiting]
     for one in found:
         one["commands"] = answer_commands(one, found, common.store_options)
         one["then"] = await _find_call(store, one["session"], common)
@@ -84,9 +88,9 @@ def _print(one: dict[str, Any]) -> None:
     title.append(f"  {ago(one['since'], utc_now())}", style="dim")
     console.print(title)
     if one["why"]:
-        console.print(Padding(SafeText(one["why"], style="dim"), (0, 0, 0, 2)))
+        console.print(Padding(SafeText(one["why"], style="dim"), (0, 0, 0, 2), expand=False))
     for note in list_notes(one.get("notes", {})):
-        console.print(Padding(SafeText(f"noted: {shorten(note, 400)}"), (0, 0, 0, 2)))
+        console.print(Padding(SafeText(f"noted: {shorten(note, 400)}"), (0, 0, 0, 2), expand=False))
     for command in one["commands"].values():
         # Never wrapped, so that it can be copied.
         console.print(SafeText(f"  {command}"), soft_wrap=True)
