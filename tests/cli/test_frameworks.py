@@ -155,7 +155,7 @@ def test_a_thread_as_json_has_its_checkpoints_and_the_ledger_of_its_tools(run: R
 
 
 def test_a_thread_is_found_wherever_its_sessions_are_looked_at(run: Run) -> None:
-    """By its id: what waits in it, and what it took. What takes one session only names those of the thread."""
+    """By its id: what waits in it, what it took. What takes one session only names those of the thread."""
     store = "--store sqlite:dead-graph/store"
     listed = json.loads(run(f"sessions --label adapter=langgraph.tools --json {store}").out)
     (ledger,) = [one["session"] for one in listed["sessions"]]

@@ -75,6 +75,8 @@ class Outline:
 
     def _add_call(self, moment: Moment, about: About, call: str) -> None:
         status, detail = moment.status, moment.detail
+        if about.doubt:
+            status, detail = "in_doubt", about.doubt
         if moment.kind == "question":
             status += f" by {about.by}" if about.by else ""
         elif moment.kind == "refused":

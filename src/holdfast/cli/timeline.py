@@ -78,6 +78,8 @@ class About(Struct, kw_only=True):
     """The call, as in Python."""
     by: str = ""
     """Who answered."""
+    doubt: str = ""
+    """Why the call is in doubt, if a later holder says so."""
     reply: str | None = None
     """The message, by its entry …"""
     role: str = ""
@@ -248,6 +250,7 @@ class Timeline:
             call=call.id if call.asked_by is None else f"{call.asked_by}.{call.index}",
             title=f"{tool}({entry_args_text(entry, args)})" if given else "",
             by=str(getattr(body, "by", "")),
+            doubt=entry_details_text(entry, body.reason) if isinstance(body, kinds.ToolInDoubt) else "",
         )
 
     def _add(self, entry: Entry, kind: MomentKind, what: str, **more: str | None) -> Moment:
