@@ -214,15 +214,18 @@ def _write_page(run: Run, folder: Path, line: str) -> Path:
 def test_a_thread_has_a_page_with_its_steps_and_the_calls_of_its_tools(run: Run, tmp_path: Path) -> None:
     """Nodes and calls are bars, the kill is a gap, and the effects are those of its tools."""
     page = _write_page(run, tmp_path, "t --store sqlite:graph/store").read_text()
+    shown = json.loads(run("show t --store sqlite:graph/store --json").out)
     assert "<h1>t <span" in page
     for said in ("was killed or cut off", "Not finished:", "landed, says verify", "approved by an interrupt"):
         assert said in page
     transcript = page.partition("<h2>Transcript</h2>")[2].partition("<h2>Effects</h2>")[0]
     assert re.findall(r'<div class="said">([^<]*)</div>', transcript) == ["go", "all done"]
+    times = re.findall(r"<time>([^<]*)</time>", transcript)
+    asked, answered = (shown["namespaces"][0]["checkpoints"][place]["at"][:19] for place in (1, -1))
+    assert (times[0], times[-1]) == (asked.replace("T", " "), answered.replace("T", " "))
     effects = page.partition("<h2>Effects</h2>")[2].partition("<h2>Checkpoints</h2>")[0]
     called = re.findall(r'<span class="mono">(\w+)\(', effects)
     assert sorted(called) == ["pay", "post", "refund"]
-    shown = json.loads(run("show t --store sqlite:graph/store --json").out)
     for one in shown["namespaces"][0]["checkpoints"]:
         assert f"<code>{one['checkpoint']}</code>" in page
     assert "To go on" not in page

@@ -198,7 +198,7 @@ def _draw_head(data: PageData) -> Html:
     title = [head.session, " ", draw_status(standing(head, data.held))]
     about = [el("div", head.title, class_="dim")] if head.title else []
     if head.reason:
-        about.append(el("div", head.reason, class_="dim"))
+        about.append(el("div", f"{standing(head, data.held)}: {head.reason}", class_="dim"))
     return el("header", el("h1", *title), *about, el("dl", *rows, class_="facts"))
 
 
