@@ -381,6 +381,27 @@ MCP_LISTEN_PAUSE_S = 1.0
 MCP_LISTEN_PAUSE_MAX_S = 60.0
 """… and at most."""
 
+MCP_MESSAGE_BYTES_MAX = 64 << 20
+"""One message through the MCP proxy, which holds it in memory: a large picture, and less than what would fill
+the memory."""
+
+MCP_CALLS_MAX = 1_000
+"""Calls under way at once through one MCP proxy. It must keep reading while they run, because a server may
+ask its client for something in the middle of a call; so more are refused, and not kept waiting."""
+
+MCP_CALL_S = 3600.0
+"""How long a call that acts may take through the MCP proxy, unless its configuration says otherwise. Servers
+ask people for things in the middle of calls. Another machine takes the call for ended once this has
+passed."""
+
+MCP_DRAIN_S = 10.0
+"""How long calls under way may take to end when the client of an MCP proxy has gone. An outcome that is known
+is worth a wait; a server that hangs must not outlive its client."""
+
+MCP_END_S = 2.0
+"""How long an MCP server may take to end once its client has gone, before it is told to, and before it is
+killed. Clients give as long to what they start."""
+
 FOREIGN_SCHEMA_STEPS_MAX = 10_000
 """How many schemas may apply to one value, through references and unions. Where each refers to the next one
 twice, forty of them would keep a validator busy for hours."""
