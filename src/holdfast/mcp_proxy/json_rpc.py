@@ -58,7 +58,7 @@ class RpcMessage:
     @property
     def is_response(self) -> bool:
         """Whether it answers a request."""
-        return self.method is None and ("result" in self._members or "error" in self._members)
+        return "result" in self._members or "error" in self._members
 
     @property
     def id(self) -> MessageId | None:

@@ -65,14 +65,14 @@ async def iter_lines(
         buffer += chunk
 
 
-class OwnPipe:
-    """A descriptor of this process, such as its stdin, which other processes may share."""
+class OwnPipes:
+    """Two descriptors of this process, such as its stdin and stdout, which other processes may share."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._polls = True
-        """Whether the event loop can wait for it. It cannot for a file."""
-        self._threads = anyio.CapacityLimiter(1)
+    def __init__(self, source: int, sink: int) -> None:
+        self._source, self._sink = source, sink
+        self._files: set[int] = set()
+        """Those for which no event loop can wait: they are files."""
+        self._threads = anyio.CapacityLimiter(2)
         self._is_torn = False
         """Whether half a message was written: what follows it could not be read."""
 
@@ -80,9 +80,11 @@ class OwnPipe:
         """What is there; nothing at the end."""
         while True:
             try:
-                if await self._wait(anyio.wait_readable):
-                    return files.read(self._fd, _READ_BYTES)
-                return await self._in_thread(partial(files.read, self._fd, _READ_BYTES))
+                if await self._wait(anyio.wait_readable, self._source):
+                    return files.read(self._source, _READ_BYTES)
+                return await aio.run_in_daemon_thread(
+                    partial(files.read, self._source, _READ_BYTES), self._threads
+                )
             except BlockingIOError:
                 continue
 
@@ -94,10 +96,12 @@ class OwnPipe:
         try:
             while left:
                 try:
-                    if await self._wait(anyio.wait_writable):
-                        written = files.write(self._fd, left[:_WRITE_BYTES])
+                    if await self._wait(anyio.wait_writable, self._sink):
+                        written = files.write(self._sink, left[:_WRITE_BYTES])
                     else:
-                        written = await self._in_thread(partial(files.write, self._fd, left[:_READ_BYTES]))
+                        written = await aio.run_in_daemon_thread(
+                            partial(files.write, self._sink, left[:_READ_BYTES]), self._threads
+                        )
                 except BlockingIOError:
                     continue
                 left = left[written:]
@@ -106,16 +110,14 @@ class OwnPipe:
         finally:
             self._is_torn = 0 < len(left) < len(data)
 
-    async def _wait(self, wait: Callable[[int], Awaitable[None]]) -> bool:
-        if self._polls:
+    async def _wait(self, wait: Callable[[int], Awaitable[None]], fd: int) -> bool:
+        """Wait for a descriptor; False if nothing can."""
+        if fd not in self._files:
             try:
-                await wait(self._fd)
+                await wait(fd)
             except PermissionError:
-                self._polls = False
-        return self._polls
-
-    async def _in_thread(self, call: Callable[[], bytes | int]) -> bytes | int:
-        return await aio.run_in_daemon_thread(call, self._threads)
+                self._files.add(fd)
+        return fd not in self._files
 
 
 class ChildPipes:

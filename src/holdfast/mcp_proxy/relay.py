@@ -14,6 +14,7 @@ from ..ids import fresh_call_id
 from ..limits import (
     MCP_CALLS_MAX,
     MCP_DRAIN_S,
+    MCP_END_S,
     MCP_MESSAGE_BYTES_MAX,
     MCP_OPEN_S,
     MCP_TOOLS_MAX,
@@ -121,6 +122,8 @@ class Relay:
         self._own: dict[MessageId, _OwnRequest] = {}
         """Requests of the proxy's own to the server."""
         self._listing = anyio.Lock()
+        self._has_listed = False
+        """Whether the proxy has asked for the list itself."""
         self._reserved: dict[str, Json] = {}
         """What the client's last call says about it, in the newer era."""
         self._has_ended_input = False
@@ -138,23 +141,30 @@ class Relay:
                     # What the server still answers is on record then, and not in doubt.
                     with anyio.move_on_after(MCP_DRAIN_S):
                         await self._wait_for_calls()
-                    for call in list(self._calls.values()):
-                        call.lose("its client is gone, and the server has not answered")
-                    await self._wait_for_calls()
-                    pumps.cancel_scope.cancel()
+                    self._end_calls("its client is gone, and the server has not answered")
+                    with anyio.move_on_after(MCP_END_S):
+                        await self._wait_for_calls()
+                    calls.cancel_scope.cancel()
 
                 async def from_server() -> None:
                     await self._follow_server()
                     self._server.is_gone = True
-                    for call in list(self._calls.values()):
-                        call.lose("the server ended during the call")
+                    self._end_calls("the server ended during the call")
                     for own in list(self._own.values()):
                         own.lose()
                     await self._wait_for_calls()
-                    pumps.cancel_scope.cancel()
+                    calls.cancel_scope.cancel()
 
                 pumps.start_soon(from_client)
                 pumps.start_soon(from_server)
+
+    def _end_calls(self, why: str) -> None:
+        """Let go of the calls under way: what was sent gets no answer, and what was not is not sent."""
+        for call in list(self._calls.values()):
+            if call.is_sent:
+                call.lose(why)
+            elif not call.is_answered:
+                call.scope.cancel()
 
     async def _wait_for_calls(self) -> None:
         while self._calls:
@@ -297,8 +307,8 @@ class Relay:
             return True
         call = self._calls.get(message.id)
         if call is not None:
-            if not call.set_answer(message):
-                log.warning("the MCP server answered a call twice; the second answer is not passed on")
+            if not call.is_sent or not call.set_answer(message):
+                log.warning("the MCP server answered a call that it was not asked; that is not passed on")
             return True
         if message.id in self._listings:
             del self._listings[message.id]
@@ -319,6 +329,9 @@ class Relay:
                 await self._ledger.serve(call, tool, lambda answer: self._deliver(call, answer))
         except Exception as error:
             # The record cannot be written, or the code of a user is wrong. Nothing unrecorded is told.
+            if call.is_answered:
+                log.warning("%r: that its outcome was delivered is not on record: %s", call.name, error)
+                return
             if not isinstance(error, HoldfastError):
                 log.exception("a call of %r failed in the proxy", call.name)
             said = (
@@ -392,14 +405,15 @@ class Relay:
 
     async def _find_tool(self, call: ProxiedCall) -> ProxyTool:
         """How to treat the tool; the server is asked for its list first, if that is not known."""
-        if not self._catalogue.knows(call.name) or self._catalogue.is_stale:
-            async with self._listing:
-                if self._catalogue.is_stale:
-                    await self._list_tools(list_reserved(call.meta))
+        async with self._listing:
+            known = self._has_listed or self._catalogue.knows(call.name)
+            if self._catalogue.is_stale or not known:
+                await self._list_tools(list_reserved(call.meta))
         return self._catalogue.get_tool(call.name)
 
     async def _list_tools(self, meta: dict[str, Json]) -> None:
         cursor: Json = None
+        self._catalogue.is_stale = False  # What changes from now on is told again.
         with anyio.move_on_after(MCP_OPEN_S) as scope:
             for _ in range(MCP_TOOLS_MAX):
                 params: dict[str, Json] = {"_meta": meta} if meta else {}
@@ -416,7 +430,7 @@ class Relay:
                     break
         if scope.cancelled_caught:
             log.warning("the MCP server did not list its tools within %g s", MCP_OPEN_S)
-        self._catalogue.is_stale = False
+        self._has_listed = True
 
     async def ask_tool(self, name: str, arguments: dict[str, Json]) -> Json:
         """Call a tool of the server for a verify hook; its result."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..store.store import open_store
 from .configuration import ProxyConfiguration, ToolRule, VerifyByTool
-from .pipes import OwnPipe
+from .pipes import OwnPipes
 from .proxy_ledger import ProxyLedger
 from .relay import Relay
 from .server_process import started
@@ -51,7 +51,7 @@ async def run_stdio_proxy(options: ProxyOptions, *, source: int, sink: int) -> i
     calls under way as in doubt, and ends the server.
     """
     async with open_store(options.store) as store, started(options.command) as server:
-        relay = make_relay(options, client=OwnPipe(source), server=server.pipes)
+        relay = make_relay(options, client=OwnPipes(source, sink), server=server.pipes)
         ledger = ProxyLedger(store, url=options.store, name=options.name, make_body=relay.make_body)
         try:
             await relay.run(ledger)

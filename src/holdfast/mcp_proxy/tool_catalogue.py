@@ -81,8 +81,8 @@ class ToolCatalogue:
         self._configuration, self._make_verify = configuration, make_verify
         self._specs: dict[str, Mapping[str, Any]] = {}
         self._made: dict[str, ProxyTool] = {}
-        self.is_stale = True
-        """Whether the server has not listed its tools yet, or has changed them since."""
+        self.is_stale = False
+        """Whether the server says that its list has changed."""
 
     def learn(self, listed: Json) -> None:
         """Take in the result of a `tools/list`. What is no tool is left out: the client is shown it all the
