@@ -14,7 +14,11 @@ import time
 from pathlib import Path
 
 PLACE = Path(sys.argv[1])
-ANY = {"type": "object", "properties": {"text": {"type": "string"}, "how": {"type": "object"}}, "required": ["text"]}
+ANY = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "how": {"type": "object"}},
+    "required": ["text"],
+}
 TOOLS = [
     {"name": "add", "description": "Add a note.", "inputSchema": ANY},
     {"name": "set", "inputSchema": ANY, "annotations": {"idempotentHint": True}},
@@ -116,7 +120,11 @@ def main():
         elif method == "initialize":
             offered = {"tools": {"listChanged": True}}
             info = {"name": "notes", "version": "1"}
-            result = {"protocolVersion": params["protocolVersion"], "capabilities": offered, "serverInfo": info}
+            result = {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": offered,
+                "serverInfo": info,
+            }
             say({"jsonrpc": "2.0", "id": id, "result": result})
         elif method == "test/say":
             for one in params["lines"]:

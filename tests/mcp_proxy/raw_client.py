@@ -1,0 +1,242 @@
+"""A client that speaks JSON-RPC over pipes to a proxy, line by line, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli import main
+
+SERVER = Path(__file__).with_name("notes_server.py")
+DEADLINE_S = 100.0
+"""Beyond this, something hangs, also on a busy machine."""
+VERSION, CAPABILITIES = (
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+)
+LEGACY, MODERN = "2025-11-25", "2026-07-28"
+
+
+class Notes:
+    """A folder of the notes server, with the store of its calls beside it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.store = f"sqlite:{place / 'calls.db'}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What the server has done."""
+        return self._lines("notes")
+
+    @property
+    def seen(self) -> list[dict[str, Any]]:
+        """What the server has read."""
+        return [json.loads(line) for line in self._lines("seen")]
+
+    @property
+    def calls_seen(self) -> list[str]:
+        """The tools that the server was asked to run."""
+        return [one["params"]["name"] for one in self.seen if one.get("method") == "tools/call"]
+
+    def _lines(self, name: str) -> list[str]:
+        path = self.place / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def allow(self, name: str) -> None:
+        """Let a call go on that waits for it."""
+        (self.place / name).touch()
+
+    def wait_until_waiting(self, name: str, times: int = 1) -> None:
+        """Wait until calls have come to where they wait for it."""
+        wait_until(lambda: self._lines("waiting").count(name) >= times)
+
+    def server(self) -> list[str]:
+        """The command of the server."""
+        return [os.path.realpath(sys.executable), "-I", "-S", str(SERVER), str(self.place)]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for something that another process does."""
+    end = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.005)
+
+
+class RawClient:
+    """A proxy in a process of its own, and the two pipes to it."""
+
+    def __init__(
+        self,
+        notes: Notes,
+        *options: str,
+        era: str = LEGACY,
+        server: list[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        store: bool = True,
+        program: tuple[str, ...] = ("-m", "holdfast"),
+    ) -> None:
+        self.era, self.capabilities = era, dict(capabilities or {})
+        self._ids = count(1)
+        where = ("--store", notes.store) if store else ()
+        command = [sys.executable, *program, "mcp", "proxy", "--name", "notes", *where, *options, "--"]
+        self.process = subprocess.Popen(
+            [*command, *(server or notes.server())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env=dict(env) if env is not None else {"PATH": os.environ["PATH"], "HOME": str(notes.place)},
+        )
+        self.lines: queue.Queue[bytes | None] = queue.Queue()
+        self._stderr: list[bytes] = []
+        self._threads = [
+            threading.Thread(target=self._read, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+        self.others: list[dict[str, Any]] = []
+        """Messages that came while an answer was waited for."""
+
+    def __enter__(self) -> RawClient:
+        if self.era == LEGACY:
+            params = {"protocolVersion": LEGACY, "capabilities": self.capabilities}
+            self.ask("initialize", {**params, "clientInfo": {"name": "raw", "version": "1"}})
+            self.send({"method": "notifications/initialized"})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._stderr.append(line)
+
+    @property
+    def stderr(self) -> str:
+        """What the proxy and the server have written for people."""
+        return b"".join(self._stderr).decode(errors="replace")
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    def send_line(self, line: str | bytes) -> None:
+        """Write one line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write((line.encode() if isinstance(line, str) else line) + b"\n")
+        self.process.stdin.flush()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write one message."""
+        self.send_line(json.dumps({"jsonrpc": "2.0", **message}))
+
+    def read(self) -> dict[str, Any]:
+        """The next message; fails at the end."""
+        line = self.lines.get(timeout=DEADLINE_S)
+        assert line is not None, f"the proxy has ended: {self.stderr}"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def begin(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> int:
+        """Send a request; its id."""
+        id = next(self._ids)
+        said = dict(params or {})
+        if self.era == MODERN:
+            meta = {VERSION: MODERN, CAPABILITIES: self.capabilities, **meta}
+        if meta:
+            said["_meta"] = meta
+        self.send({"id": id, "method": method, "params": said})
+        return id
+
+    def wait(self, id: int) -> dict[str, Any]:
+        """The answer to a request."""
+        while True:
+            message = self.read()
+            if message.get("id") == id and "method" not in message:
+                return message
+            self.others.append(message)
+
+    def ask(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+        """Send a request, and wait for the answer."""
+        return self.wait(self.begin(method, params, **meta))
+
+    def begin_call(self, tool: str, text: str = "", **how: Any) -> int:
+        """Call a tool of the notes server; the id."""
+        arguments: dict[str, Any] = {"text": text}
+        if how:
+            arguments["how"] = how
+        return self.begin("tools/call", {"name": tool, "arguments": arguments})
+
+    def call(self, tool: str, text: str = "", **how: Any) -> dict[str, Any]:
+        """Call a tool of the notes server; its result."""
+        answer = self.wait(self.begin_call(tool, text, **how))
+        assert "result" in answer, answer
+        found: dict[str, Any] = answer["result"]
+        return found
+
+    # -- ends ----------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Kill the proxy, if it has not ended, and let go of the pipes."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.finish()
+
+    def close(self) -> int:
+        """End as a client does: close stdin, and wait. The exit code."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.finish()
+
+    def vanish(self) -> int:
+        """End as a client that is killed: both pipes are closed at once."""
+        assert self.process.stdout is not None
+        os.set_blocking(self.process.stdout.fileno(), False)
+        return self.close()
+
+    def finish(self) -> int:
+        """Wait for the end; the exit code."""
+        code = self.process.wait(DEADLINE_S)
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+        return code
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """The text of a result."""
+    return "\n".join(one["text"] for one in result["content"])
+
+
+def status_of(result: Mapping[str, Any]) -> str | None:
+    """What the proxy says about a result that it made or gave again."""
+    found: str | None = result.get("_meta", {}).get("holdfast/status")
+    return found
+
+
+def holdfast(*arguments: str) -> int:
+    """Run a command in this process."""
+    return main(list(arguments))
