@@ -92,6 +92,8 @@ def call(id, params, modern):
         say({"jsonrpc": "2.0", "id": id, "error": how["error"]})
         return
     result.update(how.get("result") or {})
+    if how.get("odd"):
+        result["structuredContent"] = {"a": float("nan"), "b": "\ud800"}
     if modern:
         result.setdefault("resultType", "complete")
     say({"jsonrpc": "2.0", "id": id, "result": result})
@@ -99,6 +101,7 @@ def call(id, params, modern):
 
 def main():
     listed = TOOLS
+    note("started", str(os.getpid()))
     for line in sys.stdin.buffer:
         note("seen", line.decode().strip())
         message = json.loads(line)

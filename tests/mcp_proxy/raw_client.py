@@ -8,6 +8,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli import main
+from tests.crash.fork_server import Failure, Warm
+from tests.mcp_proxy import warm_proxy
 
 SERVER = Path(__file__).with_name("notes_server.py")
 DEADLINE_S = 100.0
@@ -31,8 +34,8 @@ LEGACY, MODERN = "2025-11-25", "2026-07-28"
 class Notes:
     """A folder of the notes server, with the store of its calls beside it."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, place: Path, warm: Warm | None = None) -> None:
+        self.place, self.warm = place, warm
         self.store = f"sqlite:{place / 'calls.db'}"
 
     @property
@@ -75,8 +78,79 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+class RealProxy:
+    """A proxy that is started as a client starts it, in `/` and with little in its environment."""
+
+    def __init__(self, arguments: list[str], env: Mapping[str, str], program: tuple[str, ...]) -> None:
+        self._process = subprocess.Popen(
+            [*program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env=dict(env),
+        )
+        self.pid = self._process.pid
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.sink, self.source = self._process.stdin, self._process.stdout
+        self._errors: list[bytes] = []
+        self._thread = threading.Thread(target=self._read_errors, daemon=True)
+        self._thread.start()
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as errors:
+            for line in errors:
+                self._errors.append(line)
+
+    @property
+    def stderr(self) -> str:
+        """What the proxy and the server have written for people."""
+        return b"".join(self._errors).decode(errors="replace")
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it has not ended."""
+        self._process.send_signal(number)
+
+    def finish(self) -> int | None:
+        """Wait for the end; the exit code."""
+        code = self._process.wait(DEADLINE_S)
+        self._thread.join(DEADLINE_S)
+        return code
+
+
+class ForkedProxy:
+    """A proxy that is forked from a warm process, which takes no time."""
+
+    def __init__(self, arguments: list[str], place: Path, warm: Warm, dies_at: int | None) -> None:
+        self.place = Path(tempfile.mkdtemp(dir=place))
+        for name in ("in", "out"):
+            os.mkfifo(self.place / name)
+        self._child = warm.start(warm_proxy.serve, str(self.place), arguments, dies_at)
+        self.pid = self._child.pid
+        self.sink = (self.place / "in").open("wb")
+        self.source = (self.place / "out").open("rb")
+
+    @property
+    def stderr(self) -> str:
+        """What the proxy and the server have written for people."""
+        return (self.place / "errors").read_text(errors="replace")
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it has not ended."""
+        self._child.kill(number)
+
+    def finish(self) -> int | None:
+        """Wait for the end; the exit code, or None if it was killed."""
+        found = self._child.outcome()
+        self._child.end()
+        assert not isinstance(found, Failure), found
+        return found if found is None else int(found)
+
+
 class RawClient:
-    """A proxy in a process of its own, and the two pipes to it."""
+    """A client of a proxy, which is a process of its own."""
 
     def __init__(
         self,
@@ -87,30 +161,25 @@ class RawClient:
         env: Mapping[str, str] | None = None,
         capabilities: Mapping[str, Any] | None = None,
         store: bool = True,
-        program: tuple[str, ...] = ("-m", "holdfast"),
+        dies_at: int | None = None,
     ) -> None:
         self.era, self.capabilities = era, dict(capabilities or {})
         self._ids = count(1)
         where = ("--store", notes.store) if store else ()
-        command = [sys.executable, *program, "mcp", "proxy", "--name", "notes", *where, *options, "--"]
-        self.process = subprocess.Popen(
-            [*command, *(server or notes.server())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            env=dict(env) if env is not None else {"PATH": os.environ["PATH"], "HOME": str(notes.place)},
-        )
+        arguments = ["mcp", "proxy", "--name", "notes", *where, *options, "--", *(server or notes.server())]
+        self.proxy: RealProxy | ForkedProxy
+        if notes.warm is None or env is not None:
+            known = {"PATH": os.environ["PATH"], "HOME": str(notes.place)} if env is None else env
+            self.proxy = RealProxy(arguments, known, (sys.executable, "-m", "holdfast"))
+        else:
+            self.proxy = ForkedProxy(arguments, notes.place, notes.warm, dies_at)
         self.lines: queue.Queue[bytes | None] = queue.Queue()
-        self._stderr: list[bytes] = []
-        self._threads = [
-            threading.Thread(target=self._read, daemon=True),
-            threading.Thread(target=self._read_errors, daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
         self.others: list[dict[str, Any]] = []
         """Messages that came while an answer was waited for."""
+        self._code: int | None = None
+        self._has_finished = False
 
     def __enter__(self) -> RawClient:
         if self.era == LEGACY:
@@ -123,28 +192,22 @@ class RawClient:
         self.kill()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line)
+        with self.proxy.source as source:
+            for line in source:
+                self.lines.put(line)
         self.lines.put(None)
-
-    def _read_errors(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self._stderr.append(line)
 
     @property
     def stderr(self) -> str:
         """What the proxy and the server have written for people."""
-        return b"".join(self._stderr).decode(errors="replace")
+        return self.proxy.stderr
 
     # -- messages ------------------------------------------------------------------------------------------
 
     def send_line(self, line: str | bytes) -> None:
         """Write one line."""
-        assert self.process.stdin is not None
-        self.process.stdin.write((line.encode() if isinstance(line, str) else line) + b"\n")
-        self.process.stdin.flush()
+        self.proxy.sink.write((line.encode() if isinstance(line, str) else line) + b"\n")
+        self.proxy.sink.flush()
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Write one message."""
@@ -198,32 +261,28 @@ class RawClient:
 
     def kill(self) -> None:
         """Kill the proxy, if it has not ended, and let go of the pipes."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-        self.finish()
+        if not self._has_finished:
+            self.proxy.signal(signal.SIGKILL)
+            self.finish()
 
-    def close(self) -> int:
+    def close(self) -> int | None:
         """End as a client does: close stdin, and wait. The exit code."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self.end_input()
         return self.finish()
 
-    def vanish(self) -> int:
-        """End as a client that is killed: both pipes are closed at once."""
-        assert self.process.stdout is not None
-        os.set_blocking(self.process.stdout.fileno(), False)
-        return self.close()
+    def end_input(self) -> None:
+        """Close the proxy's stdin."""
+        with suppress(BrokenPipeError):
+            self.proxy.sink.close()
 
-    def finish(self) -> int:
+    def finish(self) -> int | None:
         """Wait for the end; the exit code."""
-        code = self.process.wait(DEADLINE_S)
-        for thread in self._threads:
-            thread.join(DEADLINE_S)
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            with suppress(BrokenPipeError):
-                pipe.close()
-        return code
+        if not self._has_finished:
+            self._has_finished = True
+            self._code = self.proxy.finish()
+            self._thread.join(DEADLINE_S)
+            self.end_input()
+        return self._code
 
 
 def text_of(result: Mapping[str, Any]) -> str:

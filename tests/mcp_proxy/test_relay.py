@@ -14,7 +14,10 @@ from tests.mcp_proxy.raw_client import MODERN, Notes, RawClient, status_of, text
 
 def test_what_is_no_call_passes_byte_for_byte_in_both_directions(notes: Notes, era: str) -> None:
     """Spaces, unknown members, numbers of any size, escapes and the order of keys included."""
-    odd = '{ "z":1.50, "jsonrpc":"2.0","id":"a\\u0062","method":"other/thing","params":{"n":123456789012345678901234567890,"t":"\\u00e9\\ud83d\\ude00"}  }'
+    odd = (
+        '{ "z":1.50, "jsonrpc":"2.0","id":"a\\u0062","method":"other/thing",'
+        '"params":{"n":123456789012345678901234567890,"t":"\\u00e9\\ud83d\\ude00"}  }'
+    )
     back = '{"method":"notifications/else",  "jsonrpc":"2.0", "params":{"deep":[[[{"x":1e-7}]]]}}'
     with RawClient(notes, era=era) as client:
         client.send_line(odd)
@@ -194,9 +197,18 @@ def test_what_the_server_prints_beside_its_messages_does_not_reach_the_client(no
 def test_numbers_that_are_none_pass_as_some_libraries_write_them(notes: Notes) -> None:
     """NaN, infinities and halves of surrogate pairs are no JSON, and Python and JavaScript write them."""
     with RawClient(notes, era=MODERN) as client:
-        result = client.call("add", "x", result={"structuredContent": {"a": float("nan"), "b": "\ud800"}})
+        result = client.call("add", "x", odd=True)
         assert str(result["structuredContent"]["a"]) == "nan"
         assert result["structuredContent"]["b"] == "\ud800"
+
+
+def test_arguments_that_are_no_json_are_refused_in_words(notes: Notes) -> None:
+    """They could not be told apart from others."""
+    with RawClient(notes, era=MODERN) as client:
+        refused = client.call("add", "x", nan=float("nan"))
+        assert status_of(refused) == "refused"
+        assert "not a JSON number" in text_of(refused)
+        assert notes.notes == []
 
 
 def test_a_large_message_passes_and_a_slow_reader_holds_up_the_other_side(notes: Notes) -> None:
@@ -229,7 +241,7 @@ def test_a_proxy_that_is_told_to_end_ends_its_server(notes: Notes) -> None:
         client.begin_call("add", "x", then={"wait": "never"})
         notes.wait_until_waiting("never")
         server = find_child(client)
-        client.process.send_signal(signal.SIGTERM)
+        client.proxy.signal(signal.SIGTERM)
         assert client.finish() == 128 + signal.SIGTERM
         wait_until(lambda: not is_alive(server))
     with RawClient(notes, era=MODERN) as client:
@@ -254,7 +266,7 @@ def test_a_command_that_cannot_be_started_is_explained(notes: Notes) -> None:
 
 def find_child(client: RawClient) -> int:
     """The process of the server."""
-    children = Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children").read_text().split()
+    children = Path(f"/proc/{client.proxy.pid}/task/{client.proxy.pid}/children").read_text().split()
     assert len(children) == 1
     return int(children[0])
 
@@ -272,8 +284,7 @@ def test_a_client_that_has_ended_its_input_still_gets_its_answers(notes: Notes) 
     with RawClient(notes, era=MODERN) as client:
         id = client.begin_call("add", "x", first={"wait": "go"})
         notes.wait_until_waiting("go")
-        assert client.process.stdin is not None
-        client.process.stdin.close()
+        client.end_input()
         notes.allow("go")
         assert text_of(client.wait(id)["result"]) == "add: x"
         assert client.finish() == 0
