@@ -389,6 +389,10 @@ MCP_CALLS_MAX = 1_000
 """Calls under way at once through one MCP proxy. It must keep reading while they run, because a server may
 ask its client for something in the middle of a call; so more are refused, and not kept waiting."""
 
+MCP_INBOX_POLL_S = 1.0
+"""How often an MCP proxy looks whether a person has answered for one of its calls. Commits and heartbeats say
+so; looking costs nothing."""
+
 MCP_CALL_S = 3600.0
 """How long a call that acts may take through the MCP proxy, unless its configuration says otherwise. Servers
 ask people for things in the middle of calls. Another machine takes the call for ended once this has

@@ -161,12 +161,13 @@ class RawClient:
         env: Mapping[str, str] | None = None,
         capabilities: Mapping[str, Any] | None = None,
         store: bool = True,
+        name: str = "notes",
         dies_at: int | None = None,
     ) -> None:
         self.era, self.capabilities = era, dict(capabilities or {})
         self._ids = count(1)
         where = ("--store", notes.store) if store else ()
-        arguments = ["mcp", "proxy", "--name", "notes", *where, *options, "--", *(server or notes.server())]
+        arguments = ["mcp", "proxy", "--name", name, *where, *options, "--", *(server or notes.server())]
         self.proxy: RealProxy | ForkedProxy
         if notes.warm is None or env is not None:
             known = {"PATH": os.environ["PATH"], "HOME": str(notes.place)} if env is None else env
@@ -239,6 +240,13 @@ class RawClient:
                 return message
             self.others.append(message)
 
+    def has_answer(self, id: int) -> bool:
+        """Wait for the answer to a request, or for the end of the proxy, whichever comes first."""
+        while True:
+            line = self.lines.get(timeout=DEADLINE_S)
+            if line is None or json.loads(line).get("id") == id:
+                return line is not None
+
     def ask(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
         """Send a request, and wait for the answer."""
         return self.wait(self.begin(method, params, **meta))
@@ -258,6 +266,11 @@ class RawClient:
         return found
 
     # -- ends ----------------------------------------------------------------------------------------------
+
+    def list_passed(self) -> list[str]:
+        """The boundaries that a forked proxy has passed."""
+        assert isinstance(self.proxy, ForkedProxy)
+        return (self.proxy.place / "passed").read_text().splitlines()
 
     def kill(self) -> None:
         """Kill the proxy, if it has not ended, and let go of the pipes."""

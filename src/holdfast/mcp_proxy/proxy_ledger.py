@@ -22,7 +22,7 @@ from ..core.entries import CallRef
 from ..engine.journal import Journal
 from ..errors import HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId, fresh_session_id
-from ..limits import LEASE_POLL_S
+from ..limits import LEASE_POLL_S, MCP_INBOX_POLL_S
 from ..messages import Json
 from ..session.effect_claims import (
     Claim,
@@ -103,6 +103,19 @@ class ProxyLedger:
         session, self._session = self._session, None
         if session is not None:
             await session.__aexit__(None, None, None)
+
+    async def follow_inbox(self) -> None:
+        """Take in what people answer about calls of this connection: others look at its journal."""
+        while True:
+            await anyio.sleep(MCP_INBOX_POLL_S)
+            session = self._session
+            if session is None or session.is_lost:
+                continue
+            try:
+                if session._writer.channel.posted > session.state.facts.head.taken:
+                    await session.take_in()
+            except HoldfastError as error:
+                log.warning("session %s: answers of people wait in its inbox: %s", session.id, error)
 
     async def _open(self) -> Session:
         """The session of the connection; another one if its lease was lost."""
@@ -243,6 +256,9 @@ class ProxyLedger:
         While another connection is at it, this waits.
         """
         claims = OperationClaims(session)
+        head = session.state.facts.head
+        if head.in_doubt or head.waiting:
+            await session.take_in()  # Perhaps a person has answered.
         waited: Claim | None = None
         has_settled = False
         while True:

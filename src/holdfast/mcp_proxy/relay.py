@@ -144,7 +144,7 @@ class Relay:
                     self._end_calls("its client is gone, and the server has not answered")
                     with anyio.move_on_after(MCP_END_S):
                         await self._wait_for_calls()
-                    calls.cancel_scope.cancel()
+                    calls.cancel_scope.cancel()  # And the other direction, in the group inside of it.
 
                 async def from_server() -> None:
                     await self._follow_server()
@@ -157,6 +157,7 @@ class Relay:
 
                 pumps.start_soon(from_client)
                 pumps.start_soon(from_server)
+                pumps.start_soon(ledger.follow_inbox)
 
     def _end_calls(self, why: str) -> None:
         """Let go of the calls under way: what was sent gets no answer, and what was not is not sent."""
