@@ -83,6 +83,16 @@ def describe_doubt(tool: ProxyTool, row: Effect, place: Place, *, is_new: bool) 
     )
 
 
+def describe_waiting(tool: ProxyTool, place: Place, *, is_elsewhere: bool = False) -> dict[str, Json]:
+    """The result of a call that waits for a person. `is_elsewhere`: on another connection, which is open."""
+    text = f"{tool.name}: NOT RUN YET. It needs a person's approval:\n{place.approve_commands()}\n"
+    if is_elsewhere:
+        text += "Once it is approved, make the same call where it was made first, or close that connection."
+    else:
+        text += "Once it is approved, make the same call again."
+    return error_result(text, place.as_meta("waiting"))
+
+
 def describe_gone(tool: ProxyTool, operation: str, why: str, store: str) -> str:
     """What is known of a call in doubt whose session was deleted."""
     options = f" --store {shlex.quote(without_password(store))}"

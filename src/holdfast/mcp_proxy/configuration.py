@@ -23,7 +23,7 @@ ProxyScope: TypeAlias = Literal["delivery", "session", "call", "global"]
 connection; none; all that there ever are."""
 _EFFECTS: Final = ("pure", "read", "write", "mutate")
 _TEMPLATE: Final = re.compile(r"\{args\.([^{}]*)\}")
-_FUNCTION: Final = re.compile(r"[\w.]+:[\w.]+")
+_FUNCTION: Final = re.compile(r"[^:]+:[\w.]+")
 
 
 class LandedIf(Struct, frozen=True, kw_only=True):
@@ -145,6 +145,12 @@ def _parse_rule(glob: str, data: object) -> ToolRule:
     once = _get(data, where, "once", bool, default=False)
     if once and scope not in (None, "global"):
         raise BadInput(f'[{where}] once = true is the same as scope = "global", and scope = "{scope}" is not')
+    approval = _get(data, where, "approval", bool, default=False)
+    if approval and scope in ("session", "call"):
+        raise BadInput(
+            f'[{where}] approval needs scope = "delivery" or "global", not "{scope}": a call that was '
+            "approved is found when it is made again, also on another connection"
+        )
     redact = _get(data, where, "redact", list, [])
     if not all(isinstance(one, str) for one in redact):
         raise BadInput(f"[{where}] redact lists the names of arguments, not {redact!r}")
@@ -161,7 +167,7 @@ def _parse_rule(glob: str, data: object) -> ToolRule:
         glob=glob,
         side_effects=() if effects == "pure" else effects,
         scope="global" if once else scope or "delivery",
-        approval=_get(data, where, "approval", bool, default=False),
+        approval=approval,
         redact=tuple(redact),
         verify=verify,
         verify_after_s=_get_seconds(data, where, "verify_after_s") or 0.0,

@@ -21,6 +21,8 @@ from .verify_by_tool import get_text
 
 KEY: Final = "holdfast/key"
 """In `_meta` of a call: its client's name for it. The same key is the same call, sent again."""
+APPROVAL: Final = "holdfast/approval"
+"""The name of the proxy's own question among those that a call is answered with, in the newer era."""
 _REFUSALS: Final = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, -32020, -32021, -32022, -32042})
 """Errors with which a server says that it has not run the tool."""
 
@@ -54,6 +56,9 @@ class ProxiedCall:
         self.name: str = params["name"]
         self.arguments: dict[str, Json] = params.get("arguments") or {}
         self.meta = get_meta(params)
+        said = params.get("inputResponses")
+        self.person_said: Json = said.get(APPROVAL) if isinstance(said, dict) else None
+        """What the person at the client said to the proxy's own question, in the newer era."""
         self.is_modern = PROTOCOL_VERSION in self.meta
         """Whether the client speaks the era without a handshake."""
         self.scope = anyio.CancelScope()
@@ -83,10 +88,15 @@ class ProxiedCall:
         return key if isinstance(key, str) and key else None
 
     def make_line(self, arguments: dict[str, Json]) -> bytes:
-        """What the server gets: the client's own line, unless a person has corrected the arguments."""
-        if arguments == self.arguments:
+        """What the server gets: the client's own line, unless a person was asked about it."""
+        if arguments == self.arguments and self.person_said is None:
             return self.message.line
         params: Any = self.message.params
+        if self.person_said is not None:
+            # The server has not asked that.
+            said = {key: value for key, value in params["inputResponses"].items() if key != APPROVAL}
+            params = {key: value for key, value in params.items() if key != "inputResponses"}
+            params = {**params, "inputResponses": said} if said else params
         return self.message.with_params({**params, "arguments": arguments})
 
     def set_answer(self, answer: RpcMessage) -> bool:

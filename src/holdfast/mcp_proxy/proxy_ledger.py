@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
 from msgspec import Struct
@@ -19,6 +19,7 @@ from msgspec import Struct
 from ..content.encode import Given
 from ..core.effects import Effect
 from ..core.entries import CallRef
+from ..core.fold import Facts
 from ..engine.journal import Journal
 from ..errors import HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId, fresh_session_id
@@ -38,12 +39,12 @@ from ..store.store import Store
 from ..system.aio import run_to_end
 from ..tools.canonical import canonical, digest, fingerprint
 from ..tools.claims import Busy, Mine, OperationClaims, Theirs
-from ..tools.declaration import AnyTool, Hook
+from ..tools.declaration import Hook
 from ..tools.dispatch import CallRequest
-from ..tools.outcome import Result
+from ..tools.outcome import Result, as_text
 from ..tools.registry import Registry
 from ..tools.schema import BadArguments
-from .answers import Place, as_result, describe_doubt, describe_gone, error_result
+from .answers import Place, as_result, describe_doubt, describe_gone, describe_waiting, error_result
 from .proxied_call import ProxiedCall
 from .tool_catalogue import ProxyTool, RedactedArguments
 
@@ -65,7 +66,15 @@ class Answer(Struct, frozen=True):
 
 Deliver: TypeAlias = Callable[[Answer], Awaitable[bool]]
 """Hands an answer to the client. False if the client has not got it."""
-MakeBody: TypeAlias = Callable[[ProxiedCall, ProxyTool], Hook]
+Elicit: TypeAlias = Callable[[ProxiedCall, str], Awaitable["bool | dict[str, Json] | None"]]
+"""Asks the person at the client: what was said, a result that asks, or None if the client cannot."""
+_ASKED_CHARS: Final = 2_000
+
+
+class MakeBody(Protocol):
+    """Makes the body of a call. `as_asked`: with the client's own arguments, whatever is on record."""
+
+    def __call__(self, call: ProxiedCall, tool: ProxyTool, *, as_asked: bool = False) -> Hook: ...
 
 
 class _Given(Struct, frozen=True):
@@ -89,8 +98,9 @@ class _Made(Struct, frozen=True):
 class ProxyLedger:
     """The calls of one connection to the server called `name`, on record in a store whose URL is `url`."""
 
-    def __init__(self, store: Store, *, url: str, name: str, make_body: MakeBody) -> None:
-        self._store, self._url, self._name, self._make_body = store, url, name, make_body
+    def __init__(self, store: Store, *, url: str, name: str, make_body: MakeBody, elicit: Elicit) -> None:
+        self._store, self._url, self._name = store, url, name
+        self._make_body, self._elicit = make_body, elicit
         self._engine = store._engine
         self._registry = Registry(grace_s=0)
         self._session: Session | None = None
@@ -191,10 +201,17 @@ class ProxyLedger:
             status = "replayed"
             return Answer(as_result(found.given, tool, place=found.place, status=status), free)
         try:
-            result = await self._dispatch(session, call, tool, operation)
+            while True:
+                result = await self._dispatch(session, call, tool, operation)
+                if result.status != "waiting":
+                    return self._answer(session, call, tool, result, operation)
+                call.person_said = None  # It was not asked yet.
+                place = Place(self._url, session.id, call.call_id)
+                asked = await self._ask_person(session, call, tool, place)
+                if asked is not None:
+                    return Answer(asked.result)
         finally:
-            await run_to_end(lambda: self._give_back_unused(session, operation, found.generation))
-        return self._answer(session, call, tool, result, operation)
+            await run_to_end(lambda: self._give_back_unused(session, call, operation, found.generation))
 
     async def _dispatch(
         self, session: Session, call: ProxiedCall, tool: ProxyTool, operation: str | None
@@ -203,13 +220,10 @@ class ProxyLedger:
             CallRef(id=call.call_id),
             tool.tool.name,
             call.arguments,
-            tool=self._with_body(call, tool),
+            tool=tool.tool.with_body(self._make_body(call, tool)),
             operation=operation,
         )
         return await self._registry.dispatch_call(request, session=session)
-
-    def _with_body(self, call: ProxiedCall, tool: ProxyTool) -> AnyTool:
-        return tool.tool.with_body(self._make_body(call, tool))
 
     def _answer(
         self,
@@ -238,12 +252,6 @@ class ProxyLedger:
             if tried:
                 text = describe_doubt(tool, tried[-1], place, is_new=True)
                 return Answer(error_result(text, place.as_meta("in_doubt")))
-        if result.status == "waiting":
-            text = (
-                f"{tool.name}: NOT RUN YET. It needs a person's approval:\n{place.approve_commands()}\n"
-                "Once it is approved, make the same call again."
-            )
-            return Answer(error_result(text, place.as_meta("waiting")))
         return Answer(error_result(result.content, place.as_meta(result.status)))
 
     # -- the operation ----------------------------------------------------------------------------------
@@ -263,6 +271,12 @@ class ProxyLedger:
         has_settled = False
         while True:
             claim, _ = await self._engine.call(find_claim, self._engine, effect_key(operation))
+            if tool.tool.needs_approval and claim.session is not None and not claim.done:
+                asked = await self._follow_question(session, call, tool, operation, claim)
+                if isinstance(asked, _Doubtful):
+                    return asked
+                if asked:
+                    continue
             taken = await claims.take(operation, call.call_id, 0)
             if isinstance(taken, Busy) and taken.passing:
                 waited = claim if claim.session not in (None, session.id) else waited
@@ -293,9 +307,9 @@ class ProxyLedger:
                 if (other := self._refuse_other(call, tool, row)) is not None:
                     return other
                 if row.status == "completed":
-                    given = await self._engine.call(read_result, self._engine, session.id, row)
+                    known = await self._engine.call(read_result, self._engine, session.id, row)
                     place = Place(self._url, session.id, row.call.id)
-                    return _Given(given, place, self._make_free(session, row))
+                    return _Given(known, place, self._make_free(session, row))
                 owner = session.id
             if has_settled or not await self._settle(session, owner, call, tool, row):
                 place = Place(self._url, owner, row.call.id)
@@ -303,6 +317,73 @@ class ProxyLedger:
                 text = describe_doubt(tool, row, place, is_new=False)
                 return _Doubtful(error_result(text, place.as_meta("in_doubt")))
             has_settled = True
+
+    # -- approvals ---------------------------------------------------------------------------------------
+
+    async def _follow_question(
+        self, session: Session, call: ProxiedCall, tool: ProxyTool, operation: str, claim: Claim
+    ) -> _Doubtful | bool:
+        """Go on with a call that waits for a person, or was answered since. True if something has changed.
+
+        It goes on where it was asked about: in the session of this connection, or of one that is dead.
+        """
+        assert claim.session is not None
+        is_mine = claim.is_of(session.state.facts.head)
+        facts = session.state.facts if is_mine else await self._engine.call(self._read_facts, claim)
+        if facts is None or find_row(facts.effects, claim, operation) is not None:
+            return False
+        question = facts.effects.find_question(CallRef(id=claim.call))
+        if question is None:
+            return False
+        place = Place(self._url, claim.session, claim.call)
+        lease = facts.head.lease
+        if not is_mine and lease is not None and self._engine.heartbeat.judge(lease.holder).alive:
+            return _Doubtful(describe_waiting(tool, place, is_elsewhere=True))
+        if question.approved is None:
+            return await self._ask_person(session, call, tool, place) or True
+        if is_mine:
+            call.call_id = claim.call
+            return False
+        if question.approved is False:
+            await self._engine.call(self._free_theirs, claim, operation)
+            text = question.answer or f"{tool.name}: a person refused it"
+            return _Doubtful(error_result(text, place.as_meta("refused")))
+        call.call_id = claim.call
+        try:
+            async with self._store.session(claim.session, create=False) as opened:
+                await self._dispatch(opened, call, tool, operation)
+        except LeaseHeld:
+            await anyio.sleep(LEASE_POLL_S)  # Another connection was quicker.
+        return True
+
+    async def _ask_person(
+        self, session: Session, call: ProxiedCall, tool: ProxyTool, place: Place
+    ) -> _Doubtful | None:
+        """Ask the person at the client, if it can, and record the answer. What to tell the client, if there
+        is none yet."""
+        shown = as_text(tool.tool.arguments.check(call.arguments)[1])
+        text = f"Allow {tool.name} of the server {self._name!r}?\n{shown[:_ASKED_CHARS]}"
+        verdict = await self._elicit(call, text)
+        if isinstance(verdict, dict):
+            return _Doubtful(verdict)
+        if verdict is None:
+            return _Doubtful(describe_waiting(tool, place))
+        by = "the person at the client, who was asked by it"
+        if verdict:
+            await self._store.approve(place.session, place.call, by=by)
+        else:
+            await self._store.refuse(place.session, place.call, by=by)
+        await session.take_in()
+        return None
+
+    def _read_facts(self, claim: Claim) -> Facts | None:
+        """The facts of a claim's owner; None if it was deleted. Blocks."""
+        assert claim.session is not None
+        try:
+            facts = Journal(self._engine.driver, claim.session).fold().facts
+        except NotFound:
+            return None
+        return facts if claim.is_of(facts.head) else None
 
     def _refuse_other(self, call: ProxiedCall, tool: ProxyTool, row: Effect | None) -> _Doubtful | None:
         """Refuse a key that its client has used before with other arguments."""
@@ -321,7 +402,7 @@ class ProxyLedger:
         """Try to find out what became of a call of this or of a dead connection. False if nothing tells."""
         if tool.tool.verify is None and tool.tool.idempotent_s is None:
             return False
-        made = self._with_body(call, tool)
+        made = tool.tool.with_body(self._make_body(call, tool, as_asked=True))
         if owner == session.id:
             await self._registry.settle_call(session, row, tool=made)
             return True
@@ -362,13 +443,8 @@ class ProxyLedger:
         return await self._engine.call(self._read_row, claim, operation)
 
     def _read_row(self, claim: Claim, operation: str) -> Effect | None:
-        if claim.session is None:
-            return None
-        try:
-            facts = Journal(self._engine.driver, claim.session).fold().facts
-        except NotFound:
-            return None
-        return find_row(facts.effects, claim, operation) if claim.is_of(facts.head) else None
+        facts = None if claim.session is None else self._read_facts(claim)
+        return None if facts is None else find_row(facts.effects, claim, operation)
 
     async def _find_row_in(self, session: Session, owner: SessionId, operation: str) -> Effect | None:
         """The last row of an operation, as it is now."""
@@ -403,11 +479,14 @@ class ProxyLedger:
             if change_claim(self._engine, effect_key(operation), record, known.freed(generation + 1)):
                 return
 
-    async def _give_back_unused(self, session: Session, operation: str, generation: int) -> None:
-        """Give a claim back that led to no intent: other connections wait for it else."""
+    async def _give_back_unused(
+        self, session: Session, call: ProxiedCall, operation: str, generation: int
+    ) -> None:
+        """Give a claim back that led to no intent and no question: other connections wait for it else."""
         effects = session.state.facts.effects
-        row = effects.find_last(operation)
-        if (row is None or row.generation < generation) and not session.is_lost:
+        row, question = effects.find_last(operation), effects.find_question(CallRef(id=call.call_id))
+        is_asked = question is not None and question.approved is not False
+        if (row is None or row.generation < generation) and not is_asked and not session.is_lost:
             try:
                 await self._free_own(session, operation, generation)
             except HoldfastError as error:

@@ -27,6 +27,7 @@ from ..tools.context import AnyContext
 from ..tools.declaration import Hook
 from .answers import error_result, fit_era
 from .json_rpc import (
+    CLIENT_CAPABILITIES,
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -42,7 +43,7 @@ from .json_rpc import (
     result_line,
 )
 from .pipes import LineTooLong, PipeClosed, iter_lines
-from .proxied_call import AnswerLost, NotSent, ProxiedCall, judge
+from .proxied_call import APPROVAL, AnswerLost, NotSent, ProxiedCall, judge
 from .proxy_ledger import Answer, ProxyLedger
 from .tool_catalogue import ProxyTool, ToolCatalogue
 
@@ -121,6 +122,10 @@ class Relay:
         """The client's requests for a list of tools."""
         self._own: dict[MessageId, _OwnRequest] = {}
         """Requests of the proxy's own to the server."""
+        self._asked: dict[MessageId, _OwnRequest] = {}
+        """Requests of the proxy's own to the client."""
+        self._capabilities: Json = None
+        """What the client can do, as it said in the older era."""
         self._listing = anyio.Lock()
         self._has_listed = False
         """Whether the proxy has asked for the list itself."""
@@ -138,6 +143,8 @@ class Relay:
                 async def from_client() -> None:
                     await self._follow_client(calls.start_soon)
                     self._has_ended_input = True
+                    for own in list(self._asked.values()):
+                        own.lose()
                     # What the server still answers is on record then, and not in doubt.
                     with anyio.move_on_after(MCP_DRAIN_S):
                         await self._wait_for_calls()
@@ -201,7 +208,11 @@ class Relay:
                 start(self._serve, call)
         elif message.method == "notifications/cancelled":
             await self._take_cancellation(message)
+        elif message.is_response and message.id in self._asked:
+            self._asked[message.id].set_answer(message)
         else:
+            if message.method == "initialize" and isinstance(message.params, dict):
+                self._capabilities = message.params.get("capabilities")
             is_listing = message.method == "tools/list" and len(self._listings) < _LISTINGS_MAX
             if is_listing and message.id is not None:
                 self._listings[message.id] = None
@@ -364,15 +375,40 @@ class Relay:
         # A client that ends its stdin is about to end, and one that has cancelled does not look at it.
         return not self._has_ended_input and not call.is_cancelled
 
-    def make_body(self, call: ProxiedCall, tool: ProxyTool) -> Hook:
-        """The body of a call: hand it to the server, and wait for the answer."""
+    async def elicit(self, call: ProxiedCall, text: str) -> bool | dict[str, Json] | None:
+        """Ask the person at the client: what was said, a result that asks, or None if the client cannot."""
+        asked: dict[str, Json] = {"message": text, "requestedSchema": {"type": "object", "properties": {}}}
+        if call.is_modern:
+            if not _can_elicit(call.meta.get(CLIENT_CAPABILITIES)):
+                return None
+            if call.person_said is not None:
+                return _read_action(call.person_said)
+            form = {"method": "elicitation/create", "params": {"mode": "form", **asked}}
+            return {"resultType": "input_required", "inputRequests": {APPROVAL: form}}
+        if not _can_elicit(self._capabilities):
+            return None
+        id = f"holdfast-{randomness.token_hex(16)}"
+        own = self._asked[id] = _OwnRequest()
+        try:
+            await self._client.send(request(id, "elicitation/create", asked))
+            return _read_action((await own.wait()).result)
+        except (PipeClosed, AnswerLost):
+            return None
+        finally:
+            del self._asked[id]
+
+    def make_body(self, call: ProxiedCall, tool: ProxyTool, *, as_asked: bool = False) -> Hook:
+        """The body of a call: hand it to the server, and wait for the answer.
+
+        `as_asked`: with the client's own arguments, whatever is on record of them.
+        """
         changes = tool.tool.changes_the_world
         believes_errors = tool.tool.verify is None
 
         async def forward(arguments: dict[str, Json]) -> Json:
             if call.is_sent:
                 raise NotSent("it was sent before")  # Each message has one id, which is answered once.
-            await self._hand_over(call, arguments)
+            await self._hand_over(call, call.arguments if as_asked else arguments)
             answer = await call.wait()
             result = judge(answer, believes_errors=believes_errors or not changes)
             return result if changes else f"a result of {len(answer.line):,} bytes, which is not kept"
@@ -451,3 +487,15 @@ class Relay:
             raise AnswerLost("the server has ended") from error
         finally:
             del self._own[id]
+
+
+def _can_elicit(capabilities: Json) -> bool:
+    """Whether a client can ask its person for a form."""
+    said = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
+    return isinstance(said, dict) and ("form" in said or "url" not in said)
+
+
+def _read_action(said: Json) -> bool | None:
+    """What a person said to a question: yes, no, or nothing."""
+    action = said.get("action") if isinstance(said, dict) else None
+    return {"accept": True, "decline": False}.get(action) if isinstance(action, str) else None

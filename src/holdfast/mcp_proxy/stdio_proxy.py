@@ -52,7 +52,9 @@ async def run_stdio_proxy(options: ProxyOptions, *, source: int, sink: int) -> i
     """
     async with open_store(options.store) as store, started(options.command) as server:
         relay = make_relay(options, client=OwnPipes(source, sink), server=server.pipes)
-        ledger = ProxyLedger(store, url=options.store, name=options.name, make_body=relay.make_body)
+        ledger = ProxyLedger(
+            store, url=options.store, name=options.name, make_body=relay.make_body, elicit=relay.elicit
+        )
         try:
             await relay.run(ledger)
         finally:

@@ -81,6 +81,8 @@ class ToolCatalogue:
         self._configuration, self._make_verify = configuration, make_verify
         self._specs: dict[str, Mapping[str, Any]] = {}
         self._made: dict[str, ProxyTool] = {}
+        self._has_checked = False
+        """Whether the configuration was compared with the names of the tools."""
         self.is_stale = False
         """Whether the server says that its list has changed."""
 
@@ -100,6 +102,10 @@ class ToolCatalogue:
             if self._specs.get(name) != spec:
                 self._specs[name] = spec
                 self._made.pop(name, None)
+        if isinstance(tools, list) and not listed.get("nextCursor") and not self._has_checked:
+            self._has_checked = True
+            for problem in self._configuration.list_unmatched(self._specs):
+                log.warning("the configuration of the MCP proxy: %s", problem)
 
     def knows(self, name: str) -> bool:
         """Whether the server has listed it."""
@@ -121,6 +127,8 @@ class ToolCatalogue:
     def _make(self, name: str, spec: Mapping[str, Any] | None) -> ProxyTool:
         rule = self._configuration.find_rule(name)
         effects, why = self._judge(name, spec, rule)
+        if rule.approval and effects not in ("write", "mutate"):
+            effects, why = "mutate", f"{why}, and what a person must approve counts as an act"
         arguments = _make_arguments(name, spec)
         names = arguments.names
         if rule.redact:
