@@ -17,6 +17,8 @@ from holdfast.mcp_proxy.configuration import (
 )
 from holdfast.mcp_proxy.data_directory import absolute_url, default_store
 
+VERIFY = '[tools.a.verify]\ntool = "b"\n'
+
 
 def parse(text: str) -> ProxyConfiguration:
     return parse_configuration(tomllib.loads(text))
@@ -52,12 +54,9 @@ def parse(text: str) -> ProxyConfiguration:
             '[tools.a.verify]\ntool = "b"\nlanded_if = { text_contains = "{ctx.key}" }',
             "{args.NAME} and no other",
         ),
+        (f'{VERIFY}arguments = {{ x = ["{{args}}"] }}\nlanded_if = {{ text_contains = "y" }}', "no other"),
         (
-            '[tools.a.verify]\ntool = "b"\narguments = { x = ["{args}"] }\nlanded_if = { text_contains = "y" }',
-            "no other",
-        ),
-        (
-            '[tools.a]\nredact = ["p"]\n[tools.a.verify]\ntool = "b"\nlanded_if = { text_contains = "{args.p}" }',
+            f'[tools.a]\nredact = ["p"]\n{VERIFY}landed_if = {{ text_contains = "{{args.p}}" }}',
             "which redact leaves out",
         ),
         ('[tools.a]\nside_effects = "read"\nverify = "m:f"', "makes sense only for a tool that acts"),
@@ -87,13 +86,15 @@ def test_the_rule_of_a_tool_is_that_of_its_name_or_of_the_closest_glob() -> None
     assert found.find_rule("git_add").glob == "git_add"
     assert found.find_rule("git_log").side_effects == "read"
     assert found.find_rule("other").scope == "global"
-    assert (
-        found.list_unmatched(["git_ad", "x"])
-        == [
-            "[tools.\"git_add\"] matches no tool; did you mean 'git_ad'?",
-            '[tools."git_*"] matches no tool; there are git_ad, x',
-        ][0:1]
-    )
+
+
+def test_a_name_that_no_tool_has_is_told() -> None:
+    """With the one that may be meant."""
+    found = parse('[tools."*"]\n[tools.git_ad]\n[tools."svn_*"]\n[tools.log]\n')
+    assert found.list_unmatched(["git_add", "log"]) == [
+        """[tools."git_ad"] matches no tool; did you mean 'git_add'?""",
+        '[tools."svn_*"] matches no tool; there are git_add, log',
+    ]
 
 
 def test_templates_keep_the_type_of_an_argument() -> None:

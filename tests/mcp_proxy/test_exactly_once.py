@@ -328,8 +328,8 @@ KINDS = ("commit", "claim", "server", "client")
 
 def test_a_kill_at_every_boundary_leaves_each_effect_once_or_in_doubt(notes: Notes) -> None:
     """The proxy kills itself before and after each thing that it hands to the disk, to the server and to the
-    client. The client is started anew and calls again. What it gets is either the outcome, once, or that it is
-    in doubt; and that only while the outcome was not on the disk."""
+    client. The client is started anew and calls again. What it gets is either the outcome, once, or that it
+    is in doubt; and that only while the outcome was not on the disk."""
     with RawClient(notes, era=MODERN) as client:
         client.call("add", "probe")
         client.close()

@@ -160,7 +160,7 @@ def test_a_data_directory_that_cannot_be_made_is_explained(real_notes: Notes) ->
 
 def test_the_environment_of_the_client_reaches_the_server(real_notes: Notes) -> None:
     """It is where clients put the secrets of servers."""
-    script = "import json, os, sys; print(json.dumps({'jsonrpc': '2.0', 'method': 'env', 'params': dict(os.environ)}))"
+    script = "import json, os; print(json.dumps({'method': 'env', 'params': dict(os.environ)}))"
     known = {"PATH": os.environ["PATH"], "HOME": str(real_notes.place), "API_TOKEN": "t0ken"}
     client = RawClient(real_notes, server=[str(Path(real_notes.server()[0])), "-c", script], env=known)
     params = client.read()["params"]

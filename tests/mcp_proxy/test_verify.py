@@ -60,22 +60,25 @@ def test_a_tool_that_has_announced_a_structure_is_not_given_a_result_without_it(
     assert notes.notes == ["x"]
 
 
+LOOK = """
+from pathlib import Path
+from holdfast import Landed, NotLanded
+
+async def added(text, how=None):
+    print("I look")
+    return Landed("found " + text) if text in Path("PLACE/notes").read_text() else NotLanded()
+"""
+
+
 def test_a_function_says_whether_it_happened(notes: Notes) -> None:
-    """What it prints does not get between the messages."""
-    (notes.place / "look.py").write_text(
-        "from holdfast import Landed, NotLanded\n"
-        "async def added(text, how=None):\n"
-        "    print('I look')\n"
-        f"    return Landed('found ' + text) if text in open({str(notes.place / 'notes')!r}).read() else NotLanded()\n"
-    )
+    """At once: the function does not need the server. What it prints does not get between the messages."""
+    (notes.place / "look.py").write_text(LOOK.replace("PLACE", str(notes.place)))
     (notes.place / "c.toml").write_text(f'[tools.add]\nverify = "{notes.place / "look.py"}:added"\n')
     options = ("--config", str(notes.place / "c.toml"))
     with RawClient(notes, *options, era=MODERN) as client:
-        client.begin_call("add", "x", then={"die": True})
-        client.finish()
-    with RawClient(notes, *options, era=MODERN) as client:
         result = client.call("add", "x", then={"die": True})
-        assert (status_of(result), text_of(result)) == ("replayed", "found x")
+        assert (status_of(result), text_of(result)) == ("verified", "found x")
+        client.finish()
         assert "I look" in client.stderr
     assert notes.notes == ["x"]
 
