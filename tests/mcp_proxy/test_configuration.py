@@ -16,6 +16,7 @@ from holdfast.mcp_proxy.configuration import (
     read_configuration,
 )
 from holdfast.mcp_proxy.data_directory import absolute_url, default_store
+from tests.docs.blocks import ROOT, find_blocks
 
 VERIFY = '[tools.a.verify]\ntool = "b"\n'
 
@@ -95,6 +96,12 @@ def test_a_name_that_no_tool_has_is_told() -> None:
         """[tools."git_ad"] matches no tool; did you mean 'git_add'?""",
         '[tools."svn_*"] matches no tool; there are git_add, log',
     ]
+
+
+def test_the_configurations_on_the_page_can_be_read() -> None:
+    """As they stand."""
+    blocks = list(find_blocks(ROOT / "docs" / "mcp-proxy.md", "toml"))
+    assert [parse(block.source).rules != () for block in blocks] == [True] * len(blocks) != []
 
 
 def test_templates_keep_the_type_of_an_argument() -> None:

@@ -277,9 +277,7 @@ def test_a_scope_of_one_connection(notes: Notes) -> None:
 # -- two clients at once --------------------------------------------------------------------------------
 
 
-def test_a_call_of_a_connection_that_lives_makes_the_same_call_of_another_wait(
-    notes: Notes, era: str
-) -> None:
+def test_a_call_of_a_living_connection_makes_the_same_call_elsewhere_wait(notes: Notes, era: str) -> None:
     """That one is given the outcome, marked: most probably, it is the same client that has connected again."""
     with RawClient(notes, era=era) as first, RawClient(notes, era=era) as second:
         begun = first.begin_call("add", "x", then={"wait": "go"})
