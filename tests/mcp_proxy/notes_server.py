@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 PLACE = Path(sys.argv[1])
 ANY = {
@@ -37,28 +38,28 @@ TOOLS = [
 ]
 
 
-def say(message):
+def say(message: Any) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def note(name, text):
+def note(name: str, text: str) -> None:
     with open(PLACE / name, "a") as file:
         file.write(text + "\n")
 
 
-def list_notes():
+def list_notes() -> list[str]:
     path = PLACE / "notes"
     return path.read_text().splitlines() if path.exists() else []
 
 
-def wait_for(name):
+def wait_for(name: str) -> None:
     """Say that it waits, and wait until the test has made the file."""
     note("waiting", name)
     while not (PLACE / name).exists():
         time.sleep(0.005)
 
 
-def obey(how, moment):
+def obey(how: dict[str, Any], moment: str) -> None:
     """What the call says is to happen before the effect (`first`) or after it (`then`)."""
     for order, value in (how.get(moment) or {}).items():
         if order == "die":
@@ -72,11 +73,11 @@ def obey(how, moment):
                 os.write(1, (one if isinstance(one, str) else json.dumps(one)).encode() + b"\n")
 
 
-def call(id, params, modern):
+def call(id: Any, params: dict[str, Any], modern: bool) -> None:
     name, arguments = params["name"], params.get("arguments") or {}
     how, text = arguments.get("how") or {}, arguments.get("text", "")
     obey(how, "first")
-    result = {"content": [{"type": "text", "text": f"{name}: {text}"}]}
+    result: dict[str, Any] = {"content": [{"type": "text", "text": f"{name}: {text}"}]}
     if name in ("add", "set", "add_structured") and not how.get("nothing"):
         note("notes", text)
     if name == "find":
@@ -99,8 +100,8 @@ def call(id, params, modern):
     say({"jsonrpc": "2.0", "id": id, "result": result})
 
 
-def main():
-    listed = TOOLS
+def main() -> None:
+    listed: list[Any] = list(TOOLS)
     note("started", str(os.getpid()))
     for line in sys.stdin.buffer:
         note("seen", line.decode().strip())
@@ -116,7 +117,7 @@ def main():
         elif method == "tools/list":
             path = PLACE / "tools.json"
             tools = json.loads(path.read_text()) if path.exists() else listed
-            page, cursor = int(params.get("cursor") or 0), {}
+            page, cursor = int(params.get("cursor") or 0), dict[str, str]()
             if page + 3 < len(tools):
                 cursor = {"nextCursor": str(page + 3)}
             say({"jsonrpc": "2.0", "id": id, "result": {"tools": tools[page : page + 3], **cursor}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ def resolve(notes: Notes, result: dict[str, Any], *verdict: str) -> None:
 def wait_for_servers(notes: Notes) -> None:
     """Wait until the servers of proxies that were killed have ended."""
     for pid in (notes.place / "started").read_text().split():
-        wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists() or _is_zombie(pid))
+        wait_until(partial(_has_ended, pid))
 
 
-def _is_zombie(pid: str) -> bool:
+def _has_ended(pid: str) -> bool:
     try:
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
@@ -278,7 +279,7 @@ def test_a_scope_of_one_connection(notes: Notes) -> None:
 
 
 def test_a_call_of_a_living_connection_makes_the_same_call_elsewhere_wait(notes: Notes, era: str) -> None:
-    """That one is given the outcome, marked: most probably, it is the same client that has connected again."""
+    """That one is given the outcome, marked: most probably, it is the same client, connected again."""
     with RawClient(notes, era=era) as first, RawClient(notes, era=era) as second:
         begun = first.begin_call("add", "x", then={"wait": "go"})
         notes.wait_until_waiting("go")

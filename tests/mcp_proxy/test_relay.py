@@ -67,7 +67,7 @@ def test_calls_run_side_by_side(notes: Notes, era: str) -> None:
     with RawClient(notes, era=era) as client:
         ids = [client.begin_call("add", f"n{n}") for n in range(30)]
         twice = [client.begin_call("add", "same") for _ in range(2)]
-        answers = {}
+        answers: dict[int, str] = {}
         while len(answers) < 32:
             message = client.read()
             answers[message["id"]] = text_of(message["result"])
@@ -219,7 +219,7 @@ def test_a_large_message_passes_and_a_slow_reader_holds_up_the_other_side(notes:
             client.begin_call("find", f"{n}", result={"content": [{"type": "text", "text": text}]})
             for n in range(4)
         ]
-        answers = {}
+        answers: dict[int, str] = {}
         while len(answers) < 4:
             message = client.read()
             answers[message["id"]] = text_of(message["result"])

@@ -32,7 +32,7 @@ def serve(line: Line, pipes: str, arguments: list[str], dies_at: int | None = No
         os.dup2(fd, number)
         os.close(fd)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[attr-defined]
+    sys.stderr.reconfigure(line_buffering=True)
     for name in ("HOLDFAST_STORE", "XDG_DATA_HOME"):
         os.environ.pop(name, None)
     os.chdir("/")

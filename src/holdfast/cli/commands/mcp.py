@@ -98,7 +98,7 @@ COMMANDS = {"proxy": proxy}
 EXAMPLES = {
     "proxy": (
         "holdfast mcp proxy --name git -- uvx mcp-server-git",
-        "holdfast mcp proxy --name files -- npx -y @modelcontextprotocol/server-filesystem /home/ann/files",
+        "holdfast mcp proxy --name files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
     ),
 }
 
