@@ -38,7 +38,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode = msgspec.json.Decoder().decode
 
 
-class BadMessage(Exception):
+class NoMessage(Exception):
     """A line holds no message; the text says why."""
 
 
@@ -87,7 +87,7 @@ class RpcMessage:
             return found
         try:
             return _decode_any(bytes(found))
-        except BadMessage:
+        except NoMessage:
             return None
 
     def with_params(self, params: Json) -> bytes:
@@ -97,7 +97,7 @@ class RpcMessage:
 
 
 def parse(line: bytes) -> RpcMessage | list[RpcMessage]:
-    """The message in a line, or those of a batch; `BadMessage` if there is none."""
+    """The message in a line, or those of a batch; `NoMessage` if there is none."""
     if line.lstrip()[:1] == b"[":
         listed = _decode_any(line)
         assert isinstance(listed, list)
@@ -117,7 +117,7 @@ def parse(line: bytes) -> RpcMessage | list[RpcMessage]:
 
 def _take_apart(line: bytes, value: Json) -> RpcMessage:
     if not isinstance(value, dict):
-        raise BadMessage(f"a message is an object, not {type(value).__name__}")
+        raise NoMessage(f"a message is an object, not {type(value).__name__}")
     return RpcMessage(line, value)
 
 
@@ -128,9 +128,9 @@ def _decode_any(line: bytes) -> Json:
         except msgspec.MsgspecError:
             return json.loads(line)
     except RecursionError:
-        raise BadMessage("it is nested too deeply") from None
+        raise NoMessage("it is nested too deeply") from None
     except ValueError as error:
-        raise BadMessage(str(error)) from None
+        raise NoMessage(str(error)) from None
 
 
 def as_line(message: Json) -> bytes:

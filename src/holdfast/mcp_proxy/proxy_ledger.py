@@ -54,7 +54,7 @@ ADAPTER: Final = "mcp-proxy"
 SERVER_LABEL: Final = "mcp.server"
 
 
-class Answer(Struct, frozen=True):
+class ProxyAnswer(Struct, frozen=True):
     """What the client is told: the server's own answer, unless `result` is something else.
 
     `free` gives the operation back once this was delivered.
@@ -64,7 +64,7 @@ class Answer(Struct, frozen=True):
     free: Callable[[], Awaitable[None]] | None = None
 
 
-Deliver: TypeAlias = Callable[[Answer], Awaitable[bool]]
+Deliver: TypeAlias = Callable[[ProxyAnswer], Awaitable[bool]]
 """Hands an answer to the client. False if the client has not got it."""
 Elicit: TypeAlias = Callable[[ProxiedCall, str], Awaitable["bool | dict[str, Json] | None"]]
 """Asks the person at the client: what was said, a result that asks, or None if the client cannot."""
@@ -187,19 +187,19 @@ class ProxyLedger:
 
     async def _settle_or_make(
         self, session: Session, call: ProxiedCall, tool: ProxyTool, operation: str
-    ) -> Answer:
+    ) -> ProxyAnswer:
         found = await self._claim(session, call, tool, operation)
         if isinstance(found, _Doubtful):
-            return Answer(found.result)
+            return ProxyAnswer(found.result)
         if isinstance(found, _Made):
-            return Answer()
+            return ProxyAnswer()
         if isinstance(found, _Given):
             forever = tool.scope == "global" or call.key is not None
             free = None if forever else found.free
             if call.answer is not None:
-                return Answer(None, free)  # It was made again just now, to settle it.
+                return ProxyAnswer(None, free)  # It was made again just now, to settle it.
             status = "replayed"
-            return Answer(as_result(found.given, tool, place=found.place, status=status), free)
+            return ProxyAnswer(as_result(found.given, tool, place=found.place, status=status), free)
         try:
             while True:
                 result = await self._dispatch(session, call, tool, operation)
@@ -209,7 +209,7 @@ class ProxyLedger:
                 place = Place(self._url, session.id, call.call_id)
                 asked = await self._ask_person(session, call, tool, place)
                 if asked is not None:
-                    return Answer(asked.result)
+                    return ProxyAnswer(asked.result)
         finally:
             await run_to_end(lambda: self._give_back_unused(session, call, operation, found.generation))
 
@@ -232,7 +232,7 @@ class ProxyLedger:
         tool: ProxyTool,
         result: Result,
         operation: str | None = None,
-    ) -> Answer:
+    ) -> ProxyAnswer:
         """What the client is told of a call that was dispatched here."""
         place = Place(self._url, session.id, call.call_id)
         row = None if operation is None else session.state.facts.effects.find_last(operation)
@@ -241,18 +241,18 @@ class ProxyLedger:
             if row is not None and tool.scope != "global" and call.key is None:
                 free = self._make_free(session, row)
             if call.answer is not None and _is_success(call):
-                return Answer(None, free)
+                return ProxyAnswer(None, free)
             given = Given(text=result.content, value=result.value, parts=result.parts, unkept=result.unkept)
             status = "verified" if result.replay_of is None else "replayed"
-            return Answer(as_result(given, tool, place=place, status=status), free)
+            return ProxyAnswer(as_result(given, tool, place=place, status=status), free)
         if call.answer is not None:
-            return Answer()
+            return ProxyAnswer()
         if result.status == "in_doubt":
             tried = session.state.facts.effects.find_call(CallRef(id=call.call_id))
             if tried:
                 text = describe_doubt(tool, tried[-1], place, is_new=True)
-                return Answer(error_result(text, place.as_meta("in_doubt")))
-        return Answer(error_result(result.content, place.as_meta(result.status)))
+                return ProxyAnswer(error_result(text, place.as_meta("in_doubt")))
+        return ProxyAnswer(error_result(result.content, place.as_meta(result.status)))
 
     # -- the operation ----------------------------------------------------------------------------------
 

@@ -31,8 +31,8 @@ from .json_rpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
-    BadMessage,
     MessageId,
+    NoMessage,
     RpcMessage,
     as_line,
     describe_error_response,
@@ -44,7 +44,7 @@ from .json_rpc import (
 )
 from .pipes import LineTooLong, PipeClosed, iter_lines
 from .proxied_call import APPROVAL, AnswerLost, NotSent, ProxiedCall, judge
-from .proxy_ledger import Answer, ProxyLedger
+from .proxy_ledger import ProxyAnswer, ProxyLedger
 from .tool_catalogue import ProxyTool, ToolCatalogue
 
 log = logging.getLogger("holdfast")
@@ -197,7 +197,7 @@ class Relay:
     async def _take_from_client(self, line: bytes, start: Callable[..., object]) -> None:
         try:
             message = parse(line)
-        except BadMessage as error:
+        except NoMessage as error:
             await self._client.send(error_line(None, PARSE_ERROR, f"holdfast: this is no JSON-RPC: {error}"))
             return
         if isinstance(message, list):
@@ -289,7 +289,7 @@ class Relay:
     async def _take_from_server(self, line: bytes) -> None:
         try:
             message = parse(line)
-        except BadMessage:
+        except NoMessage:
             shown = line[:_SHOWN_CHARS].decode(errors="replace").strip()
             log.warning(
                 "the MCP server wrote something that is no JSON-RPC, which is not passed on: %r", shown
@@ -352,13 +352,13 @@ class Relay:
                 else "it was not sent to the server"
             )
             text = f"{call.name}: {said}. {describe_error(error)}"
-            await self._deliver(call, Answer(error_result(text)))
+            await self._deliver(call, ProxyAnswer(error_result(text)))
         finally:
             del self._calls[call.id]
             if not self._calls:
                 self._idle.set()
 
-    async def _deliver(self, call: ProxiedCall, answer: Answer) -> bool:
+    async def _deliver(self, call: ProxiedCall, answer: ProxyAnswer) -> bool:
         """Write the answer to the client. False if it surely or probably does not get it."""
         if answer.result is None:
             assert call.answer is not None
