@@ -59,8 +59,10 @@ def _list_reasons(view: View) -> Iterator[str]:
     behind = list_behind(view)
     if behind:
         yield from ("Where another one is ahead:", "")
+        reasons: dict[str, list[str]] = {}
         for one in behind:
-            yield f"- {one.other}, *{one.column}*, {shown(one.ratio)}: {one.why or '**not explained**.'}"
+            reasons.setdefault(one.why, []).append(f"{one.other}, *{one.column}*, {shown(one.ratio)}")
+        yield from (f"- {'; '.join(cells)}: {why or '**not explained**.'}" for why, cells in reasons.items())
         yield ""
 
 

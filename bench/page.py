@@ -127,9 +127,12 @@ def list_aims(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 def list_reasons(verdicts: Iterable[Verdict]) -> Iterator[str]:
     """Why aims were missed, as far as it was found out."""
-    missed = [one.aim for one in verdicts if one.met is False and one.aim in WHY_MISSED]
-    yield from (f"- {aim}: {WHY_MISSED[aim]}" for aim in missed)
-    yield from [""] if missed else []
+    reasons: dict[str, list[str]] = {}
+    for one in verdicts:
+        if one.met is False and one.aim in WHY_MISSED:
+            reasons.setdefault(WHY_MISSED[one.aim], []).append(one.aim)
+    yield from (f"- {'; '.join(aims)}: {why}" for why, aims in reasons.items())
+    yield from [""] if reasons else []
 
 
 def _distance(one: Verdict) -> str:

@@ -79,9 +79,11 @@ def test_a_step_that_becomes_slower_than_the_floor_beside_it_is_seen() -> None:
 
 
 def test_a_cell_in_which_another_one_is_ahead_is_explained_or_counts(page: str) -> None:
-    """Beside the table."""
-    assert "- OpenAI SQLiteSession, *smaller*, 0.700: it keeps the messages and nothing else." in page
-    assert "- FileStepStore, *loads faster*, 0.500 (0.500–0.500): **not explained**." in page
+    """Beside the table: each reason once, with all the cells that it is for."""
+    (explained,) = [line for line in page.splitlines() if "it keeps the messages and nothing else." in line]
+    assert "OpenAI SQLiteSession, *smaller*, 0.700" in explained
+    (rest,) = [line for line in page.splitlines() if line.endswith(": **not explained**.")]
+    assert "FileStepStore, *loads faster*, 0.500 (0.500–0.500)" in rest
     behind = list_behind(View(make_results()))
     assert behind is not None
     unexplained = sum(not one.why for one in behind)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +29,20 @@ set_tracing_disabled(True)
 def anyio_backend() -> str:
     """The SDK knows asyncio only."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def default_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """An event loop for `run_sync`, which makes one that it never closes. Its end would fail a later test."""
+    if inspect.iscoroutinefunction(request.function):
+        yield
+        return
+    with asyncio.Runner() as runner:
+        asyncio.set_event_loop(runner.get_loop())
+        try:
+            yield
+        finally:
+            asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")
