@@ -398,13 +398,19 @@ MCP_CALL_S = 3600.0
 ask people for things in the middle of calls. Another machine takes the call for ended once this has
 passed."""
 
-MCP_DRAIN_S = 10.0
-"""How long calls under way may take to end when the client of an MCP proxy has gone. An outcome that is known
-is worth a wait; a server that hangs must not outlive its client."""
+MCP_CANCEL_S = 30.0
+"""How long an MCP server may still answer a call that was cancelled, before the call is in doubt. Many
+servers go on to the end, and an outcome that is known is worth a wait."""
 
-MCP_END_S = 2.0
-"""How long an MCP server may take to end once its client has gone, before it is told to, and before it is
-killed. Clients give as long to what they start."""
+MCP_DRAIN_S = 30.0
+"""The same for calls whose client has gone. A server that hangs must not outlive its client for long."""
+
+MCP_END_S = 10.0
+"""How long an MCP server behind the proxy may take to end by itself once its client has gone. A client that
+is less patient tells the proxy, which tells the server at once."""
+
+MCP_KILL_S = 1.5
+"""How long it may take when it was told to end. Some clients kill two seconds after they have told."""
 
 FOREIGN_SCHEMA_STEPS_MAX = 10_000
 """How many schemas may apply to one value, through references and unions. Where each refers to the next one

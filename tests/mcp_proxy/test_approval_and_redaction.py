@@ -12,6 +12,13 @@ from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, holdfas
 ASKS = "[tools.add]\napproval = true\n"
 
 
+@pytest.fixture(params=[pytest.param(LEGACY, marks=pytest.mark.long), MODERN])
+def era(request: pytest.FixtureRequest) -> str:
+    """Each era of the protocol. What passes in the older one is the same: `test_relay` looks at both."""
+    found: str = request.param
+    return found
+
+
 def configured(notes: Notes, text: str) -> tuple[str, str]:
     """Options that name a configuration."""
     path = notes.place / "config.toml"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.mcp_proxy.raw_client import (
+    LEGACY,
     MODERN,
     Notes,
     RawClient,
@@ -20,6 +21,13 @@ from tests.mcp_proxy.raw_client import (
     text_of,
     wait_until,
 )
+
+
+@pytest.fixture(params=[pytest.param(LEGACY, marks=pytest.mark.long), MODERN])
+def era(request: pytest.FixtureRequest) -> str:
+    """Each era of the protocol. What passes in the older one is the same: `test_relay` looks at both."""
+    found: str = request.param
+    return found
 
 
 def resolve(notes: Notes, result: dict[str, Any], *verdict: str) -> None:
@@ -285,6 +293,7 @@ def test_a_call_of_a_living_connection_makes_the_same_call_elsewhere_wait(notes:
         notes.wait_until_waiting("go")
         waiting = second.begin_call("add", "x", then={"wait": "go"})
         assert text_of(second.call("add", "y")) == "add: y"
+        wait_until(lambda: "waits for the same call" in second.stderr)
         notes.allow("go")
         assert status_of(first.wait(begun)["result"]) is None
         joined = second.wait(waiting)["result"]

@@ -26,50 +26,53 @@ def deep(levels: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"$ref": "#"},
-        {"$ref": "https://example.org/schema"},
-        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
-        {"type": "object", "description": "x" * 300_000},
-        deep(150),
-        {"type": "object", "properties": 7},
-        {"type": ["nonsense"]},
-        {"type": "object", "pattern": "(a+)+$", "properties": {"text": {"pattern": "((("}}},
-        [],
-        "text",
-        None,
-        {"properties": {"text": {"$ref": "#/properties/how"}, "how": {"$ref": "#/properties/text"}}},
-    ],
-    ids=lambda schema: json.dumps(schema)[:40],
-)
-def test_a_schema_that_cannot_be_used_leaves_the_check_to_the_server(notes: Notes, schema: Any) -> None:
+SCHEMAS: list[Any] = [
+    {"$ref": "#"},
+    {"$ref": "https://example.org/schema"},
+    {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+    {"type": "object", "description": "x" * 300_000},
+    deep(150),
+    {"type": "object", "properties": 7},
+    {"type": ["nonsense"]},
+    {"type": "object", "properties": {"text": {"pattern": "((("}}},
+    [],
+    "text",
+    None,
+    {"properties": {"text": {"$ref": "#/properties/how"}, "how": {"$ref": "#/properties/text"}}},
+]
+
+
+def test_a_schema_that_cannot_be_used_leaves_the_check_to_the_server(notes: Notes) -> None:
     """The tool can be called all the same, and is on record."""
-    listed(notes, {"name": "add", "inputSchema": schema}, {"name": "find", "inputSchema": {"type": "object"}})
+    tools = [{"name": f"t{place}", "inputSchema": schema} for place, schema in enumerate(SCHEMAS)]
+    listed(notes, *tools)
     with RawClient(notes, era=MODERN) as client:
-        assert client.ask("tools/list")["result"]["tools"][0]["inputSchema"] == schema
-        assert text_of(client.call("add", "x")) == "add: x"
-    assert notes.notes == ["x"]
+        assert client.ask("tools/list")["result"]["tools"] == tools[:3]
+        for tool in tools:
+            assert text_of(client.call(tool["name"], "x")) == f"{tool['name']}: x"
+        assert client.call("t0", "y", then={"die": True})["isError"]
+    assert len(notes.calls_seen) == len(SCHEMAS) + 1
 
 
-@pytest.mark.parametrize("name", [ESCAPES, "", "x" * 100_000, "../../etc/passwd", "a b", "é" * 300])
+NAMES = [ESCAPES, "", "x" * 100_000, "../../etc/passwd", "a b", "é" * 300]
+
+
 def test_names_of_any_kind_pass_and_do_no_harm_on_record(
-    notes: Notes, name: str, capsys: pytest.CaptureFixture[str]
+    notes: Notes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The server sees the name as it is; a terminal sees a plain one."""
-    listed(
-        notes,
-        {"name": name, "description": ESCAPES, "inputSchema": {"type": "object"}, "annotations": ESCAPES},
-    )
+    odd = {"description": ESCAPES, "inputSchema": {"type": "object"}, "annotations": ESCAPES}
+    listed(notes, *({"name": name, **odd} for name in NAMES))
+    error = {"code": -32603, "message": ESCAPES}
     with RawClient(notes, era=MODERN) as client:
-        assert text_of(client.call(name, "x")) == f"{name}: x"
-        assert client.call(name, then={"die": True})["isError"]
+        for name in NAMES:
+            assert text_of(client.call(name, "x")) == f"{name}: x"
+            assert client.wait(client.begin_call(name, error=error))["error"] == error
     assert holdfast("pending", "--store", notes.store) == 0
     shown = capsys.readouterr().out
-    assert "in doubt" in shown
-    assert not set(ESCAPES[:1] + ESCAPES[4:5] + "\x00\x07") & set(shown)
-    assert len(shown) < 5_000
+    assert shown.count("in doubt") == len(NAMES)
+    assert not set("\x1b\u202e\x00\x07") & set(shown)
+    assert len(shown) < 20_000
 
 
 @pytest.mark.parametrize(
@@ -99,13 +102,23 @@ def test_a_list_of_any_kind_passes(notes: Notes, page: Any) -> None:
         assert status_of(client.call("add", "x", then={"die": True})) == "in_doubt"
 
 
-@pytest.mark.parametrize("hint", ["true", 1, [True], {"a": 1}, None])
-def test_only_true_is_a_hint(notes: Notes, hint: Any) -> None:
-    """Other values say nothing."""
-    said = {"readOnlyHint": hint, "idempotentHint": hint}
-    listed(notes, {"name": "add", "inputSchema": {"type": "object"}, "annotations": said})
+def test_only_true_is_a_hint(notes: Notes) -> None:
+    """Other values say nothing: the tool acts."""
+    hints = ["true", 1, [True], {"a": 1}, None]
+    said = [{"readOnlyHint": hint, "idempotentHint": hint} for hint in hints]
+    names = [f"t{place}" for place in range(len(hints))]
+    listed(
+        notes,
+        *(
+            {"name": name, "inputSchema": {"type": "object"}, "annotations": one}
+            for name, one in zip(names, said, strict=True)
+        ),
+    )
+    error = {"code": -32603, "message": "no"}
     with RawClient(notes, era=MODERN) as client:
-        assert status_of(client.call("add", "x", then={"die": True})) == "in_doubt"
+        for name in names:
+            assert client.wait(client.begin_call(name, error=error))["error"] == error
+            assert status_of(client.call(name, error=error)) == "in_doubt"
 
 
 def test_a_list_that_changes_counts_from_the_next_call(notes: Notes) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.mcp_proxy.configuration import LandedIf
 from holdfast.mcp_proxy.verify_by_tool import holds
-from tests.mcp_proxy.raw_client import MODERN, Notes, RawClient, status_of, text_of
+from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, status_of, text_of
 from tests.mcp_proxy.test_exactly_once import wait_for_servers
 
 BY_TOOL = """
@@ -44,6 +44,13 @@ def test_another_tool_says_whether_it_happened(notes: Notes, era: str, does_it: 
         assert notes.notes == ["x"]
         assert status_of(client.call("add", "x", **{moment: {"wait": "go"}})) is None
     assert notes.notes == ["x", "x"]
+
+
+@pytest.fixture(params=[pytest.param(LEGACY, marks=pytest.mark.long), MODERN])
+def era(request: pytest.FixtureRequest) -> str:
+    """Each era of the protocol. What passes in the older one is the same: `test_relay` looks at both."""
+    found: str = request.param
+    return found
 
 
 def test_a_tool_that_has_announced_a_structure_is_not_given_a_result_without_it(notes: Notes) -> None:

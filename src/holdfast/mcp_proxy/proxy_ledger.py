@@ -279,7 +279,10 @@ class ProxyLedger:
                     continue
             taken = await claims.take(operation, call.call_id, 0)
             if isinstance(taken, Busy) and taken.passing:
-                waited = claim if claim.session not in (None, session.id) else waited
+                if claim.session not in (None, session.id):
+                    if waited is None:
+                        log.warning("%r waits for the same call of session %s", tool.name, claim.session)
+                    waited = claim
                 await anyio.sleep(LEASE_POLL_S)
                 continue
             if isinstance(taken, Theirs):

@@ -13,12 +13,12 @@ from ..errors import HoldfastError
 from ..ids import fresh_call_id
 from ..limits import (
     MCP_CALLS_MAX,
+    MCP_CANCEL_S,
     MCP_DRAIN_S,
-    MCP_END_S,
+    MCP_KILL_S,
     MCP_MESSAGE_BYTES_MAX,
     MCP_OPEN_S,
     MCP_TOOLS_MAX,
-    TOOL_GRACE_S,
 )
 from ..messages import Json
 from ..reprs import describe_error
@@ -149,7 +149,7 @@ class Relay:
                     with anyio.move_on_after(MCP_DRAIN_S):
                         await self._wait_for_calls()
                     self._end_calls("its client is gone, and the server has not answered")
-                    with anyio.move_on_after(MCP_END_S):
+                    with anyio.move_on_after(MCP_KILL_S):
                         await self._wait_for_calls()
                     calls.cancel_scope.cancel()  # And the other direction, in the group inside of it.
 
@@ -269,7 +269,7 @@ class Relay:
             await self._server.send(message.line)
             # The server may be done in this moment: it has a while to say so.
             why = "its client has taken it back, and the server has not answered"
-            aio.call_later(TOOL_GRACE_S, lambda: call.lose(why))
+            aio.call_later(MCP_CANCEL_S, lambda: call.lose(why))
         elif not call.is_answered:
             call.scope.cancel()
 

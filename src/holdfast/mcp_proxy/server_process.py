@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import Process
 
 from ..errors import NotFound
-from ..limits import MCP_END_S
+from ..limits import MCP_END_S, MCP_KILL_S
 from ..system import processes
 from .pipes import ChildPipes
 
@@ -24,13 +24,17 @@ class ServerProcess:
         self._process = process
         self.pipes = ChildPipes(process.stdin, process.stdout)
 
-    async def end(self) -> int:
-        """Let it end: its stdin is closed, then it is told to, then it is killed. Its exit code."""
+    async def let_end(self) -> None:
+        """Close its stdin, and give it time to end by itself."""
         await self.pipes.close()
-        for kill in (False, True):
-            if await self._has_ended(MCP_END_S):
-                break
-            processes.end_group(self._process.pid, kill=kill)
+        await self._has_ended(MCP_END_S)
+
+    async def end(self) -> int:
+        """Tell it to end, if it has not, and kill it if it does not. Its exit code."""
+        if self._process.returncode is None:
+            processes.end_group(self._process.pid)
+            if not await self._has_ended(MCP_KILL_S):
+                processes.end_group(self._process.pid, kill=True)
         code = await self._process.wait()
         # What it has started may outlive it, and still act.
         processes.end_group(self._process.pid, kill=True)

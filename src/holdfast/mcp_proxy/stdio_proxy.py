@@ -57,6 +57,7 @@ async def run_stdio_proxy(options: ProxyOptions, *, source: int, sink: int) -> i
         )
         try:
             await relay.run(ledger)
+            await server.let_end()
         finally:
             with anyio.CancelScope(shield=True):
                 code = await server.end()
