@@ -120,10 +120,11 @@ def test_templates_keep_the_type_of_an_argument() -> None:
 def test_the_store_is_in_the_data_directory_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which is made; a relative one is no data directory."""
+    """Which is made, for this user alone; a relative one is no data directory."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert default_store() == f"sqlite:{tmp_path}/data/holdfast/mcp.db"
-    assert (tmp_path / "data" / "holdfast").is_dir()
+    assert (tmp_path / "data" / "holdfast").stat().st_mode & 0o777 == 0o700
+    assert default_store() == f"sqlite:{tmp_path}/data/holdfast/mcp.db"
     monkeypatch.setenv("XDG_DATA_HOME", "data")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_store() == f"sqlite:{tmp_path}/.local/share/holdfast/mcp.db"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import BadInput, BadUrl
@@ -25,7 +26,9 @@ def default_store() -> str:
         ) from error
     folder = base / "holdfast"
     try:
-        files.make_tree(folder)
+        files.make_tree(base)
+        with suppress(FileExistsError):
+            files.mkdir(folder, 0o700)  # Arguments and results are in it.
     except OSError as error:
         raise BadInput(
             f"the directory {str(folder)!r}, for the record of calls, cannot be made: {error.strerror}. Name "
