@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, Unpack
 
 from agents import FunctionTool
 from agents.tool_context import ToolContext as TheirContext
 
 from ...errors import BadInput
 from ...limits import TOOL_TIMEOUT_S
-from ...tools.declaration import AnyTool, Scope, SideEffects
+from ...tools.declaration import AnyTool, EffectOptions, SideEffects
 from ...tools.effects_by_name import (
     Declaration,
     EffectsByName,
     ToolEffects,
-    check_options,
     declare,
     from_hints,
+    make_options,
 )
 from ...tools.executor import call
-from ...tools.retry import Retry
 from .context import current_effect
 
 _KEY: Final = "_holdfast_effects"
@@ -54,41 +53,15 @@ class _Declares:
         return made
 
 
-def effects(
-    *,
-    side_effects: SideEffects,
-    scope: Scope | Callable[..., str] | None = None,
-    verify: Callable[..., Any] | None = None,
-    verify_after_s: float = 0.0,
-    undo: Callable[..., Any] | None = None,
-    idempotent: bool | float | None = None,
-    harmless: Iterable[type[Exception]] = (),
-    retry: Retry | None = None,
-    timeout_s: float | None = None,
-    needs_approval: bool | Callable[..., bool] = False,
-    pollable: bool = False,
-) -> Declarer:
+def effects(*, side_effects: SideEffects, **options: Unpack[EffectOptions]) -> Declarer:
     """Declare what a tool does to the world: `@effects(side_effects="mutate")` above `@function_tool`.
 
-    The words are those of `holdfast.tool`. Tools of MCP servers, and others that cannot be decorated, are
-    declared by name or glob: `DurableRunner.with_options(effects={"search_*": "read", "send": "mutate"})`.
+    The words are those of `holdfast.tool`: `scope`, `verify`, `verify_after_s`, `undo`, `idempotent`,
+    `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`. Tools of MCP servers, and others that
+    cannot be decorated, are declared by name or glob: `DurableRunner.with_options(effects={"search_*":
+    "read", "send": "mutate"})`.
     """
-    options = {
-        "side_effects": side_effects,
-        "scope": scope,
-        "verify": verify,
-        "verify_after_s": verify_after_s,
-        "undo": undo,
-        "idempotent": idempotent,
-        "harmless": tuple(harmless),
-        "retry": retry,
-        "timeout_s": timeout_s,
-        "needs_approval": needs_approval,
-        "pollable": pollable,
-    }
-    # What makes no sense is refused here, and not in the middle of a run.
-    check_options(options)
-    return _Declares(options)
+    return _Declares(make_options("effects", side_effects, options))
 
 
 def as_tools(*declared: AnyTool) -> list[FunctionTool]:
