@@ -29,7 +29,7 @@ LAYERS = (
     ("agents",),
     ("workers",),
     ("records",),
-    ("adapters", "blocking", "http", "recipes", "testing"),
+    ("adapters", "blocking", "http", "mcp_proxy", "recipes", "testing"),
     ("cli", "demo", "__main__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
