@@ -63,8 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
     config.addinivalue_line(
         "markers",
-        "holdfast_crash(world=…, resume=…, check=…, allow=…, sample=…, twice=…, timeout_s=…): defaults for the "
-        "fixture holdfast_crash; tests that use the fixture have the marker",
+        "holdfast_crash(world=…, resume=…, check=…, allow=…, sample=…, twice=…, timeout_s=…): defaults for "
+        "the fixture holdfast_crash; tests that use the fixture have the marker",
     )
 
 

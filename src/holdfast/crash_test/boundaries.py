@@ -137,7 +137,7 @@ def user_lines(skip: int = 0) -> list[Line]:
 
 
 def _is_holdfast_writing() -> bool:
-    """Whether the innermost caller outside of Python's own library is holdfast: its files are its commits'."""
+    """Whether the innermost caller outside of Python's library is holdfast, whose commits are watched."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file = os.path.realpath(frame.f_code.co_filename)

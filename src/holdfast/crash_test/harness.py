@@ -42,10 +42,12 @@ def run_crash_test(
 ) -> CrashReport:
     """Run the scenario undisturbed, then kill it at each of its boundaries and resume it.
 
-    `scenario(world)` and `resume(world)` (by default the scenario itself) are at the top of a module, and run in
-    processes of their own. With `twice`, the resumption is killed once as well. `check(world)` decides instead
-    of the comparison with the undisturbed run: it raises `AssertionError` if the end is wrong. `kill` names one
-    boundary, or two (`A > B`); `sample` limits the boundaries that are tried to so many, spread evenly.
+    `scenario(world)` and `resume(world)` (by default the scenario itself) are at the top of a module, and run
+    in processes of their own. With `twice`, the resumption is killed once as well. `check(world)` decides
+    instead of the comparison with the undisturbed run: it raises `AssertionError` if the end is wrong. `kill`
+    names one boundary, or two (`A > B`); `sample` limits those that are tried to so many, spread evenly.
+    A killed run that makes no sign for `timeout_s` counts as hung. With `fork=False`, each process is started
+    afresh.
     """
     if not isinstance(world, CrashWorld):
         raise BadInput(
@@ -95,14 +97,14 @@ class _CrashTest:
         if told := difference(end.facts, ends[1][3].facts):
             more = (end.facts - ends[1][3].facts) or (ends[1][3].facts - end.facts)
             unstable = CrashRun(
-                kills=("nothing, twice",),
+                kills=(),
                 place=-1,
                 verdict="diverged",
                 what=f"two undisturbed runs end differently: {told}",
                 line=line_of_facts(more, events, self.world) or where,
                 mend=(
-                    "let nothing depend on the time, on chance or on the environment; or tell the world what to "
-                    "ignore, as a regular expression: ignore=[…]"
+                    "let nothing depend on the time, on chance or on the environment; or tell the world what "
+                    "to ignore, as a regular expression: ignore=[…]"
                 ),
             )
             why = "Two undisturbed runs end differently, so no other run can be judged."

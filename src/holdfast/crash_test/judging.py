@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from .boundaries import Line
-from .naming import Call, BoundaryEvent, Namer
+from .naming import BoundaryEvent, Call, Namer
 from .report import Verdict, shown_line
 from .worlds import CrashWorld
 
@@ -68,7 +68,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def difference(expected: Counter[str], found: Counter[str]) -> str:
     """What is there too often and what is missing, as text; empty if they are equal."""
-    more = [f"{fact} ({found[fact]} times, not {expected[fact]})" for fact in sorted(found - expected)]
+    more = [
+        f"{fact} ({found[fact]} times, not {expected[fact]})" if expected[fact] else f"unexpected: {fact}"
+        for fact in sorted(found - expected)
+    ]
     missing = [f"missing: {fact}" for fact in sorted(expected - found)]
     return "; ".join([*more, *missing])[:600]
 
@@ -91,21 +94,24 @@ def judge(lives: Sequence[Lifetime], end: End, namer: Namer, settings: Settings)
     if is_wrong and (twice := _find_twice(more, events, settings)) is not None:
         _, done = twice
         return _found("done twice", told, _line_of_event(done, settings), _mend_twice(done, namer, settings))
-    if namer.doubts or (namer.open and last.returned):
-        return _in_doubt(namer, settings)
+    doubts = [(call, why) for call, why in namer.doubts.values() if changes_the_world(call)]
+    if last.returned and not doubts:
+        doubts = [(call, "it has no outcome") for call in namer.open if changes_the_world(call)]
+    if doubts:
+        return _in_doubt(doubts, settings)
     failed = f"; the resumption failed: {last.error}" if last.error else ""
     if is_wrong and missing and not more:
         line = line_of_facts(missing, [*events, *settings.events], settings.world)
         return _found(
             "lost",
             told + failed,
-            line or shown_line(last.lines[:1] and last.lines[0]),
+            line or shown_line(next(iter(last.lines), None)) or settings.scenario,
             _mend_lost(namer, settings),
         )
     line = shown_line(last.lines[0]) if last.lines else line_of_facts(more, events, settings.world)
     mend = (
-        "keep what the resumption needs in session.state or in the arguments of calls, not in memory, the clock or "
-        "the environment"
+        "keep what the resumption needs in session.state or in the arguments of calls, not in memory, the "
+        "clock or the environment"
         if settings.has_entries
         else "keep what the resumption needs in a session, and make effects in tools (docs/own-loop.md)"
     )
@@ -123,16 +129,21 @@ def _found(verdict: Verdict, what: str, line: str, mend: str) -> dict[str, Any]:
     return {"verdict": verdict, "what": what, "line": line, "mend": mend}
 
 
-def _in_doubt(namer: Namer, settings: Settings) -> dict[str, Any]:
-    doubts = list(namer.doubts.values()) or [(call, "it has no outcome") for call in namer.open]
+def changes_the_world(call: Call) -> bool:
+    """Whether the call may have side effects."""
+    return bool({"write", "mutate"} & set(call.effects))
+
+
+def _in_doubt(doubts: Sequence[tuple[Call, str]], settings: Settings) -> dict[str, Any]:
     call, why = doubts[0]
     others = f", and {len(doubts) - 1} more" if len(doubts) > 1 else ""
     return _found(
         "in doubt",
-        f"{call.label} may have happened ({why or 'its process is gone'}){others}: a person must answer, with "
-        f"holdfast resolve {call.session} {call.id} landed|not-landed",
+        f"{call.label} may have happened ({why or 'its process is gone'}){others}: a person must answer, "
+        f"with holdfast resolve {call.session} {call.id} landed|not-landed",
         _line_of_tool([call], settings) or settings.scenario,
-        f"give {call.tool} verify=…, which asks the service by ctx.key; or idempotent=True, if the service knows keys",
+        f"give {call.tool} verify=…, which asks the service by ctx.key; or idempotent=True, if the service "
+        "knows keys",
     )
 
 
@@ -158,16 +169,16 @@ def _repeated(events: Sequence[BoundaryEvent], settings: Settings) -> BoundaryEv
 
     usual, now = count(settings.events), count(events)
     for event in reversed(events):
-        if event.key is not None and event.key[0] != "end" and not event.key[0].startswith(_AGENTS):
-            if now[event.key[:2]] > usual[event.key[:2]] > 0 and event.phase == "before":
-                return event
+        if event.key is None or event.phase != "before" or event.key[0].startswith(_NOT_THE_WORLD):
+            continue
+        if now[event.key[:2]] > usual[event.key[:2]] > 0:
+            return event
     return None
 
 
-_AGENTS = tuple(
-    f"{verb} agent" for verb in ("write", "commit", "rename", "remove", "rmdir", "mkdir", "truncate", "link")
-)
-"""Operations on the agent's own files change nothing in the world."""
+_VERBS = ("write", "commit", "rename", "remove", "rmdir", "mkdir", "truncate", "link")
+_NOT_THE_WORLD = ("end", *(f"{verb} agent" for verb in _VERBS))
+"""Operations that change nothing but the agent's own files."""
 
 
 def _find_operation(fact: str, events: Sequence[BoundaryEvent], world: CrashWorld) -> BoundaryEvent | None:
@@ -180,17 +191,20 @@ def _mend_twice(done: BoundaryEvent | None, namer: Namer, settings: Settings) ->
     if not settings.has_entries:
         return (
             "nothing records the effect before it is made: make it in a tool of holdfast, "
-            '@holdfast.tool(side_effects="mutate", verify=…), that Agent, Registry, Durable or durable_tools runs '
-            "(docs/declare-tools.md)"
+            '@holdfast.tool(side_effects="mutate", verify=…), that Agent, Registry, Durable or durable_tools '
+            "runs (docs/declare-tools.md)"
         )
-    changing = [call for call in (done.open if done else ()) if {"write", "mutate"} & set(call.effects)]
+    changing = [call for call in (done.open if done else ()) if changes_the_world(call)]
     if not changing:
         name = _tool_at(done.lines if done else (), settings)
         if name is not None and not {"write", "mutate"} & set(settings.tools[name]["effects"]):
-            return f'{name} is declared as one that changes nothing, and it changes the world: side_effects="mutate", verify=…'
+            return (
+                f"{name} is declared as one that changes nothing, and it changes the world: "
+                'side_effects="mutate", verify=…'
+            )
         return (
-            "the effect is made outside of a tool, before its intent is on record: dispatch it through the registry "
-            "(docs/own-loop.md)"
+            "the effect is made outside of a tool, before its intent is on record: dispatch it through the "
+            "registry (docs/own-loop.md)"
         )
     tool = changing[-1].tool
     answers = {one.verdict for one in namer.settled if one.tool == tool}
@@ -199,20 +213,32 @@ def _mend_twice(done: BoundaryEvent | None, namer: Namer, settings: Settings) ->
             f"verify of {tool} answered NotLanded for an effect that had happened: it must find it by ctx.key"
         )
     if set(changing[-1].effects) <= {"read", "write"}:
-        return f'{tool} is declared as "write", which may be done again, and it adds: side_effects="mutate", verify=…'
-    return f"{tool} was run again with the same key, and did it again: hand ctx.key to the service, or give it verify=…"
+        return (
+            f'{tool} is declared as "write", which may be done again, and it adds: side_effects="mutate", '
+            "verify=…"
+        )
+    return (
+        f"{tool} was run again with the same key, and did it again: hand ctx.key to the service, or give it "
+        "verify=…"
+    )
 
 
 def _mend_lost(namer: Namer, settings: Settings) -> str:
     landed = [one.tool for one in namer.settled if one.verdict == "landed"]
     if landed:
-        return f"verify of {landed[-1]} answered Landed for an effect that had not happened: it must find it by ctx.key"
+        return (
+            f"verify of {landed[-1]} answered Landed for an effect that had not happened: it must find it by "
+            "ctx.key"
+        )
     if not settings.has_entries:
         return (
-            "what was still to do was in memory only, or was noted as done before it was: keep it in a session, and "
-            "make effects in tools (docs/own-loop.md)"
+            "what was still to do was in memory only, or was noted as done before it was: keep it in a "
+            "session, and make effects in tools (docs/own-loop.md)"
         )
-    return "what the resumption needs is not in the session: keep it in session.state, or let the model ask for it again"
+    return (
+        "what the resumption needs is not in the session: keep it in session.state, or let the model ask for "
+        "it again"
+    )
 
 
 # -- lines ---------------------------------------------------------------------------------------------
@@ -237,8 +263,9 @@ def _line_of_tool(calls: Sequence[Call], settings: Settings) -> str:
 def _line_of_event(event: BoundaryEvent | None, settings: Settings) -> str:
     if event is None:
         return settings.scenario
+    in_tools = [line for line in event.lines if _tool_at([line], settings)]
     if event.lines:
-        return shown_line(event.lines[0])
+        return shown_line((in_tools or event.lines)[0])
     return _line_of_tool(event.open, settings) or settings.scenario
 
 

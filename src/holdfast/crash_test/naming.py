@@ -219,13 +219,15 @@ def order(namer: Namer, numbers: Numbers, events: Sequence[BoundaryEvent]) -> li
 
     They stand as they came, but where calls ran in parallel: there by what they are.
     """
-    names: dict[str, None] = {}
+    phases: dict[str, dict[str, None]] = {}
     for part in _parts(events):
         if any(len(event.open) > 1 for event in part):
             part = sorted(part, key=_place)
         for event in part:
-            names[namer.name(event)] = None
-    return list(names)
+            phase, _, label = namer.name(event).partition(" ")
+            phases.setdefault(label, {})[phase] = None
+    # After each other, also where one commit holds several: what shares a commit is a matter of timing.
+    return [f"{phase} {label}" for label, found in phases.items() for phase in found]
 
 
 def _parts(events: Sequence[BoundaryEvent]) -> Iterator[list[BoundaryEvent]]:

@@ -136,7 +136,7 @@ class Launcher:
         return (self._folder / "output.txt").read_text(errors="replace")[-4000:]
 
     def preload(self, modules: list[str]) -> None:
-        """Import the user's modules, and these, before processes are forked. Start afresh if that is unsafe."""
+        """Import the user's modules and these before processes are forked, if that is safe."""
         if self._server is None:
             return
         for named in self._functions:

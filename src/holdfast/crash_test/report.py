@@ -65,6 +65,8 @@ class CrashReport(Struct, frozen=True, kw_only=True):
         """The worst verdict of each boundary that was tried."""
         found: dict[str, Verdict] = {}
         for run in self.runs:
+            if not run.kills:
+                continue
             name = run.kills[0]
             found[name] = min(found.get(name, "same end"), run.verdict, key=_WORST_FIRST.index)
         return found
@@ -100,11 +102,11 @@ class CrashReport(Struct, frozen=True, kw_only=True):
         for number, finding in enumerate(self.findings, 1):
             first = finding.first
             lines += ["", f"{number}. {finding.verdict}: {finding.line or 'no line of yours'}"]
-            lines.append(f"   killed {' and, resuming, '.join(first.kills)}")
+            lines += [f"   killed {' and, resuming, '.join(first.kills)}"] if first.kills else []
             lines.append(f"   -> {first.what}")
             if first.mend:
                 lines.append(f"   mend: {first.mend}")
-            lines.append(f'   again: pytest --holdfast-kill="{first.name}"')
+            lines += [f'   again: pytest --holdfast-kill="{first.name}"'] if first.kills else []
             if len(finding.runs) > 1:
                 lines.append(f"   and {len(finding.runs) - 1} more runs with this line and verdict")
         return "\n".join(lines)
@@ -180,14 +182,18 @@ def shown_line(line: Sequence[Any] | None) -> str:
 
 
 _STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #1b1f24 }
-table { border-collapse: collapse; margin: 1rem 0 } td, th { border: 1px solid #d0d7de; padding: .3rem .6rem;
-text-align: left; vertical-align: top } code { font: 13px ui-monospace, monospace }
-.same_end { background: #e6f4ea } .in_doubt { background: #fff8c5 } .done_twice, .lost, .hung { background: #ffdce0 }
-.diverged { background: #ffe8d1 }
-@media (prefers-color-scheme: dark) { body { background: #0d1117; color: #e6edf3 } td, th { border-color: #30363d }
-.same_end { background: #12351f } .in_doubt { background: #3d3200 } .done_twice, .lost, .hung { background: #4c1418 }
-.diverged { background: #4a2a0a } }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem }
+body { color: #1b1f24; background: #fff }
+table { border-collapse: collapse; margin: 1rem 0 }
+td, th { border: 1px solid #d0d7de; padding: .3rem .6rem; text-align: left; vertical-align: top }
+code { font: 13px ui-monospace, monospace }
+.same_end { background: #e6f4ea } .in_doubt { background: #fff8c5 } .diverged { background: #ffe8d1 }
+.done_twice, .lost, .hung { background: #ffdce0 }
+@media (prefers-color-scheme: dark) {
+body { background: #0d1117; color: #e6edf3 } td, th { border-color: #30363d }
+.same_end { background: #12351f } .in_doubt { background: #3d3200 } .diverged { background: #4a2a0a }
+.done_twice, .lost, .hung { background: #4c1418 }
+}
 """
 
 
@@ -208,7 +214,8 @@ def as_html(reports: Sequence[CrashReport]) -> str:
                 parts.append(
                     f"<tr class='{_class(finding.verdict)}'><td>{finding.verdict}</td>"
                     f"<td><code>{_text(finding.line)}</code></td><td><code>{_text(first.name)}</code></td>"
-                    f"<td>{_text(first.what)}</td><td>{_text(first.mend)}</td><td>{len(finding.runs)}</td></tr>"
+                    f"<td>{_text(first.what)}</td><td>{_text(first.mend)}</td>"
+                    f"<td>{len(finding.runs)}</td></tr>"
                 )
             parts.append("</table>")
         heads = ("boundary", *VERDICTS)

@@ -26,9 +26,9 @@ _IDS: Final = r"\b[0-9a-f]{32,64}\b|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12
 class CrashWorld:
     """What the scenario changes, in a folder of its own, new for each run.
 
-    Make one of your own by subclassing it: `set_up` prepares it, `facts` reads it. If it keeps anything outside
-    of `folder`, `save` and `restore` do the same for that. `ignore` are regular expressions of what differs
-    from run to run, such as times; keys of effects and uuids are ignored in any case.
+    Make one of your own by subclassing it: `set_up` prepares it, `facts` reads it. If it keeps anything
+    outside of `folder`, `save` and `restore` keep that. `ignore` are regular expressions of what differs from
+    run to run, such as times; keys of effects and uuids are ignored in any case.
     """
 
     folder: Path
@@ -38,7 +38,7 @@ class CrashWorld:
 
     @property
     def agent_dir(self) -> Path:
-        """For what the agent itself keeps: its store, its checkpoints. Survives the kill, and is not compared."""
+        """For what the agent itself keeps, such as its store. Survives the kill, and is not compared."""
         return self.folder / "agent"
 
     @contextmanager
@@ -142,7 +142,7 @@ class SqliteWorld(CrashWorld):
         found: list[str] = []
         with closing(sqlite3.connect(self.path)) as connection:
             tables = connection.execute(
-                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
             ).fetchall()
             for (table,) in tables:
                 quoted = '"' + table.replace('"', '""') + '"'
@@ -182,8 +182,8 @@ class HttpWorld(CrashWorld):
     """An HTTP server: `world.url`. Each request that changes something is a fact.
 
     It answers a POST with 201 and what was posted, and a GET with the list of what was posted to that path,
-    each with its `key`. With `knows_keys`, a request whose `Idempotency-Key` it has seen gets the first answer
-    again, and does nothing. `answer` decides instead: it gets the request and the requests that were done.
+    each with its `key`. With `knows_keys`, a request whose `Idempotency-Key` it has seen gets the first
+    answer again, and does nothing. `answer` decides instead: it gets the request and those that were done.
     """
 
     def __init__(
