@@ -138,7 +138,8 @@ def test_a_resumption_that_waits_forever_is_hung() -> None:
         own_agents.hangs_when_resumed,
         world=DirectoryWorld(),
         kill="before write agent/work#1",
-        timeout_s=2,  # The resumption never ends; if the first process were too slow, it would count as hung too.
+        # The resumption never ends. If the first process were that slow, it would count as hung as well.
+        timeout_s=2,
     )
     assert [one.verdict for one in report.findings] == ["hung"]
 

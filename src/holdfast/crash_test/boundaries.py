@@ -228,14 +228,15 @@ def _watch_driver(driver: Any) -> Any:
         if channel is None:
             return commit_as_before(batch, **options)
         entries = list(_entries_of(batch))
-        channel.ask({"at": "before", "entries": entries, "lines": user_lines()})
+        channel.ask({"at": "before", "entries": entries, "lines": user_lines(), "doubts": {}})
         outcomes = commit_as_before(batch, **options)
         landed = {
             one.session for one, outcome in zip(batch, outcomes, strict=True) if hasattr(outcome, "posted")
         }
         entries = [entry for entry in entries if entry[0] in landed]
+        doubts = {one.session: one.head.in_doubt for one in batch if one.session in landed}
         if entries:
-            channel.ask({"at": "after", "entries": entries, "lines": user_lines()})
+            channel.ask({"at": "after", "entries": entries, "lines": user_lines(), "doubts": doubts})
         return outcomes
 
     commit.tells_the_harness = True  # type: ignore[attr-defined]

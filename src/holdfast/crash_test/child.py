@@ -166,10 +166,10 @@ def _lines_of(error: BaseException) -> list[boundaries.Line]:
     return users[::-1]
 
 
-def _find_tools() -> dict[str, Any]:
+def _find_tools() -> list[dict[str, Any]]:
     """The tools that are declared: where their bodies are, and what they do to the world."""
     declaration = sys.modules.get("holdfast.tools.declaration")
-    found: dict[str, Any] = {}
+    found: list[dict[str, Any]] = []
     if declaration is None:
         return found
     gc.unfreeze()
@@ -178,10 +178,6 @@ def _find_tools() -> dict[str, Any]:
             code = getattr(inspect.unwrap(one.function), "__code__", None)
             if code is not None and boundaries.is_users(code.co_filename):
                 last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
-                found[one.name] = {
-                    "file": code.co_filename,
-                    "first": code.co_firstlineno,
-                    "last": last,
-                    "effects": list(one.sorted_effects),
-                }
-    return found
+                place = {"file": code.co_filename, "first": code.co_firstlineno, "last": last}
+                found.append({"name": one.name, "effects": list(one.sorted_effects), **place})
+    return sorted(found, key=lambda one: (one["name"], one["file"], one["first"]))

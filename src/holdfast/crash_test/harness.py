@@ -258,6 +258,7 @@ class _Case:
         elif "request" in message:
             self._requests[message["request"]] = [(file, line) for file, line in message["lines"]]
         elif "entries" in message:
+            self.namer.count_doubts(message["doubts"])
             lines = [(file, line) for file, line in message["lines"]]
             self._see(life, self.namer.entries(message["at"], message["entries"], lines))
         else:

@@ -26,7 +26,7 @@ class Lifetime(Struct):
     trace: str = ""
     lines: list[Line] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
-    tools: dict[str, Any] = field(default_factory=dict)
+    tools: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -39,7 +39,7 @@ class Lifetime(Struct):
         self.result = message.get("result")
         self.error, self.trace = message.get("error", ""), message.get("trace", "")
         self.lines = [(file, line) for file, line in message.get("lines", ())]
-        self.modules, self.tools = message.get("modules", []), message.get("tools", {})
+        self.modules, self.tools = message.get("modules", []), message.get("tools", [])
 
 
 class End(Struct, frozen=True):
@@ -58,7 +58,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     compares_results: bool
     has_entries: bool
     """Whether a holdfast store is in use."""
-    tools: dict[str, Any]
+    tools: list[dict[str, Any]]
+    """The tools that are declared, and where."""
     events: tuple[BoundaryEvent, ...]
     """Of the undisturbed run."""
     world: CrashWorld
@@ -94,10 +95,7 @@ def judge(lives: Sequence[Lifetime], end: End, namer: Namer, settings: Settings)
     if is_wrong and (twice := _find_twice(more, events, settings)) is not None:
         _, done = twice
         return _found("done twice", told, _line_of_event(done, settings), _mend_twice(done, namer, settings))
-    doubts = [(call, why) for call, why in namer.doubts.values() if changes_the_world(call)]
-    if last.returned and not doubts:
-        doubts = [(call, "it has no outcome") for call in namer.open if changes_the_world(call)]
-    if doubts:
+    if doubts := [call for call in namer.in_doubt if changes_the_world(call)]:
         return _in_doubt(doubts, settings)
     failed = f"; the resumption failed: {last.error}" if last.error else ""
     if is_wrong and missing and not more:
@@ -134,13 +132,13 @@ def changes_the_world(call: Call) -> bool:
     return bool({"write", "mutate"} & set(call.effects))
 
 
-def _in_doubt(doubts: Sequence[tuple[Call, str]], settings: Settings) -> dict[str, Any]:
-    call, why = doubts[0]
+def _in_doubt(doubts: Sequence[Call], settings: Settings) -> dict[str, Any]:
+    call = doubts[0]
     others = f", and {len(doubts) - 1} more" if len(doubts) > 1 else ""
     return _found(
         "in doubt",
-        f"{call.label} may have happened ({why or 'its process is gone'}){others}: a person must answer, "
-        f"with holdfast resolve {call.session} {call.id} landed|not-landed",
+        f"{call.label} may have happened{others}: a person must answer, with "
+        f"holdfast resolve {call.session} {call.id} landed|not-landed",
         _line_of_tool([call], settings) or settings.scenario,
         f"give {call.tool} verify=…, which asks the service by ctx.key; or idempotent=True, if the service "
         "knows keys",
@@ -196,29 +194,29 @@ def _mend_twice(done: BoundaryEvent | None, namer: Namer, settings: Settings) ->
         )
     changing = [call for call in (done.open if done else ()) if changes_the_world(call)]
     if not changing:
-        name = _tool_at(done.lines if done else (), settings)
-        if name is not None and not {"write", "mutate"} & set(settings.tools[name]["effects"]):
+        tool = _tool_at(done.lines if done else (), settings)
+        if tool is not None and not {"write", "mutate"} & set(tool["effects"]):
             return (
-                f"{name} is declared as one that changes nothing, and it changes the world: "
+                f"{tool['name']} is declared as one that changes nothing, and it changes the world: "
                 'side_effects="mutate", verify=…'
             )
         return (
             "the effect is made outside of a tool, before its intent is on record: dispatch it through the "
             "registry (docs/own-loop.md)"
         )
-    tool = changing[-1].tool
-    answers = {one.verdict for one in namer.settled if one.tool == tool}
+    name = changing[-1].tool
+    answers = {one.verdict for one in namer.settled if one.tool == name}
     if "not_landed" in answers:
         return (
-            f"verify of {tool} answered NotLanded for an effect that had happened: it must find it by ctx.key"
+            f"verify of {name} answered NotLanded for an effect that had happened: it must find it by ctx.key"
         )
     if set(changing[-1].effects) <= {"read", "write"}:
         return (
-            f'{tool} is declared as "write", which may be done again, and it adds: side_effects="mutate", '
+            f'{name} is declared as "write", which may be done again, and it adds: side_effects="mutate", '
             "verify=…"
         )
     return (
-        f"{tool} was run again with the same key, and did it again: hand ctx.key to the service, or give it "
+        f"{name} was run again with the same key, and did it again: hand ctx.key to the service, or give it "
         "verify=…"
     )
 
@@ -244,19 +242,23 @@ def _mend_lost(namer: Namer, settings: Settings) -> str:
 # -- lines ---------------------------------------------------------------------------------------------
 
 
-def _tool_at(lines: Sequence[Line], settings: Settings) -> str | None:
+def _tool_at(lines: Sequence[Line], settings: Settings) -> dict[str, Any] | None:
     """The declared tool whose body one of the lines is in."""
-    for file, line in lines:
-        for name, place in sorted(settings.tools.items()):
-            if place["file"] == file and place["first"] <= line <= place["last"]:
-                return name
-    return None
+    return next((one for line in lines for one in settings.tools if _is_in(line, one)), None)
+
+
+def _is_in(line: Line, tool: Mapping[str, Any]) -> bool:
+    return bool(tool["file"] == line[0] and tool["first"] <= line[1] <= tool["last"])
 
 
 def _line_of_tool(calls: Sequence[Call], settings: Settings) -> str:
+    seen = [line for event in settings.events for line in event.lines]
     for call in calls:
-        if (place := settings.tools.get(call.tool)) is not None:
-            return shown_line((place["file"], place["first"]))
+        found = [one for one in settings.tools if one["name"] == call.tool]
+        # Of several with this name, the one whose body was entered.
+        found.sort(key=lambda one: not any(_is_in(line, one) for line in seen))
+        if found:
+            return shown_line((found[0]["file"], found[0]["first"]))
     return ""
 
 

@@ -110,9 +110,10 @@ class Namer:
         self._others: dict[tuple[str, int], str] = {}
         self._effects: dict[str, tuple[str, ...]] = {}
         self._durable: dict[tuple[str, int], Call] = {}
+        self._told: dict[tuple[str, int], Call] = {}
         self._labels: dict[tuple[str, int], str] = {}
         self._done: Counter[tuple[str, str]] = Counter()
-        self.doubts: dict[tuple[str, int], tuple[Call, str]] = {}
+        self._doubts: dict[str, int] = {}
         self.settled: list[Settlement] = []
         self.has_entries = False
 
@@ -124,6 +125,17 @@ class Namer:
     def open(self) -> tuple[Call, ...]:
         """The calls with an intent on record and no outcome."""
         return tuple(self._durable.values())
+
+    @property
+    def in_doubt(self) -> tuple[Call, ...]:
+        """The calls that a person must answer for, in sessions that count them as in doubt."""
+        # With intents whose commit may have landed although the process was killed during it.
+        known = self._told | self._durable
+        return tuple(call for call in known.values() if self._doubts.get(call.session))
+
+    def count_doubts(self, doubts: Mapping[str, int]) -> None:
+        """How many effects are in doubt in sessions that were just committed."""
+        self._doubts.update(doubts)
 
     def name(self, event: BoundaryEvent) -> str:
         """The whole name of the boundary."""
@@ -147,8 +159,10 @@ class Namer:
             if kind == "model.replied":
                 self._number_calls(session, seq, body)
             label = self._label(session, seq, kind, body)
-            if phase == "after":
-                self._follow(session, seq, kind, body)
+            if kind == "tool.issued":
+                self._follow_intent(phase, session, seq, body)
+            elif phase == "after" and kind in _ENDS:
+                self._follow_end((session, body.get("issued") or 0), kind, body)
             if label is not None:
                 events.append(BoundaryEvent(phase, label, None, tuple(lines), self.open))
         return events
@@ -194,21 +208,21 @@ class Namer:
                 self._ids[key] = self._next(tool)
         return self._ids[key]
 
-    def _follow(self, session: str, seq: int, kind: str, body: Mapping[str, Any]) -> None:
-        issued = (session, body.get("issued") or 0)
-        if kind == "tool.issued":
-            label = self._call(session, body)
-            effects = tuple(body.get("side_effects", ()))
-            call = Call(label, body["tool"], str(body["call"]["id"]), session, effects)
+    def _follow_intent(self, phase: str, session: str, seq: int, body: Mapping[str, Any]) -> None:
+        label = self._call(session, body)
+        call = Call(
+            label, body["tool"], str(body["call"]["id"]), session, tuple(body.get("side_effects", ()))
+        )
+        self._labels[session, seq] = label
+        self._told[session, seq] = call
+        if phase == "after":
             self._durable[session, seq] = call
-            self._labels[session, seq] = label
-        elif kind == "tool.in_doubt" and issued in self._durable:
-            self.doubts[issued] = (self._durable[issued], str(body.get("why", "")))
-        elif kind in _ENDS and issued in self._durable:
-            call = self._durable.pop(issued)
-            self.doubts.pop(issued, None)
-            if kind == "tool.settled":
-                self.settled.append(Settlement(call.tool, body["verdict"], body["by"]))
+
+    def _follow_end(self, issued: tuple[str, int], kind: str, body: Mapping[str, Any]) -> None:
+        self._durable.pop(issued, None)
+        call = self._told.pop(issued, None)
+        if call is not None and kind == "tool.settled":
+            self.settled.append(Settlement(call.tool, body["verdict"], body["by"]))
 
 
 # -- the order of boundaries ---------------------------------------------------------------------------

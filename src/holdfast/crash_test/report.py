@@ -97,8 +97,8 @@ class CrashReport(Struct, frozen=True, kw_only=True):
 
     def as_text(self) -> str:
         """For a terminal."""
-        lines = [f"{self.scenario}: {self._summary()}"]
-        lines.extend(f"  {one}" for one in self._notes())
+        lines = [f"{self.scenario}: {self.summary}"]
+        lines.extend(f"  {one}" for one in self.notes)
         for number, finding in enumerate(self.findings, 1):
             first = finding.first
             lines += ["", f"{number}. {finding.verdict}: {finding.line or 'no line of yours'}"]
@@ -113,8 +113,8 @@ class CrashReport(Struct, frozen=True, kw_only=True):
 
     def as_markdown(self) -> str:
         """For a comment on a pull request."""
-        lines = [f"### {_cell(self.scenario)}: {self._summary()}", ""]
-        for one in self._notes():
+        lines = [f"### {_cell(self.scenario)}: {self.summary}", ""]
+        for one in self.notes:
             lines += [_cell(one), ""]
         lines += ["| verdict | boundaries |", "| --- | ---: |"]
         lines.extend(f"| {verdict} | {count} |" for verdict, count in self.counts.items())
@@ -150,13 +150,17 @@ class CrashReport(Struct, frozen=True, kw_only=True):
         runs = [CrashRun(**{**one, "kills": tuple(one["kills"])}) for one in data["runs"]]
         return cls(**{**data, "runs": tuple(runs), "boundaries": tuple(data["boundaries"])})
 
-    def _summary(self) -> str:
+    @property
+    def summary(self) -> str:
+        """How many boundaries ended how, in a line."""
         tried = len(self.verdicts)
         of = "" if tried == len(self.boundaries) else f" of {len(self.boundaries)}"
         counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items() if count)
         return f"killed at {tried}{of} boundaries: {counts or 'nothing to compare'}"
 
-    def _notes(self) -> list[str]:
+    @property
+    def notes(self) -> list[str]:
+        """What else is to be known."""
         missed = [run.name for run in self.runs if not run.reached]
         return [
             *([self.unstable] if self.unstable else []),
@@ -204,8 +208,8 @@ def as_html(reports: Sequence[CrashReport]) -> str:
         f"<style>{_STYLE}</style></head><body><h1>What would a crash do?</h1>",
     ]
     for report in reports:
-        parts.append(f"<h2><code>{_text(report.scenario)}</code></h2><p>{_text(report._summary())}</p>")
-        parts.extend(f"<p>{_text(one)}</p>" for one in report._notes())
+        parts.append(f"<h2><code>{_text(report.scenario)}</code></h2><p>{_text(report.summary)}</p>")
+        parts.extend(f"<p>{_text(one)}</p>" for one in report.notes)
         if report.findings:
             heads = ("verdict", "where", "killed", "what happened", "what to declare", "runs")
             parts.append("<table><tr>" + "".join(f"<th>{one}</th>" for one in heads) + "</tr>")
@@ -218,13 +222,10 @@ def as_html(reports: Sequence[CrashReport]) -> str:
                     f"<td>{len(finding.runs)}</td></tr>"
                 )
             parts.append("</table>")
-        heads = ("boundary", *VERDICTS)
-        parts.append("<table><tr>" + "".join(f"<th>{one}</th>" for one in heads) + "</tr>")
+        columns = "".join(f"<th>{one}</th>" for one in ("boundary", *VERDICTS))
+        parts.append(f"<table><tr>{columns}</tr>")
         for name, verdict in report.verdicts.items():
-            cells = "".join(
-                f"<td class='{_class(one)}'>&#9679;</td>" if one == verdict else "<td></td>"
-                for one in VERDICTS
-            )
+            cells = "".join(_dot(verdict) if one == verdict else "<td></td>" for one in VERDICTS)
             parts.append(f"<tr><td><code>{_text(name)}</code></td>{cells}</tr>")
         parts.append("</table>")
     return "\n".join([*parts, "</body></html>\n"])
@@ -232,6 +233,10 @@ def as_html(reports: Sequence[CrashReport]) -> str:
 
 def _text(text: str) -> str:
     return html.escape(text)
+
+
+def _dot(verdict: Verdict) -> str:
+    return f"<td class='{_class(verdict)}'>&#9679;</td>"
 
 
 def _class(verdict: Verdict) -> str:
