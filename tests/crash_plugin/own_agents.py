@@ -185,7 +185,8 @@ def refund_basket(ctx: holdfast.ToolContext[Basket], order: str) -> str:
 
 async def state_in_memory(world: HttpWorld) -> Any:
     """State kept outside of the session."""
-    script = [call(0, "collect", "41"), call(1, "collect", "42"), call(2, "refund", "all"), "done"]
+    calls = [call(0, "collect", "41"), call(1, "collect", "42"), call(2, "refund", "all")]
+    script: list[ToolCall | str] = [*calls, "done"]
     agent = holdfast.Agent(ScriptedModel(script), tools=[collect, refund_basket])
     async with holdfast.open_store(f"sqlite:{world.agent_dir}/agent.db") as store:
         deps = Basket(world)

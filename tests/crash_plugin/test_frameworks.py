@@ -6,45 +6,48 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.crash_test import HttpWorld, run_crash_test
-
-from . import other_agents
+from holdfast.crash_test import CrashReport, HttpWorld, run_crash_test
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="forks warm processes: Linux")
 
 
-@pytest.mark.parametrize("scenario", [other_agents.stock_graph, other_agents.stock_pydantic_ai])
-def test_a_stock_agent_repeats_an_effect_after_a_kill(scenario: object) -> None:
-    """The tool runs again, because nothing says that it ran."""
-    report = run_crash_test(scenario, world=HttpWorld(), kill="after POST /refunds#1", twice=False)  # type: ignore[arg-type]
+def kill(name: str, boundary: str | None = None, *, twice: bool = True) -> CrashReport:
+    """Kill one of the agents, at all boundaries or at one. Their frameworks are imported by then."""
+    from . import other_agents
+
+    return run_crash_test(getattr(other_agents, name), world=HttpWorld(), kill=boundary, twice=twice)
+
+
+def test_stock_langgraph_repeats_an_effect_after_a_kill() -> None:
+    """The node runs again, because nothing says that its tool ran."""
+    report = kill("stock_graph", "after POST /refunds#1", twice=False)
     (finding,) = report.findings
     assert finding.verdict == "done twice"
     assert finding.first.what.startswith('POST /refunds: {"order": "42"} (2 times, not 1)')
 
 
-@pytest.mark.parametrize("scenario", [other_agents.durable_graph, other_agents.durable_pydantic_ai])
-def test_the_same_agent_with_holdfast_repeats_nothing(scenario: object) -> None:
-    """Some boundaries of it, and those around the effect."""
-    report = run_crash_test(scenario, world=HttpWorld(), sample=6)  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["durable_graph", "durable_pydantic_ai"])
+def test_an_agent_with_holdfast_does_not(name: str) -> None:
+    """Killed right after the effect, and once more in the resumption."""
+    report = kill(name, "after POST /refunds#1")
     assert report.findings == ()
-    around = run_crash_test(scenario, world=HttpWorld(), kill="after POST /refunds#1")  # type: ignore[arg-type]
-    assert around.findings == ()
-    assert len(around.runs) == 2
+    assert [one.reached for one in report.runs] == [True, True]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scenario", [other_agents.durable_graph, other_agents.durable_pydantic_ai])
-def test_no_boundary_of_an_agent_with_holdfast_ends_otherwise(scenario: object) -> None:
+@pytest.mark.parametrize("name", ["durable_graph", "durable_pydantic_ai"])
+def test_no_boundary_of_an_agent_with_holdfast_ends_otherwise(name: str) -> None:
     """All of them, and once more in each resumption."""
-    report = run_crash_test(scenario, world=HttpWorld())  # type: ignore[arg-type]
+    report = kill(name)
     assert report.findings == ()
     assert all(one.reached for one in report.runs)
 
 
 @pytest.mark.long
-def test_langgraph_repeats_an_effect_between_the_node_and_its_checkpoint_only() -> None:
+@pytest.mark.parametrize("name", ["stock_graph", "stock_pydantic_ai"])
+def test_a_stock_agent_repeats_the_effect_from_its_request_on(name: str) -> None:
     """The boundaries of a stock agent are its requests, and the commits of its saver."""
-    report = run_crash_test(other_agents.stock_graph, world=HttpWorld(), twice=False)
-    twice = [name for name, verdict in report.verdicts.items() if verdict == "done twice"]
+    report = kill(name, twice=False)
+    twice = [boundary for boundary, verdict in report.verdicts.items() if verdict == "done twice"]
     assert twice[0] == "after POST /refunds#1"
     assert set(report.verdicts.values()) == {"same end", "done twice"}

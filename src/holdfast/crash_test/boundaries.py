@@ -189,8 +189,8 @@ def watch_sqlite() -> None:
             connection.set_trace_callback(functools.partial(_see_statement, connection, name))
         return connection
 
-    sqlite3.connect = connect
-    sqlite3.dbapi2.connect = connect  # type: ignore[attr-defined]
+    for module in (sqlite3, sqlite3.dbapi2):
+        vars(module)["connect"] = connect
 
 
 def _see_statement(connection: sqlite3.Connection, name: str, statement: str) -> None:
@@ -209,7 +209,7 @@ def watch_stores() -> None:
     """Make the drivers of all stores that are opened from now on tell of their commits."""
     from ..store import store
 
-    find_as_before = store.find_driver
+    find_as_before = vars(store)["find_driver"]
 
     def find_driver(*args: Any, **options: Any) -> Callable[[], Any]:
         open_as_before = find_as_before(*args, **options)

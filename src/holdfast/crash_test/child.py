@@ -6,7 +6,6 @@ process with threads can deadlock. Where that cannot be had, each process is sta
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import ctypes
 import gc
@@ -26,6 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
+
+import anyio
 
 from . import boundaries
 
@@ -141,9 +142,9 @@ def _live(end: socket.socket) -> NoReturn:
 
 
 def call(function: Any, world: Any) -> Any:
-    """What the function returns; an async one runs in an event loop of asyncio."""
+    """What the function returns; an async one runs in an event loop."""
     result = function(world)
-    return asyncio.run(_await(result)) if inspect.isawaitable(result) else result
+    return anyio.run(_await, result) if inspect.isawaitable(result) else result
 
 
 async def _await(result: Any) -> Any:

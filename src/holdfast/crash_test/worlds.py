@@ -34,7 +34,7 @@ class CrashWorld:
     folder: Path
 
     def __init__(self, *, ignore: Sequence[str] = ()) -> None:
-        self._ignored = re.compile("|".join([*ignore, _IDS]))
+        self._ignored = re.compile("|".join([_IDS, *ignore]))
 
     @property
     def agent_dir(self) -> Path:
