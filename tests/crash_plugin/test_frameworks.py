@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,19 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="fo
 
 def kill(name: str, boundary: str | None = None, *, twice: bool = True) -> CrashReport:
     """Kill one of the agents, at all boundaries or at one. Their frameworks are imported by then."""
-    from . import other_agents
-
-    return run_crash_test(getattr(other_agents, name), world=HttpWorld(), kill=boundary, twice=twice)
+    module = import_module(f"tests.crash_plugin.{name.partition('_')[2]}_agents")
+    return run_crash_test(getattr(module, name), world=HttpWorld(), kill=boundary, twice=twice)
 
 
 def test_stock_langgraph_repeats_an_effect_after_a_kill() -> None:
     """The node runs again, because nothing says that its tool ran."""
-    report = kill("stock_graph", "after POST /refunds#1", twice=False)
+    report = kill("stock_langgraph", "after POST /refunds#1", twice=False)
     (finding,) = report.findings
     assert finding.verdict == "done twice"
     assert finding.first.what.startswith('POST /refunds: {"order": "42"} (2 times, not 1)')
 
 
-@pytest.mark.parametrize("name", ["durable_graph", "durable_pydantic_ai"])
+@pytest.mark.parametrize("name", ["durable_langgraph", "durable_pydantic_ai"])
 def test_an_agent_with_holdfast_does_not(name: str) -> None:
     """Killed right after the effect, and once more in the resumption."""
     report = kill(name, "after POST /refunds#1")
@@ -35,7 +35,7 @@ def test_an_agent_with_holdfast_does_not(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["durable_graph", "durable_pydantic_ai"])
+@pytest.mark.parametrize("name", ["durable_langgraph", "durable_pydantic_ai"])
 def test_no_boundary_of_an_agent_with_holdfast_ends_otherwise(name: str) -> None:
     """All of them, and once more in each resumption."""
     report = kill(name)
@@ -44,7 +44,7 @@ def test_no_boundary_of_an_agent_with_holdfast_ends_otherwise(name: str) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["stock_graph", "stock_pydantic_ai"])
+@pytest.mark.parametrize("name", ["stock_langgraph", "stock_pydantic_ai"])
 def test_a_stock_agent_repeats_the_effect_from_its_request_on(name: str) -> None:
     """The boundaries of a stock agent are its requests, and the commits of its saver."""
     report = kill(name, twice=False)

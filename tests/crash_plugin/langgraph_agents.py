@@ -1,4 +1,4 @@
-"""Agents of LangGraph and pydantic-ai, as their own documentation has them, and with holdfast."""
+"""An agent of LangGraph, as its own documentation has it, and with holdfast."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast
-from holdfast.adapters.langgraph import HoldfastSaver, durable_tools
-from holdfast.adapters.langgraph import current_effect as current_graph_effect
-from holdfast.adapters.langgraph import effects as graph_effects
-from holdfast.adapters.pydantic_ai import Durable, current_effect, effects
+from holdfast.adapters.langgraph import HoldfastSaver, current_effect, durable_tools, effects
 from holdfast.crash_test import HttpWorld
 
 from .own_agents import post, was_posted
@@ -56,7 +50,7 @@ def make_graph_tool(world: HttpWorld, *, keyed: bool) -> StructuredTool:
 
     async def refund(order: str) -> str:
         """Give the money back."""
-        post(world, "/refunds", {"order": order}, current_graph_effect().key if keyed else "")
+        post(world, "/refunds", {"order": order}, current_effect().key if keyed else "")
         return order
 
     def refund_here(order: str) -> str:
@@ -69,7 +63,7 @@ def make_graph_tool(world: HttpWorld, *, keyed: bool) -> StructuredTool:
     return StructuredTool.from_function(refund_here, name="refund")
 
 
-def stock_graph(world: HttpWorld) -> str:
+def stock_langgraph(world: HttpWorld) -> str:
     """LangGraph with its own saver, which goes on where its last checkpoint is."""
     with closing(sqlite3.connect(world.agent_dir / "graph.db", check_same_thread=False)) as connection:
         graph = make_graph([make_graph_tool(world, keyed=False)], SqliteSaver(connection))
@@ -78,7 +72,7 @@ def stock_graph(world: HttpWorld) -> str:
         return str(graph.invoke(message, THREAD, durability="sync")["messages"][-1].content)
 
 
-async def durable_graph(world: HttpWorld) -> str:
+async def durable_langgraph(world: HttpWorld) -> str:
     """The same with holdfast's saver and tools."""
 
     async def was_refunded(
@@ -87,49 +81,9 @@ async def durable_graph(world: HttpWorld) -> str:
         return holdfast.Landed(order) if was_posted(world, "/refunds", ctx.key) else holdfast.NotLanded()
 
     async with holdfast.open_store(f"sqlite:{world.agent_dir}/agent.db") as store:
-        declared = graph_effects(
-            make_graph_tool(world, keyed=True), side_effects={"mutate"}, verify=was_refunded
-        )
+        declared = effects(make_graph_tool(world, keyed=True), side_effects={"mutate"}, verify=was_refunded)
         graph = make_graph(durable_tools([declared], store=store), HoldfastSaver(store))
         begun = (await graph.aget_state(THREAD)).created_at is not None
         message = None if begun else {"messages": [HumanMessage("Refund order 42", id="question")]}
         found = await graph.ainvoke(message, THREAD, durability="sync")
         return str(found["messages"][-1].content)
-
-
-def pydantic_model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Calls the tool, then answers."""
-    if len(messages) == 1:
-        return ModelResponse(parts=[ToolCallPart("refund", {"order": "42"}, "call_0")])
-    return ModelResponse(parts=[TextPart("Order 42 is refunded.")])
-
-
-async def stock_pydantic_ai(world: HttpWorld) -> str:
-    """pydantic-ai alone: after a crash, the application runs the agent again."""
-    agent = Agent(FunctionModel(pydantic_model), name="clerk")
-
-    @agent.tool_plain
-    def refund(order: str) -> str:
-        """Give the money back."""
-        post(world, "/refunds", {"order": order})
-        return order
-
-    return (await agent.run("Refund order 42")).output
-
-
-async def durable_pydantic_ai(world: HttpWorld) -> str:
-    """The same with `Durable`."""
-    agent = Agent(FunctionModel(pydantic_model), name="clerk")
-
-    def was_refunded(ctx: holdfast.ToolContext[Any], order: str) -> holdfast.Landed | holdfast.NotLanded:
-        return holdfast.Landed(order) if was_posted(world, "/refunds", ctx.key) else holdfast.NotLanded()
-
-    @agent.tool_plain(metadata=effects(side_effects={"mutate"}, verify=was_refunded))
-    def refund(order: str) -> str:
-        """Give the money back."""
-        post(world, "/refunds", {"order": order}, current_effect().key)
-        return order
-
-    async with holdfast.open_store(f"sqlite:{world.agent_dir}/agent.db") as store:
-        durable = Durable(store, session="order-42", once=True)
-        return (await agent.run("Refund order 42", capabilities=[durable])).output
