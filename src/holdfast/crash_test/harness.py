@@ -250,6 +250,7 @@ class _Case:
             with self._lock:
                 self._life = None
             process.close()
+        self.world.settle()
         return life
 
     def _take(self, life: Lifetime, message: Mapping[str, Any]) -> None:

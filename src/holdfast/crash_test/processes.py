@@ -115,7 +115,11 @@ class Launcher:
             self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 self._server = self._python("serve", theirs)
-            self.preload([])
+            try:
+                self.preload([])
+            except BaseException:
+                self.close()
+                raise
 
     def _python(self, function: str, end: socket.socket) -> subprocess.Popen[bytes]:
         path = [one for one in sys.path if one] + [os.getcwd()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,6 +66,9 @@ class CrashWorld:
 
     def restore(self, saved: Any) -> None:
         """Put back what `save` returned."""
+
+    def settle(self) -> None:
+        """Return when nothing is under way that the process began which has just ended."""
 
     def tear_down(self) -> None:
         """Let go of what `set_up` opened."""
@@ -207,11 +211,18 @@ class HttpWorld(CrashWorld):
         self._answers: dict[str, HttpResponse] = {}
         self._one_at_a_time = threading.Lock()
         self._announce = announce
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
+        self._server = _CountingServer(("127.0.0.1", 0), _handler_of(self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         ).start()
+
+    def settle(self) -> None:
+        """Wait until every connection of the process that ended is closed here, too."""
+        with closing(socket.create_connection(self._server.server_address[:2])) as last:
+            port = last.getsockname()[1]
+        # Connections are accepted in order: after this one, there is none left of the process.
+        self._server.wait_for_end(port)
 
     def tear_down(self) -> None:
         """Stop the server."""
@@ -252,6 +263,41 @@ class HttpWorld(CrashWorld):
         """Forget what came after."""
         done, answers = saved
         self._done, self._answers = list(done), dict(answers)
+
+
+class _CountingServer(ThreadingHTTPServer):
+    """Knows which connections are open."""
+
+    _SETTLE_S: Final = 180.0
+
+    def __init__(self, *args: Any) -> None:
+        self._changed = threading.Condition()
+        self._open = 0
+        self._ports: set[int] = set()
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Count it, in the thread that accepts."""
+        with self._changed:
+            self._open += 1
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve it, in a thread of its own."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._changed:
+                self._open -= 1
+                self._ports.add(client_address[1])
+                self._changed.notify_all()
+
+    def wait_for_end(self, port: int) -> None:
+        """Return when the connection from this port, and all before it, are closed."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: port in self._ports and not self._open, self._SETTLE_S):
+                raise RuntimeError("a connection to the world stays open after its process ended")
+            self._ports.clear()
 
 
 def _answer_plainly(request: HttpRequest, done: Sequence[HttpRequest]) -> HttpResponse:
