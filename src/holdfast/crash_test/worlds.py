@@ -219,7 +219,7 @@ class HttpWorld(CrashWorld):
 
     def settle(self) -> None:
         """Wait until every connection of the process that ended is closed here, too."""
-        with closing(socket.create_connection(self._server.server_address[:2])) as last:
+        with closing(socket.create_connection(("127.0.0.1", self._server.server_port))) as last:
             port = last.getsockname()[1]
         # Connections are accepted in order: after this one, there is none left of the process.
         self._server.wait_for_end(port)
