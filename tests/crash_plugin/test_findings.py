@@ -47,8 +47,8 @@ def test_a_plain_loop_does_twice_what_it_did_before_its_note() -> None:
 
 
 def test_an_agent_whose_tools_can_be_asked_ends_the_same_whenever_it_dies() -> None:
-    """At every boundary, and once more in each resumption; its two calls run in parallel."""
-    report = run_crash_test(own_agents.durable, world=HttpWorld())
+    """And once more in each resumption; its two calls run in parallel. The test of the page tries them all."""
+    report = run_crash_test(own_agents.durable, world=HttpWorld(), sample=8)
     assert report.findings == ()
     assert {one for one in report.boundaries if "refund" in one} == {
         f"{phase} {name}#{number}{end}"
@@ -56,7 +56,6 @@ def test_an_agent_whose_tools_can_be_asked_ends_the_same_whenever_it_dies() -> N
         for name, end in (("refund", ":issued"), ("refund", ":completed"), ("POST /refunds", ""))
         for number in (1, 2)
     }
-    assert all(one.reached for one in report.runs)
     assert {len(one.kills) for one in report.runs} == {1, 2}
 
 
