@@ -47,7 +47,7 @@ def test_a_plain_loop_does_twice_what_it_did_before_its_note() -> None:
 
 
 def test_an_agent_whose_tools_can_be_asked_ends_the_same_whenever_it_dies() -> None:
-    """And once more in each resumption; its two calls run in parallel. The test of the page tries them all."""
+    """And once more in each resumption; its two calls run in parallel. The page has them all."""
     report = run_crash_test(own_agents.durable, world=HttpWorld(), sample=8)
     assert report.findings == ()
     assert {one for one in report.boundaries if "refund" in one} == {
