@@ -27,6 +27,7 @@ MODULES = (
     "holdfast.adapters.openai_agents",
     "holdfast.adapters.mcp",
     "holdfast.testing",
+    "holdfast.crash_test",
 )
 INTRODUCTION = """\
 # Every public name

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import agents as agents
     from . import blobs as blobs
     from . import blocking as blocking
+    from . import crash_test as crash_test
     from . import drivers as drivers
     from . import errors as errors
     from . import http as http
@@ -49,7 +50,7 @@ else:
         "tool": ".tools.declaration",
     }
     _PUBLIC_MODULES = (
-        *("adapters", "agents", "blobs", "blocking", "drivers", "errors"),
+        *("adapters", "agents", "blobs", "blocking", "crash_test", "drivers", "errors"),
         *("http", "messages", "recipes", "records", "tools", "workers"),
     )
 

@@ -29,7 +29,7 @@ LAYERS = (
     ("agents",),
     ("workers",),
     ("records",),
-    ("adapters", "blocking", "http", "mcp_proxy", "recipes", "testing"),
+    ("adapters", "blocking", "crash_test", "http", "mcp_proxy", "recipes", "testing"),
     ("cli", "demo", "__main__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
@@ -252,6 +252,7 @@ PATH_METHODS = (
 NOT_THROUGH_SYSTEM = (
     "system",
     "testing",  # Suites act as the applications that use holdfast.
+    "crash_test",  # Starts, watches and kills the processes of users.
     "cli",  # Prints, and reads what a person names; stores are not its files.
     "demo",  # Starts and kills processes before the reader's eyes.
     "drivers/sqlite/file_guard.py",  # Locks ranges of the files that SQLite has open, under their numbers.
@@ -400,6 +401,7 @@ def public_modules() -> dict[str, ModuleType]:
         "agents",
         "blobs",
         "blocking",
+        "crash_test",
         "drivers",
         "errors",
         "http",

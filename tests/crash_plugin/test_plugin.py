@@ -1,0 +1,124 @@
+"""The plugin, as pytest loads it: options, marks, reports, workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from ..docs.blocks import find_blocks
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="forks warm processes: Linux")
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "crash-tests.md"
+TESTS = """
+import pytest
+from holdfast.crash_test import DirectoryWorld
+
+def careless(world):
+    with open(world.path / "log.txt", "a") as log:
+        log.write("one\\n")
+
+def careful(world):
+    (world.path / "log.txt").write_text("one")
+
+def test_careless(holdfast_crash):
+    holdfast_crash(careless)
+
+@pytest.mark.holdfast_crash(world=DirectoryWorld({"other.txt": "x"}), twice=False)
+def test_careful(holdfast_crash):
+    report = holdfast_crash(careful)
+    assert all(len(run.kills) == 1 for run in report.runs)
+
+@pytest.mark.holdfast_crash(allow=["done twice"])
+def test_allowed(holdfast_crash):
+    assert holdfast_crash(careless, sample=1).counts["done twice"] == 1
+
+def test_plain():
+    pass
+"""
+
+
+def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """pytest in a process of its own, as users start it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+
+def test_the_plugin_imports_nothing_of_holdfast_until_it_is_used(tmp_path: Path) -> None:
+    """pytest loads it at every start, also for projects that only have holdfast installed."""
+    (tmp_path / "test_it.py").write_text(
+        "import json, sys\n"
+        "def test_it(request):\n"
+        "    assert request.config.pluginmanager.hasplugin('holdfast')\n"
+        "    print('loaded', json.dumps([one for one in sys.modules if 'holdfast' in one]))\n"
+    )
+    done = run_pytest(tmp_path, "-s", "-q")
+    found = re.search(r"loaded (\[.*\])", done.stdout)
+    assert found is not None, done.stdout + done.stderr
+    assert json.loads(found[1]) == ["pytest_holdfast"]
+
+
+def test_reports_reach_terminal_and_files_from_all_workers(tmp_path: Path) -> None:
+    """Under xdist, with a test that fails and two that pass."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    files = ("--holdfast-html=page.html", "--holdfast-markdown=table.md", "--junitxml=junit.xml")
+    done = run_pytest(tmp_path, "-n", "1", "-m", "holdfast_crash", *files)
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "test_it.py::careful: killed at 2 boundaries: 2 same end" in done.stdout
+    assert "1. done twice: test_it.py:6" in done.stdout
+    assert 'again: pytest --holdfast-kill="before end"' in done.stdout
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<h2>") == 3
+    assert "before write world/log.txt#1" in page
+    assert "<script" not in page
+    assert "http" not in page
+    table = (tmp_path / "table.md").read_text()
+    assert "| done twice | 2 |" in table
+    properties = {
+        (case.get("name"), one.get("name")): one.get("value")
+        for case in ElementTree.parse(tmp_path / "junit.xml").iter("testcase")
+        for one in case.iter("property")
+    }
+    assert properties["test_careful", "holdfast.boundaries"] == "2"
+    assert properties["test_careful", "holdfast.same_end"] == "2"
+    assert "done twice test_it.py:6" in str(properties["test_careless", "holdfast.finding.1"])
+
+
+def test_one_boundary_is_made_again_by_its_name(tmp_path: Path) -> None:
+    """Alone, and with the second kill."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    name = "before write world/log.txt#1 > before end"
+    done = run_pytest(tmp_path, "-k", "careless", f"--holdfast-kill={name}")
+    assert "killed at 1 of 2 boundaries: 1 done twice" in done.stdout, done.stdout + done.stderr
+    assert f'again: pytest --holdfast-kill="{name}"' in done.stdout
+
+
+def test_the_reports_on_the_page_are_those_of_its_tests(tmp_path: Path) -> None:
+    """The page's code is a test file; what pytest prints is on the page."""
+    code = "\n\n".join(block.source for block in find_blocks(PAGE, "python"))
+    (tmp_path / "test_refunds.py").write_text(code)
+    done = run_pytest(tmp_path, "-q")
+    for block in find_blocks(PAGE, "text"):
+        assert block.source in done.stdout, done.stdout + done.stderr
+
+
+def test_the_workflow_on_the_page_uses_options_that_exist() -> None:
+    """Each option that the page names is one of the plugin's."""
+    plugin = Path(sys.modules["pytest_holdfast"].__file__ or "").read_text()
+    named = set(re.findall(r"--holdfast-[a-z]+", PAGE.read_text()))
+    assert named == set(re.findall(r'"(--holdfast-[a-z]+)"', plugin))
