@@ -556,13 +556,14 @@ async def test_what_an_mcp_server_says_of_a_tool_counts() -> None:
 
     from holdfast.adapters.pydantic_ai.declarations import Declarations
 
-    def effects_of(**hints: bool) -> tuple[set[str], str]:
+    def effects_of(*, trust: bool = False, **hints: bool) -> tuple[set[str], str]:
         definition = ToolDefinition(name="t", metadata={"annotations": hints or None})
-        found = Declarations({}, 300.0).find(definition)
+        found = Declarations({}, 300.0, trust=trust).find(definition)
         return set(found.side_effects), str(found.scope)
 
     assert effects_of(readOnlyHint=True) == ({"read"}, "call")
-    assert effects_of(idempotentHint=True, destructiveHint=True) == ({"write"}, "call")
+    assert effects_of(idempotentHint=True, destructiveHint=True) == ({"mutate"}, "call")
+    assert effects_of(idempotentHint=True, trust=True) == ({"write"}, "call")
     assert effects_of(destructiveHint=False) == ({"mutate"}, "call")
     assert effects_of() == ({"mutate"}, "call")
 

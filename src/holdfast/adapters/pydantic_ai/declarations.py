@@ -12,7 +12,14 @@ from pydantic_ai.tools import ToolDefinition
 
 from ...limits import TOOL_TIMEOUT_S
 from ...tools.declaration import AnyTool, EffectOptions, SideEffects
-from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, declare, make_options
+from ...tools.effects_by_name import (
+    Declaration,
+    EffectsByName,
+    ToolEffects,
+    declare,
+    from_hints,
+    make_options,
+)
 from ...tools.executor import call
 from .context import current_effect
 
@@ -64,12 +71,13 @@ def _as_tool(declared: AnyTool) -> TheirTool[Any]:
 class Declarations:
     """The tools of an agent as the ledger knows them, each looked at once."""
 
-    def __init__(self, by_name: NamedEffects, timeout_s: float) -> None:
+    def __init__(self, by_name: NamedEffects, timeout_s: float, *, trust: bool = False) -> None:
+        """`trust`: believe the `idempotentHint` of MCP servers."""
         is_mapping = isinstance(by_name, Mapping)
         self._effects = EffectsByName(
             {name: _from_metadata(given) for name, given in by_name.items()} if is_mapping else by_name
         )
-        self._timeout_s = timeout_s
+        self._timeout_s, self._trust = timeout_s, trust
         self._known: dict[tuple[str, int], tuple[object, AnyTool]] = {}
 
     def find(self, definition: ToolDefinition, offered: Collection[str] | None = None) -> AnyTool:
@@ -112,7 +120,7 @@ class Declarations:
         if said is None and definition.tool_kind in _INTERNAL:
             said = {"side_effects": ()}
         if said is None:
-            said = _hinted(metadata.get("annotations"))
+            said = _hinted(metadata.get("annotations") or {}, trust=self._trust)
         if said is None:
             how = f'metadata=effects(side_effects="read"), or Durable(…, effects={{{name!r}: "read"}})'
             said = self._effects.get_undeclared(name, how, offered).options
@@ -133,14 +141,12 @@ def _from_metadata(given: object) -> object:
     return Declaration(found) if isinstance(found, Mapping) else given
 
 
-def _hinted(annotations: Mapping[str, Any] | None) -> Options | None:
+def _hinted(annotations: Mapping[str, Any], *, trust: bool) -> Options | None:
     """What an MCP server says about its tool."""
-    if not annotations:
-        return None
-    if annotations.get("readOnlyHint"):
-        return {"side_effects": {"read"}}
-    if annotations.get("idempotentHint"):
-        return {"side_effects": {"write"}, "scope": "call"}
-    if annotations.get("destructiveHint") is not None:
-        return {"side_effects": {"mutate"}, "scope": "call"}
-    return None
+    found = from_hints(
+        reads_only=annotations.get("readOnlyHint"),
+        is_idempotent=annotations.get("idempotentHint"),
+        is_destructive=annotations.get("destructiveHint"),
+        trust=trust,
+    )
+    return None if found is None else found.options

@@ -100,7 +100,8 @@ class Durable(AbstractCapability[Any]):
 
     A session is driven by one process at a time; a second one gets `LeaseHeld`, after `wait_s`. `effects`
     declares tools that cannot do so themselves, by name or glob: `{"search_*": "read", "send":
-    mutate(verify=…)}`; it wins over their metadata. `in_doubt`: a call of which it is not known whether it
+    mutate(verify=…)}`; it wins over their metadata. `trust`: believe the `idempotentHint` of MCP servers.
+    `in_doubt`: a call of which it is not known whether it
     happened waits for a person (`wait`: the run raises `RunWaits`), or the model is told (`tell`).
     `policy`, `max_repeats`, `max_crashes` and `grace_s` are those of `holdfast.Registry`, and `timeout_s` is
     what a tool with side effects gets if it does not say.
@@ -122,6 +123,7 @@ class Durable(AbstractCapability[Any]):
     wait_s: float = 0.0
     cadence: Cadence = "step"
     media_urls: bool = False
+    trust: bool = field(default=False, kw_only=True)
     id: str | None = field(default=_ID, kw_only=True)
     _agent: AbstractAgent[Any, Any] | None = field(default=None, init=False, repr=False)
     _declared: Declarations = field(init=False, repr=False)
@@ -129,7 +131,7 @@ class Durable(AbstractCapability[Any]):
 
     def __post_init__(self) -> None:
         find_open_store(self.store)  # A wrong one is an error here.
-        self._declared = Declarations(self.effects, self.timeout_s)
+        self._declared = Declarations(self.effects, self.timeout_s, trust=self.trust)
         # Options that make no sense are refused here, and not in the middle of a run.
         Tools.check(
             in_doubt=self.in_doubt,
