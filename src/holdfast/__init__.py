@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from . import messages as messages
     from . import recipes as recipes
     from . import records as records
+    from . import replay as replay
     from . import tools as tools
     from . import workers as workers
     from .agents.agent import Agent
@@ -50,7 +51,7 @@ else:
     }
     _PUBLIC_MODULES = (
         *("adapters", "agents", "blobs", "blocking", "drivers", "errors"),
-        *("http", "messages", "recipes", "records", "tools", "workers"),
+        *("http", "messages", "recipes", "records", "replay", "tools", "workers"),
     )
 
     def __getattr__(name):
