@@ -138,7 +138,10 @@ _SECRETS: Final = (
     ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END[^-]*-----|\Z)")),
     ("a key of an API", re.compile(r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}")),
     ("a key of an API", re.compile(r"\b(?:gh[opsur]|github_pat|glpat|hf|npm|pypi)[-_][A-Za-z0-9_-]{16,}")),
-    ("a key of an API", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bxox[abeoprs]-[\w-]{10,}")),
+    (
+        "a key of an API",
+        re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bxox[abeoprs]-[\w-]{10,}"),
+    ),
     ("a JSON web token", re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")),
     ("a bearer token", re.compile(r"\b(?:Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)),
     ("a URL with a password", re.compile(r"\w://[^\s/:@\"']*:[^\s/@\"']+@")),

@@ -9,7 +9,7 @@ from typing import Any
 import holdfast
 from holdfast.agents import ScriptedModel
 from holdfast.messages import ToolCall
-from holdfast.replay import Replay, replay_session
+from holdfast.replay import SessionReplay, replay_session
 
 DONE: list[str] = []
 """What the tools have done."""
@@ -71,12 +71,12 @@ async def recorded(
         yield store
 
 
-def kinds(replay: Replay) -> list[tuple[Any, ...]]:
+def kinds(replay: SessionReplay) -> list[tuple[Any, ...]]:
     """The differences in short."""
     return [(one.kind, one.gate, one.tool, one.reply) for one in replay.differences]
 
 
-async def replay_with(store: holdfast.Store, **changes: Any) -> Replay:
+async def replay_with(store: holdfast.Store, **changes: Any) -> SessionReplay:
     """The replay of `done` with a clerk that has these changes, whose model must not be asked."""
 
     def refuse(prompt: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.tools import Policy, deny
-from tests.replay.clerks import kinds, look_up, pay, fail, recorded, replay_with
+from tests.replay.clerks import fail, kinds, look_up, pay, recorded, replay_with
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +64,11 @@ CHANGES: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]], bool]] = {
         [("refused", "name", "pay", 2), ("refused", "name", "pay", 3)],
         False,
     ),
-    "tool removed": ({"tools": (pay, fail)}, [("refused", "name", "look_up", 1), ("refused", "name", "look_up", 5)], False),
+    "tool removed": (
+        {"tools": (pay, fail)},
+        [("refused", "name", "look_up", 1), ("refused", "name", "look_up", 5)],
+        False,
+    ),
     "argument required": (
         {"tools": (look_up, pay_for, fail)},
         [("refused", "arguments", "pay", 2), ("refused", "arguments", "pay", 3)],
@@ -72,14 +76,22 @@ CHANGES: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]], bool]] = {
     ),
     "argument added": ({"tools": (look_up, pay_in, fail)}, [("arguments", "", "pay", 2)], False),
     "scope": ({"tools": (look_up, pay_each_time, fail)}, [("new", "", "pay", 3)], True),
-    "approval": ({"tools": (look_up, pay_if_agreed, fail)}, [("approval", "", "pay", 2), ("approval", "", "pay", 3)], False),
+    "approval": (
+        {"tools": (look_up, pay_if_agreed, fail)},
+        [("approval", "", "pay", 2), ("approval", "", "pay", 3)],
+        False,
+    ),
     "policy": (
         {"policy": Policy(deny("pay"))},
         [("refused", "policy", "pay", 2), ("refused", "policy", "pay", 3)],
         False,
     ),
     "budget": ({"budget": holdfast.Budget(steps=2)}, [("budget", "", "", 0), ("gone", "", "pay", 3)], True),
-    "steps": ({"max_steps": 1}, [("steps", "", "", 0), ("gone", "", "pay", 2), ("gone", "", "fail", 2), ("gone", "", "pay", 3)], True),
+    "steps": (
+        {"max_steps": 1},
+        [("steps", "", "", 0), ("gone", "", "pay", 2), ("gone", "", "fail", 2), ("gone", "", "pay", 3)],
+        True,
+    ),
     "output type": ({"output_type": Answer}, [("output", "", "", 0)], True),
 }
 

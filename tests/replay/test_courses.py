@@ -291,4 +291,3 @@ async def test_unchanged_code_takes_the_same_course(course: Callable[[Store], Aw
         recording = await read_recording(store, "s")
         written = holdfast.replay.dump_recording(recording)
         assert await replay_recording(written, make()) == replay
-

@@ -150,14 +150,12 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Agent[DepsT, OutputT]:
         """The same agent with another model (None: its own) and other bodies of its tools, for a replay.
 
-        The tool with which the model gives a typed output keeps its own: it checks the type, and does nothing.
+        The tool with which the model gives a typed output keeps its own: it only checks the type.
         """
         made, compact = copy.copy(self), self._compact
         vars(made).pop("loop_config", None)
         made._given = self._given if model is None else model
-        made.registry = self.registry.in_replay(
-            lambda one: None if one is self._output.tool else body(one)
-        )
+        made.registry = self.registry.in_replay(lambda one: None if one is self._output.tool else body(one))
 
         async def prepare(session: Session) -> Compaction | None:
             await before_request(session)

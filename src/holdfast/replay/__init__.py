@@ -8,14 +8,14 @@ from .drive import (
     replay_session,
 )
 from .recording import Recording, dump_recording, read_recording
-from .replay import Difference, Replay
+from .replay import Difference, SessionReplay
 from .stage import RecordingEnds
 
 __all__ = [
     "Difference",
     "Recording",
     "RecordingEnds",
-    "Replay",
+    "SessionReplay",
     "ReplayTurn",
     "check_recording",
     "dump_recording",

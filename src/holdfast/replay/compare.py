@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 
 from ..formatting import short_args
 from ..messages import Json
-from .recording import RecordedCall, RecordedReply, Recording, RunEnd, Turn
+from .recording import CallRecord, Recording, ReplyRecord, RunEnd, Turn
 from .replay import Difference, DifferenceKind, describe
 from .stage import StopKind
 
@@ -38,7 +38,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
         return describe(f"{self.status}{reason}{error}")
 
 
-def compare_calls(recorded: Recording, replayed: Sequence[RecordedReply], number: int) -> list[Difference]:
+def compare_calls(recorded: Recording, replayed: Sequence[ReplyRecord], number: int) -> list[Difference]:
     """The differences of the calls of one turn, whose replies were given as they were recorded."""
     turn = recorded.turns[number]
     found: list[Difference] = []
@@ -57,7 +57,7 @@ def list_gone(recorded: Recording, number: int, given: int, why: str) -> Iterato
                 yield _make("gone", call, _words(call), why, turn=number + 1, reply=place + 1)
 
 
-def _compare_call(old: RecordedCall, new: RecordedCall, *, turn: int, reply: int) -> Iterator[Difference]:
+def _compare_call(old: CallRecord, new: CallRecord, *, turn: int, reply: int) -> Iterator[Difference]:
     def differ(kind: DifferenceKind, now: str, gate: str = "") -> Difference:
         return _make(kind, old, _words(old), now, turn=turn, reply=reply, gate=gate)
 
@@ -87,16 +87,14 @@ def _compare_call(old: RecordedCall, new: RecordedCall, *, turn: int, reply: int
 
 
 def compare_live(
-    recorded: Recording, turn: Turn, replayed: Iterable[RecordedReply], number: int
+    recorded: Recording, turn: Turn, replayed: Iterable[ReplyRecord], number: int
 ) -> Iterator[Difference]:
     """The differences of the calls of one turn, for which a live model was asked: by tool and arguments, in
     whatever order they were made."""
-    old = [
-        call for reply in recorded.replies[turn.first : turn.last] for call in reply.calls if call.result
-    ]
+    old = [call for reply in recorded.replies[turn.first : turn.last] for call in reply.calls if call.result]
     place = number + 1
     left = list(old)
-    unknown: list[tuple[int, RecordedCall]] = []
+    unknown: list[tuple[int, CallRecord]] = []
     for reply, one in enumerate(replayed, 1):
         for call in one.calls:
             same = next((other for other in left if _name(other) == _name(call)), None)
@@ -111,7 +109,15 @@ def compare_live(
         if other is not None:
             left.remove(other)
             now = f"{call.tool}({short_args(call.args)})"
-            yield _make("refused" if gate else "arguments", other, _words(other), now, turn=place, reply=reply, gate=gate)
+            yield _make(
+                "refused" if gate else "arguments",
+                other,
+                _words(other),
+                now,
+                turn=place,
+                reply=reply,
+                gate=gate,
+            )
         elif gate:
             yield _make("refused", call, "not called", _words(call), turn=place, reply=reply, gate=gate)
         else:
@@ -125,9 +131,11 @@ def compare_end(turn: Turn, number: int, end: TurnEnd, *, differs: bool) -> Diff
     """The difference of the end of a turn. `differs`: its last step differed already, so that another end may
     only be what follows from that."""
     old = turn.end
-    was = "no end: it was cut off" if old is None else TurnEnd(
-        given=turn.last, status=old.status, reason=old.reason, error=old.error
-    ).words
+    was = (
+        "no end: it was cut off"
+        if old is None
+        else TurnEnd(given=turn.last, status=old.status, reason=old.reason, error=old.error).words
+    )
 
     def differ(kind: DifferenceKind, now: str) -> Difference:
         return Difference(kind=kind, turn=number + 1, recorded=was, now=now)
@@ -179,7 +187,7 @@ def list_changes(recorded: Recording, replayed: Recording) -> Iterator[str]:
 
 
 def _make(
-    kind: DifferenceKind, call: RecordedCall, old: str, now: str, *, turn: int, reply: int = 0, gate: str = ""
+    kind: DifferenceKind, call: CallRecord, old: str, now: str, *, turn: int, reply: int = 0, gate: str = ""
 ) -> Difference:
     return Difference(
         kind=kind,
@@ -193,7 +201,7 @@ def _make(
     )
 
 
-def _words(call: RecordedCall) -> str:
+def _words(call: CallRecord) -> str:
     said = "" if call.result is None else f": {call.result.text}"
     match call.course:
         case "ran" | "told":
@@ -206,7 +214,7 @@ def _words(call: RecordedCall) -> str:
             return "no result"
 
 
-def _name(call: RecordedCall) -> tuple[str, bytes]:
+def _name(call: CallRecord) -> tuple[str, bytes]:
     return call.tool, _plain(call.args if call.checked is UNSET else call.checked)
 
 

@@ -20,8 +20,8 @@ from ..store.opening import AnyStore, use_store
 from ..store.store import Store, open_store
 from ..tools.registry import Registry
 from .compare import TurnEnd, compare_calls, compare_end, compare_live, goes_on, list_changes, list_gone
-from .recording import RecordedReply, Recording, RunEnd, Turn, read_recording
-from .replay import Difference, Replay
+from .recording import Recording, RunEnd, Turn, load_recording, read_recording
+from .replay import Difference, SessionReplay
 from .stage import LiveModel, RecordedModel, RecordingEnds, Stage
 
 AnyAgent: TypeAlias = Agent[Any, Any]
@@ -54,7 +54,7 @@ class ReplayTurn:
 
 
 Loop: TypeAlias = Callable[[ReplayTurn], Awaitable[object]]
-"""A loop of your own: it adds the messages of the turn, and drives the session until it waits for the next."""
+"""A loop of your own: it adds the messages of the turn, and drives the session until the next one."""
 
 
 async def replay_session(
@@ -64,7 +64,7 @@ async def replay_session(
     *,
     version: int | None = None,
     live_model: bool = False,
-) -> Replay:
+) -> SessionReplay:
     """Drive a recorded session with today's `agent`, from the beginning or from a version on.
 
     Recorded replies and results stand in for the model and for the world: no tool is run, no request is made,
@@ -82,7 +82,7 @@ async def replay_all(
     *,
     choose: Callable[[Head], bool] = lambda head: True,
     live_model: bool = False,
-) -> AsyncIterator[tuple[SessionId, Replay | HoldfastError]]:
+) -> AsyncIterator[tuple[SessionId, SessionReplay | HoldfastError]]:
     """Replay every session whose last run was this agent's, and that `choose` takes; delegates are left out.
 
     A session that cannot be replayed gives the error that says why.
@@ -100,10 +100,10 @@ async def replay_all(
 
 async def replay_recording(
     recording: Recording | str, agent: AnyAgent | Loop, *, live_model: bool = False
-) -> Replay:
+) -> SessionReplay:
     """Replay what `read_recording` gave, or the same as JSON."""
     if isinstance(recording, str):
-        recording = msgspec.json.decode(recording, type=Recording)
+        recording = load_recording(recording)
     _check(recording, agent, live_model)
     async with open_store("memory:", inline_bytes=None, result_chars=None) as store:
         return await _Drive(store, recording, agent, live=live_model).go()
@@ -122,12 +122,15 @@ def check_recording(recording: Recording | str, agent: AnyAgent | Callable[[], A
 def _check(recording: Recording, agent: AnyAgent | Loop, live: bool) -> None:
     name = recording.session
     if not recording.turns:
-        raise BadInput(f"session {name!r} has nothing to replay: no message is on record, or none after the version")
+        raise BadInput(
+            f"session {name!r} has nothing to replay: no message is on record, or none after the version"
+        )
     if recording.cast:
         raise BadInput(f"session {name!r} is a thread of several agents, and cannot be replayed")
     if isinstance(agent, Agent) and recording.adapter not in _AGENTS:
         raise BadInput(
-            f"session {name!r} was driven by {recording.adapter}, and not by a holdfast.Agent: it cannot be replayed"
+            f"session {name!r} was driven by {recording.adapter}, and not by a holdfast.Agent: it cannot be "
+            "replayed"
         )
     if live and not isinstance(agent, Agent):
         raise BadInput("live_model=True is for a holdfast.Agent: a loop of your own asks what it likes")
@@ -142,7 +145,7 @@ class _Drive:
         self._live = live
         self._id = recording.session
 
-    async def go(self) -> Replay:
+    async def go(self) -> SessionReplay:
         """Drive turn by turn, until the first that does not end as it did."""
         recording, stage = self._recording, self._stage
         differences: list[Difference] = []
@@ -167,7 +170,7 @@ class _Drive:
                 stage.given = stage.given if self._live else turn.last
             await session.flush()
             replayed = await read_recording(self._store, self._id)
-        return Replay(
+        return SessionReplay(
             session=recording.session,
             agent=recording.agent,
             version=recording.version,

@@ -75,8 +75,7 @@ def _without_ids(plain: dict[str, Any]) -> dict[str, Any]:
     """The recording without what only providers need: their ids of calls, which look like tokens, and
     reasoning with its signatures."""
     names: dict[str, str] = {}
-    said = [one for one in plain.get("history", ())]
-    for number, one in enumerate(said):
+    for number, one in enumerate(plain.get("history", ())):
         _rename(one, f"h{number + 1}", names)
     for number, reply in enumerate(plain.get("replies", ())):
         _rename(reply["said"], f"r{number + 1}", names)

@@ -31,9 +31,6 @@ from ..core.entries import (
     ModelFailed,
     ModelReplied,
     ModelRequested,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
     RunPaused,
     RunStarted,
     SessionForked,
@@ -64,6 +61,7 @@ from ..messages import (
     Text,
     ToolResult,
     calls_of,
+    decode_message,
     foreign,
 )
 from ..store.store import Store
@@ -74,14 +72,14 @@ Course: TypeAlias = Literal["ran", "repeated", "told", "refused", "open"]
 person refused it. `open`: the journal has no result."""
 
 
-class Said(Struct, frozen=True, omit_defaults=True):
+class MessageRecord(Struct, frozen=True, omit_defaults=True):
     """A message as JSON, in its format."""
 
     data: Json
     format: str = OWN
 
     @classmethod
-    def of(cls, message: AnyMessage) -> Said:
+    def of(cls, message: AnyMessage) -> MessageRecord:
         """The message, with its media read into memory."""
         if isinstance(message, ForeignMessage):
             return cls(message.data, message.format)
@@ -92,7 +90,7 @@ class Said(Struct, frozen=True, omit_defaults=True):
     def as_message(self) -> AnyMessage:
         """The message, without the id and the time of its entry."""
         if self.format == OWN:
-            return msgspec.convert(self.data, Message)
+            return decode_message(msgspec.json.encode(self.data))
         return foreign(self.data, self.format)
 
 
@@ -128,7 +126,7 @@ class CallResult(Struct, frozen=True, omit_defaults=True):
         return cls(text, result.value, result.is_error, parts)
 
 
-class RecordedCall(Struct, kw_only=True, omit_defaults=True):
+class CallRecord(Struct, kw_only=True, omit_defaults=True):
     """One call of a reply. `args` are those that the model gave, `checked` the same as the tool got them."""
 
     id: str
@@ -148,15 +146,15 @@ class RecordedCall(Struct, kw_only=True, omit_defaults=True):
     """Of a repeated call: whether the earlier one is a part of the recording."""
 
 
-class RecordedReply(Struct, kw_only=True, omit_defaults=True):
+class ReplyRecord(Struct, kw_only=True, omit_defaults=True):
     """One reply of the model. `other` is what the session had spent before the request, without the replies
     of the recording; `caps` is its budget at that time."""
 
-    said: Said
+    said: MessageRecord
     usage: Usage = Usage()
     cost_usd: float = 0.0
     model: str | None = None
-    calls: list[RecordedCall] = []
+    calls: list[CallRecord] = []
     other_usd: float = 0.0
     other_tokens: int = 0
     caps: Budget = Budget()
@@ -175,11 +173,11 @@ class Turn(Struct, kw_only=True, omit_defaults=True):
     """What was given to the agent at once, and the replies that followed: `first` up to `last`, counted from
     zero, without `last`."""
 
-    opening: list[Said] = []
+    opening: list[MessageRecord] = []
     first: int = 0
     last: int = 0
     ends: list[RunEnd] = []
-    joined: dict[int, list[Said]] = {}
+    joined: dict[int, list[MessageRecord]] = {}
     """Messages that came while it worked, by the number of replies before them."""
 
     @property
@@ -198,9 +196,9 @@ class Recording(Struct, kw_only=True, omit_defaults=True):
     """The label of the framework that drove it; empty for holdfast's own agent, and for loops."""
     version: int = 0
     """The version that it begins with; 0 is the beginning of the session."""
-    history: list[Said] = []
+    history: list[MessageRecord] = []
     turns: list[Turn] = []
-    replies: list[RecordedReply] = []
+    replies: list[ReplyRecord] = []
     instructions: str | None = None
     tools: dict[str, str] = {}
     """Digests of the instructions and the tools of the last run."""
@@ -233,7 +231,7 @@ class _Reader:
         """Messages that came since the model was asked."""
         self._items: dict[int, Item] = {}
         self._results: dict[tuple[int, int], ResultItem] = {}
-        self._calls: dict[tuple[int, int], RecordedCall] = {}
+        self._calls: dict[tuple[int, int], CallRecord] = {}
         self._issued: dict[int, tuple[int, int]] = {}
         self._caps: dict[int, Budget] = {}
         self._spent: dict[int, tuple[float, int]] = {}
@@ -243,12 +241,13 @@ class _Reader:
     def _find_since(state: SessionState, version: int | None) -> int:
         if not version:
             return 0
-        if version not in [one.version for one in state.path()]:
+        found = state.get_checkpoint(version)
+        if found not in state.path():
             raise BadInput(
                 f"version {version} of session {state.facts.head.session!r} is not on the way to its present "
                 "state: a rewind has left it behind. Fork the session there, and replay the fork"
             )
-        return state.get_checkpoint(version).seq
+        return found.seq
 
     def read(self) -> Recording:
         """Read the journal once, and take the course from it."""
@@ -275,7 +274,7 @@ class _Reader:
         self._recording.adapter = head.labels.get("agent_framework") or head.labels.get("adapter", "")
         if self._since:
             before = self._journal.fold(self._since)
-            self._recording.history = [Said.of(message) for message in before.transcript]
+            self._recording.history = [MessageRecord.of(message) for message in before.transcript]
         self._read_path([entry for entry in self._path if entry.seq > self._since])
         return self._recording
 
@@ -339,28 +338,28 @@ class _Reader:
                 found.replies.append(reply)
                 turn.last, ended = len(found.replies), False
             elif turn.last == turn.first:
-                turn.opening.append(Said.of(message))
+                turn.opening.append(MessageRecord.of(message))
             elif ended:
                 found.turns.append(turn)
-                turn = Turn(opening=[Said.of(message)], first=turn.last, last=turn.last)
+                turn = Turn(opening=[MessageRecord.of(message)], first=turn.last, last=turn.last)
                 ended = False
             else:
-                turn.joined.setdefault(turn.last, []).append(Said.of(message))
+                turn.joined.setdefault(turn.last, []).append(MessageRecord.of(message))
         if turn.opening or turn.last > turn.first:
             found.turns.append(turn)
 
     def _read_reply(
         self, item: Item, body: ModelReplied | MessageAdded, own_usd: float, own_tokens: int
-    ) -> RecordedReply:
+    ) -> ReplyRecord:
         message = item.read()
-        reply = RecordedReply(said=Said.of(message))
+        reply = ReplyRecord(said=MessageRecord.of(message))
         if isinstance(body, ModelReplied):
             reply.usage, reply.cost_usd, reply.model = body.usage, body.cost_usd, body.model
             usd, tokens = self._spent.get(body.request or 0, (own_usd, own_tokens))
             reply.other_usd, reply.other_tokens = usd - own_usd, tokens - own_tokens
             reply.caps = self._caps.get(body.request or 0, Budget())
         for index, call in enumerate(calls_of(message)):
-            known = self._calls.get((item.seq, index)) or RecordedCall(id=call.id, tool=call.name)
+            known = self._calls.get((item.seq, index)) or CallRecord(id=call.id, tool=call.name)
             result = self._results.get((item.seq, index))
             known.id, known.tool, known.args = call.id, call.name, call.args
             known.result = None if result is None else CallResult.of(result.read())
@@ -377,7 +376,7 @@ class _Reader:
         if not isinstance(ref, CallRef) or ref.asked_by is None:
             return
         place = (ref.asked_by, ref.index)
-        call = self._calls.setdefault(place, RecordedCall(id=ref.id, tool=""))
+        call = self._calls.setdefault(place, CallRecord(id=ref.id, tool=""))
         if isinstance(body, ToolIssued | ToolRan):
             call.checked = UNSET if entry.details_erased else body.args
             call.course = "ran" if isinstance(body, ToolRan) else "open"
@@ -450,6 +449,14 @@ class _Spending:
             self._delegates[body.session] = usd + body.reserved.usd, tokens + body.reserved.tokens
         elif isinstance(body, DelegateEnded):
             self._delegates[body.session] = body.cost_usd, body.usage.tokens
+
+
+_decode = msgspec.json.Decoder(Recording).decode
+
+
+def load_recording(data: str) -> Recording:
+    """The recording that `dump_recording` wrote."""
+    return _decode(data)
 
 
 def dump_recording(recording: Recording) -> str:

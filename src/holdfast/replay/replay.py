@@ -13,9 +13,9 @@ DifferenceKind: TypeAlias = Literal[
     "new", "gone", "arguments", "refused", "approval", "budget", "steps", "output", "end"
 ]
 """`new`: a call would be made that was not. `gone`: one that was made would not be. `arguments`: it would be
-made with others. `refused`: a gate would refuse it. `approval`: a person would be asked about it, or no longer.
-`budget`, `steps`: the run would end where the other did not. `output`: the output would be none. `end`: the
-run would end in another way."""
+made with others. `refused`: a gate would refuse it. `approval`: a person would be asked about it, or no
+longer. `budget`, `steps`: the run would end where the other did not. `output`: there would be no output.
+`end`: the run would end in another way."""
 
 
 class Difference(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,7 +37,7 @@ class Difference(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{place}: {self.kind}{gate}{call}\n  recorded: {self.recorded}\n  now: {self.now}"
 
 
-class Replay(Struct, frozen=True, kw_only=True):
+class SessionReplay(Struct, frozen=True, kw_only=True):
     """What today's code does with a recorded session. Nothing was executed for it."""
 
     session: str
@@ -77,7 +77,9 @@ class Replay(Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """In a few words."""
-        said = count(self.given, "reply", "replies") if self.live else f"{self.given} of {self.replies} replies"
+        said = (
+            count(self.given, "reply", "replies") if self.live else f"{self.given} of {self.replies} replies"
+        )
         found = count(len(self.differences), "difference") if self.differs else "no difference"
         return f"{found}, {said}, {count(self.turns, 'turn')}"
 

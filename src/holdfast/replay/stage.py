@@ -25,10 +25,11 @@ from ..tools.canonical import NotCanonical, normalise
 from ..tools.context import AnyContext
 from ..tools.declaration import AnyTool, Hook
 from ..tools.outcome import NotDone
-from .recording import CallResult, RecordedCall, RecordedReply, Recording, Turn
+from .recording import CallRecord, CallResult, Recording, ReplyRecord, Turn
 
 StopKind: TypeAlias = Literal["asked", "missing"]
-"""`asked`: the model would be asked beyond the replies of the turn. `missing`: a call has no recorded result."""
+"""`asked`: the model would be asked after the last reply of the turn. `missing`: a call has no recorded
+result."""
 
 
 class RecordingEnds(HoldfastError):
@@ -58,7 +59,7 @@ class Stage:
             self.stop = "missing"
             raise RecordingEnds(f"no result is on record of {self.missing}")
 
-    async def next_reply(self, session: Session) -> RecordedReply:
+    async def next_reply(self, session: Session) -> ReplyRecord:
         """The next recorded reply of the turn, after the messages that came while it was made are sent."""
         self.check_may_ask()
         if self.given >= self.turn.last:
@@ -106,7 +107,7 @@ class Stage:
 
         return Hook(recorded, True, True)
 
-    def _find(self, tool: str, ctx: AnyContext) -> RecordedCall | None:
+    def _find(self, tool: str, ctx: AnyContext) -> CallRecord | None:
         if self.live:
             return self._find_equal(tool, _args_of(ctx))
         if not self.given:
@@ -117,7 +118,7 @@ class Stage:
         self._served[reply, ctx.call_id] += 1
         return same[min(place, len(same) - 1)] if same else None
 
-    def _find_equal(self, tool: str, args: Json) -> RecordedCall | None:
+    def _find_equal(self, tool: str, args: Json) -> CallRecord | None:
         """The first recorded call of the turn, or a later one, with these arguments, that was not used."""
         for reply in range(self.turn.first, len(self.recording.replies)):
             for index, call in enumerate(self.recording.replies[reply].calls):
@@ -130,7 +131,7 @@ class Stage:
                     return call
         return None
 
-    def find_asked(self, question: Question) -> RecordedCall | None:
+    def find_asked(self, question: Question) -> CallRecord | None:
         """The recorded call that a person is asked about now."""
         if self.live:
             replies = self.recording.replies[self.turn.first :]
@@ -158,7 +159,7 @@ def _normal(args: Json) -> bytes:
         return msgspec.json.encode(repr(args))
 
 
-def _has_outcome(call: RecordedCall, *, live: bool) -> bool:
+def _has_outcome(call: CallRecord, *, live: bool) -> bool:
     """Whether the recorded result is that of the call itself."""
     if call.course == "repeated":
         # It is made anew if the earlier call, whose result it got, is no part of the recording.
@@ -194,8 +195,8 @@ class RecordedModel:
         message = reply.said.as_message()
         if not isinstance(message, Message):
             raise BadInput(
-                f"session {self._stage.recording.session!r} has replies in the format {message.format!r}, which "
-                "no holdfast.Agent has: replay it with a function that is your loop"
+                f"session {self._stage.recording.session!r} has replies in the format {message.format!r}, "
+                "which no holdfast.Agent has: replay it with a function that is your loop"
             )
         yield Reply(message=message, usage=reply.usage, model=reply.model)
 

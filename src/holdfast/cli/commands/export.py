@@ -74,7 +74,8 @@ def export(
     else:
         target = agent
         with_store(
-            common, lambda store: _export_test(store, session, target, version, without_secrets, output, common)
+            common,
+            lambda store: _export_test(store, session, target, version, without_secrets, output, common),
         )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from ...core.head import Head
-    from ...replay import Replay
+    from ...replay import SessionReplay
     from ...store.store import Store
     from ..load_agent import AnyAgent
 
@@ -91,7 +91,7 @@ def _parse_age(given: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
-def _report(found: Replay, common: Common) -> int:
+def _report(found: SessionReplay, common: Common) -> int:
     from ..console import print_json, print_text
     from ..exit_codes import Exit
 
@@ -102,7 +102,7 @@ def _report(found: Replay, common: Common) -> int:
     return Exit.DIFFERENT if found.differs else Exit.DONE
 
 
-def _shape(found: Replay) -> dict[str, Any]:
+def _shape(found: SessionReplay) -> dict[str, Any]:
     import msgspec
 
     shape: dict[str, Any] = msgspec.to_builtins(found)
@@ -113,7 +113,7 @@ async def _replay_all(
     store: Store, agents: list[AnyAgent], age: timedelta | None, live: bool, common: Common
 ) -> int:
     from ...errors import HoldfastError
-    from ...replay import Replay, replay_all
+    from ...replay import replay_all
     from ...system.clock import utc_now
     from ..console import make_table, print_json, say, stdout
     from ..exit_codes import Exit, Stop
@@ -123,7 +123,7 @@ async def _replay_all(
     def choose(head: Head) -> bool:
         return begin is None or head.updated_at >= begin
 
-    found: list[Replay] = []
+    found: list[SessionReplay] = []
     left: dict[str, str] = {}
     for one in {id(each): each for each in agents}.values():
         if one.name is None:
