@@ -236,14 +236,13 @@ class _Drive:
         else:
             model = RecordedModel(stage, session, agent.model_name)
         stand_in = agent.in_replay(model, stage.stand_in, before_request)
-        *before, last = [said.as_message() for said in turn.opening] or [None]
-        for message in before:
-            assert message is not None
+        messages = [said.as_message() for said in turn.opening]
+        for message in messages[:-1]:
             await session.add(message)
-        if last is None:
-            outcome = await stand_in.resume(session)
+        if messages:
+            outcome = await stand_in.run(messages[-1], session=session)
         else:
-            outcome = await stand_in.run(last, session=session)
+            outcome = await stand_in.resume(session)
         past = list(turn.ends)
         while True:
             if outcome.status == "waiting":

@@ -46,7 +46,8 @@ def write_test(recording: Recording, *, module: str, attribute: str, without_sec
 
     What looks like a secret is an error that says where it is, or left out in words (`without_secrets`).
     """
-    plain = _without_ids(msgspec.to_builtins(recording))
+    # As it is written: lists for all sequences, and text for all strings.
+    plain = _without_ids(msgspec.json.decode(msgspec.json.encode(recording)))
     found = list(_find_secrets(plain, ""))
     if found and not without_secrets:
         listed = "\n".join(str(one) for one in found[:10])
@@ -111,6 +112,7 @@ def _find_secrets(value: Any, where: str) -> Any:
             if not where and key in _OWN:
                 continue
             place = f"{where}.{key}" if where else key
+            yield from _find_secrets(key, f"a key of {where}")
             if isinstance(item, str) and item and item != LEFT_OUT and is_secret_name(key):
                 yield SecretFound(place, f"the value of {key!r}")
             else:
@@ -125,7 +127,7 @@ def _leave_out(value: Any, where: str = "") -> Any:
         return leave_out_secrets(value)
     if isinstance(value, dict):
         return {
-            key: item
+            leave_out_secrets(key): item
             if not where and key in _OWN
             else LEFT_OUT
             if isinstance(item, str) and item and is_secret_name(key)

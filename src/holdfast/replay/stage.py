@@ -179,7 +179,8 @@ def _as_error(tool: str, text: str) -> NotDone:
     """An error that the model is told of in the recorded words: `pay raised ValueError: no such card`."""
     name, colon, said = text.removeprefix(f"{tool} raised ").partition(": ")
     if text.startswith(f"{tool} raised ") and colon and name.isidentifier():
-        return type(name, (NotDone,), {})(said)
+        named: type[NotDone] = type(name, (NotDone,), {})
+        return named(said)
     return NotDone(text)
 
 

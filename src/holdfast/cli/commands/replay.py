@@ -125,10 +125,10 @@ async def _replay_all(
 
     found: list[SessionReplay] = []
     left: dict[str, str] = {}
-    for one in {id(each): each for each in agents}.values():
-        if one.name is None:
+    for agent in {id(each): each for each in agents}.values():
+        if agent.name is None:
             raise Stop(Exit.USAGE, "an agent whose sessions are to be found needs a name: Agent(name=…)")
-        async for session, result in replay_all(store, one, choose=choose, live_model=live):
+        async for session, result in replay_all(store, agent, choose=choose, live_model=live):
             if isinstance(result, HoldfastError):
                 left[session] = str(result)
             else:
@@ -144,6 +144,6 @@ async def _replay_all(
         console = stdout()
         console.print(table)
         console.print(f"{differ} of {len(found)} sessions would take another course")
-        for session, why in left.items():
-            say(f"{session} is left out: {why}")
+        for name, why in left.items():
+            say(f"{name} is left out: {why}")
     return Exit.DIFFERENT if differ else Exit.DONE
