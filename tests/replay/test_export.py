@@ -88,6 +88,7 @@ def test_the_command_line_replays_and_writes_a_test(
 def _pytest(folder: Path) -> tuple[int, int, int]:
     """The exit code of pytest in a process of its own, how many tests passed, and how many failed."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=line", "--rootdir", ".", "."],
         cwd=folder,

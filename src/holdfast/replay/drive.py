@@ -20,13 +20,12 @@ from ..store.opening import AnyStore, use_store
 from ..store.store import Store, open_store
 from ..tools.registry import Registry
 from .compare import TurnEnd, compare_calls, compare_end, compare_live, goes_on, list_changes, list_gone
-from .recording import Recording, RunEnd, Turn, load_recording, read_recording
+from .recording import Recording, RunEnd, Turn, check_for_agent, load_recording, read_recording
 from .replay import Difference, SessionReplay
 from .stage import LiveModel, RecordedModel, RecordingEnds, Stage
 
 AnyAgent: TypeAlias = Agent[Any, Any]
 _BY = "the recording"
-_AGENTS = {"": "holdfast", "mcp": "holdfast"}
 
 
 class ReplayTurn:
@@ -120,20 +119,15 @@ def check_recording(recording: Recording | str, agent: AnyAgent | Callable[[], A
 
 
 def _check(recording: Recording, agent: AnyAgent | Loop, live: bool) -> None:
-    name = recording.session
+    if isinstance(agent, Agent):
+        check_for_agent(recording)
+    elif live:
+        raise BadInput("live_model=True is for a holdfast.Agent: a loop of your own asks what it likes")
     if not recording.turns:
         raise BadInput(
-            f"session {name!r} has nothing to replay: no message is on record, or none after the version"
+            f"session {recording.session!r} has nothing to replay: no message is on record, or none after "
+            "the version"
         )
-    if recording.cast:
-        raise BadInput(f"session {name!r} is a thread of several agents, and cannot be replayed")
-    if isinstance(agent, Agent) and recording.adapter not in _AGENTS:
-        raise BadInput(
-            f"session {name!r} was driven by {recording.adapter}, and not by a holdfast.Agent: it cannot be "
-            "replayed"
-        )
-    if live and not isinstance(agent, Agent):
-        raise BadInput("live_model=True is for a holdfast.Agent: a loop of your own asks what it likes")
 
 
 class _Drive:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..redact import LEFT_OUT, find_secret, is_secret_name, leave_out_secrets
-from .recording import Recording
+from .recording import Recording, check_for_agent
 
 _TEST: Final = '''"""Session {session!r} as a test, written by `holdfast export --form pytest`.
 
@@ -46,6 +46,7 @@ def write_test(recording: Recording, *, module: str, attribute: str, without_sec
 
     What looks like a secret is an error that says where it is, or left out in words (`without_secrets`).
     """
+    check_for_agent(recording)
     # As it is written: lists for all sequences, and text for all strings.
     plain = _without_ids(msgspec.json.decode(msgspec.json.encode(recording)))
     found = list(_find_secrets(plain, ""))

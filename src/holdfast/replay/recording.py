@@ -451,6 +451,18 @@ class _Spending:
             self._delegates[body.session] = body.cost_usd, body.usage.tokens
 
 
+def check_for_agent(recording: Recording) -> None:
+    """Refuse a recording that no `holdfast.Agent` has made: another loop cannot be driven as one."""
+    name = recording.session
+    if recording.cast:
+        raise BadInput(f"session {name!r} is a thread of several agents, and cannot be replayed")
+    if recording.adapter:
+        raise BadInput(
+            f"session {name!r} was driven by {recording.adapter}, and not by a holdfast.Agent: it cannot be "
+            "replayed"
+        )
+
+
 _decode = msgspec.json.Decoder(Recording).decode
 
 
