@@ -74,16 +74,11 @@ async def in_doubt(store: Store) -> Callable[[], Agent]:
 
 
 async def delegated(store: Store) -> Callable[[], Agent]:
-    """Its delegate's spending counts: it leaves too little for the last reply."""
+    """A delegate has spent what was left: the run ends because of it."""
     price = Price(input_usd_per_mtok=0, output_usd_per_mtok=100)
-    costly = Reply(message=_calling(1), usage=Usage(output_tokens=9_000))
+    costly = Reply(message=_calling(1), usage=Usage(output_tokens=12_000))
     helper = holdfast.Agent(
-        ScriptedModel([costly, "Fine."]),
-        name="helper",
-        tools=[look_up],
-        price=price,
-        budget=holdfast.Budget(usd=0.99),
-        max_tokens=100,
+        ScriptedModel([costly]), name="helper", tools=[look_up], price=price, max_tokens=100
     )
 
     def make() -> Agent:
@@ -96,8 +91,20 @@ async def delegated(store: Store) -> Callable[[], Agent]:
             max_tokens=100,
         )
 
+    assert (await make().run("Pay", session="s", store=store)).reason == "budget_spent"
+    return make
+
+
+async def delegated_steps(store: Store) -> Callable[[], Agent]:
+    """The steps of a delegate count."""
+    helper = holdfast.Agent(ScriptedModel([_calling(1), "Fine."]), name="helper", tools=[look_up])
+
+    def make() -> Agent:
+        script = [call("helper", task="look"), *map(_calling, range(5))]
+        return make_clerk(script, tools=[look_up, helper.as_tool()], budget=holdfast.Budget(steps=5))
+
     outcome = await make().run("Pay", session="s", store=store)
-    assert outcome.cost_usd > 0.9
+    assert outcome.reason == "budget_spent"
     return make
 
 
@@ -117,16 +124,19 @@ def _calling(number: int) -> Message:
 
 
 async def failing_model(store: Store) -> Callable[[], Agent]:
-    """Requests that failed have cost money, too."""
+    """Requests that failed have cost money, too: so much that the run ends."""
 
     def make() -> Agent:
         lost = ModelError("overloaded", retryable=True, charged=True)
         script = [lost, lost, call("look_up", order="42"), lost, "Done."]
         return make_clerk(
-            script, retry=Retry(attempts=3, backoff_s=0.0, jitter=0.0), budget=holdfast.Budget(tokens=60_000)
+            script,
+            retry=Retry(attempts=3, backoff_s=0.0, jitter=0.0),
+            budget=holdfast.Budget(tokens=12_000),
+            max_tokens=4_000,
         )
 
-    await make().run("Pay", session="s", store=store)
+    assert (await make().run("Pay", session="s", store=store)).reason == "budget_spent"
     return make
 
 
@@ -167,14 +177,12 @@ async def message_in_between(store: Store) -> Callable[[], Agent]:
         said = sum(message.role == "assistant" for message in prompt.messages)
         return [call("look_up", order="42"), "Done.", "That, too."][said]
 
-    class Busy(ScriptedModel):
-        async def ask(self, prompt: Prompt) -> Any:
-            if sum(message.role == "assistant" for message in prompt.messages) == 1:
-                await store.submit("s", "One more")
-            async for event in super().ask(prompt):
-                yield event
+    async def send(session: holdfast.Session) -> None:
+        if len(session.transcript) == 4:
+            await store.submit("s", "One more")
 
-    busy = holdfast.Agent(Busy(talk), tools=[told], name="clerk")
+    # With a budget, each request is durable before it is sent, and the inbox is taken in with it.
+    busy = make_clerk(talk, tools=[told], compact=send, budget=holdfast.Budget(tokens=100_000))
     outcome = await busy.run("Pay", session="s", store=store)
     assert outcome.output == "That, too."
     return make
@@ -271,7 +279,7 @@ async def with_history(store: Store) -> Callable[[], Agent]:
 
 
 COURSES: list[Callable[[Store], Awaitable[Callable[[], Agent]]]] = [
-    approved, refused, waiting, in_doubt, delegated, out_of_money, failing_model, model_is_gone,
+    approved, refused, waiting, in_doubt, delegated, delegated_steps, out_of_money, failing_model, model_is_gone,
     resumed_after_steps, message_in_between, typed, looping, rewound, forked, compacted, with_history,
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,24 @@ async def test_a_live_model_that_does_something_else_is_shown_and_stopped() -> N
     asked.clear()
     replay = await live(["No."])
     assert kinds(replay) == [("gone", "", "look_up", 0), ("gone", "", "pay", 0)]
+
+
+@dataclass
+class Answer:
+    paid: int
+
+
+async def test_a_live_model_gives_its_output_by_itself() -> None:
+    """The tool of a typed output does nothing to the world, so it need not be on record."""
+    script = [call("look_up", order="42"), call("final_result", paid=3)]
+    async with recorded(make_clerk(script, output_type=Answer), ["Look"]) as store:
+        for paid in (3, 4):
+            answers = [call("final_result", paid=given) for given in ("x", paid)]
+            clerk = make_clerk([call("look_up", order="42"), *answers], output_type=Answer)
+            replay = await replay_session(store, "done", clerk, live_model=True)
+            assert (replay.given, replay.stopped) == (3, "")
+            others = [("output", "", "final_result", 3)] if paid == 4 else []
+            assert kinds(replay) == [("refused", "arguments", "final_result", 2), *others]
 
 
 async def test_gates_stand_before_a_live_model_too() -> None:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from ..formatting import short_args
-from ..messages import Json
+from ..messages import FINAL, Json
 from .recording import CallRecord, Recording, ReplyRecord, RunEnd, Turn
 from .replay import Difference, DifferenceKind, describe
 from .stage import StopKind
@@ -104,25 +104,18 @@ def compare_live(
                 left.remove(same)
                 yield from _compare_call(same, call, turn=place, reply=reply)
     for reply, call in unknown:
-        gate = call.gate if call.course == "refused" else ""
+        if call.course == "refused":
+            yield _make("refused", call, "not called", _words(call), turn=place, reply=reply, gate=call.gate)
+            continue
         other = next((one for one in left if one.tool == call.tool), None)
-        if other is not None:
-            left.remove(other)
-            now = f"{call.tool}({short_args(call.args)})"
-            yield _make(
-                "refused" if gate else "arguments",
-                other,
-                _words(other),
-                now,
-                turn=place,
-                reply=reply,
-                gate=gate,
-            )
-        elif gate:
-            yield _make("refused", call, "not called", _words(call), turn=place, reply=reply, gate=gate)
-        else:
+        if other is None:
             now = "it would be made; what it would give is not on record"
             yield _make("new", call, "not called", now, turn=place, reply=reply)
+            continue
+        left.remove(other)
+        now = f"{call.tool}({short_args(call.args)})"
+        kind: DifferenceKind = "output" if call.tool == FINAL else "arguments"
+        yield _make(kind, other, _words(other), now, turn=place, reply=reply)
     for call in left:
         yield _make("gone", call, _words(call), "the model does not call it", turn=place)
 

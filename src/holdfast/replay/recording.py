@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ..agents.output import is_nudge
 from ..content.lazy import as_plain
-from ..core.budget import Budget, Reservation, Usage
+from ..core.budget import Budget, Usage
 from ..core.entries import (
     ApprovalAsked,
     ApprovalGiven,
@@ -146,27 +146,42 @@ class CallRecord(Struct, kw_only=True, omit_defaults=True):
     """Of a repeated call: whether the earlier one is a part of the recording."""
 
 
+class Others(Struct, frozen=True, omit_defaults=True):
+    """What a session had spent at some time, the replies of the recording aside: on delegates, on requests
+    that failed, before a fork, on replies that a rewind left behind. What is reserved counts as spent."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    steps: int = 0
+
+    def __add__(self, more: Others) -> Others:
+        return Others(self.usd + more.usd, self.tokens + more.tokens, self.steps + more.steps)
+
+    def __sub__(self, less: Others) -> Others:
+        return Others(self.usd - less.usd, self.tokens - less.tokens, self.steps - less.steps)
+
+
 class ReplyRecord(Struct, kw_only=True, omit_defaults=True):
-    """One reply of the model. `other` is what the session had spent before the request, without the replies
-    of the recording; `caps` is its budget at that time."""
+    """One reply of the model. `others` is what else had been spent before the request; `caps` is the budget
+    that the session had then."""
 
     said: MessageRecord
     usage: Usage = Usage()
     cost_usd: float = 0.0
     model: str | None = None
     calls: list[CallRecord] = []
-    other_usd: float = 0.0
-    other_tokens: int = 0
+    others: Others = Others()
     caps: Budget = Budget()
 
 
 class RunEnd(Struct, frozen=True, omit_defaults=True):
-    """How a run ended, when `replies` of the recording had been given."""
+    """How a run ended, when `replies` of the recording had been given. `others` is as that of a reply."""
 
     replies: int
     status: RunStatus
     reason: str = ""
     error: str = ""
+    others: Others = Others()
 
 
 class Turn(Struct, kw_only=True, omit_defaults=True):
@@ -234,8 +249,8 @@ class _Reader:
         self._calls: dict[tuple[int, int], CallRecord] = {}
         self._issued: dict[int, tuple[int, int]] = {}
         self._caps: dict[int, Budget] = {}
-        self._spent: dict[int, tuple[float, int]] = {}
-        """What had been spent before each reply, by the `seq` of the reply."""
+        self._spent: dict[int, Others] = {}
+        """What had been spent before each request, and at each end of a run."""
 
     @staticmethod
     def _find_since(state: SessionState, version: int | None) -> int:
@@ -265,7 +280,7 @@ class _Reader:
             elif isinstance(body, RunStarted):
                 self._note_run(body)
             self._follow(entry)
-            if isinstance(body, ModelRequested):
+            if isinstance(body, (ModelRequested, *_ENDS)):
                 self._caps[entry.seq] = caps
                 self._spent[entry.seq] = spending.total
             spending.apply(entry)
@@ -311,12 +326,12 @@ class _Reader:
     def _read_path(self, path: Sequence[Entry]) -> None:
         asks = any(isinstance(entry.body, ModelReplied) for entry in path)
         turn = Turn()
-        ended, own_usd, own_tokens = False, 0.0, 0
+        ended, own = False, Others()
         found = self._recording
         for entry in path:
             body = entry.body
             if isinstance(body, _ENDS):
-                turn.ends.append(_as_end(body, len(found.replies)))
+                turn.ends.append(_as_end(body, len(found.replies), self._spent[entry.seq] - own))
                 ended = not isinstance(body, RunPaused)
                 continue
             assert isinstance(body, MessageAdded | ModelReplied)
@@ -333,8 +348,8 @@ class _Reader:
             if is_nudge(message):
                 continue
             if is_reply:
-                reply = self._read_reply(item, body, own_usd, own_tokens)
-                own_usd, own_tokens = own_usd + reply.cost_usd, own_tokens + reply.usage.tokens
+                reply = self._read_reply(item, body, own)
+                own += Others(reply.cost_usd, reply.usage.tokens)
                 found.replies.append(reply)
                 turn.last, ended = len(found.replies), False
             elif turn.last == turn.first:
@@ -348,15 +363,12 @@ class _Reader:
         if turn.opening or turn.last > turn.first:
             found.turns.append(turn)
 
-    def _read_reply(
-        self, item: Item, body: ModelReplied | MessageAdded, own_usd: float, own_tokens: int
-    ) -> ReplyRecord:
+    def _read_reply(self, item: Item, body: ModelReplied | MessageAdded, own: Others) -> ReplyRecord:
         message = item.read()
         reply = ReplyRecord(said=MessageRecord.of(message))
         if isinstance(body, ModelReplied):
             reply.usage, reply.cost_usd, reply.model = body.usage, body.cost_usd, body.model
-            usd, tokens = self._spent.get(body.request or 0, (own_usd, own_tokens))
-            reply.other_usd, reply.other_tokens = usd - own_usd, tokens - own_tokens
+            reply.others = self._spent.get(body.request or 0, own) - own
             reply.caps = self._caps.get(body.request or 0, Budget())
         for index, call in enumerate(calls_of(message)):
             known = self._calls.get((item.seq, index)) or CallRecord(id=call.id, tool=call.name)
@@ -410,45 +422,39 @@ class _Reader:
         return any(one.seq == reply for one in self._path)
 
 
-def _as_end(body: Any, replies: int) -> RunEnd:
+def _as_end(body: Any, replies: int, others: Others) -> RunEnd:
     status, _ = RUN_ENDS[type(body)]
-    return RunEnd(replies, status, getattr(body, "reason", ""), getattr(body, "error", ""))
+    return RunEnd(replies, status, getattr(body, "reason", ""), getattr(body, "error", ""), others)
 
 
 class _Spending:
-    """What a session has spent, entry by entry; what is reserved counts as spent."""
+    """What a session has spent, entry by entry; of steps, those of delegates."""
 
     def __init__(self) -> None:
-        self._usd, self._tokens = 0.0, 0
-        self._open: dict[int, Reservation] = {}
-        self._delegates: dict[str, tuple[float, int]] = {}
+        self._own = Others()
+        self._open: dict[int, Others] = {}
+        self._delegates: dict[str, Others] = {}
 
     @property
-    def total(self) -> tuple[float, int]:
-        """Money and tokens."""
-        held = self._open.values()
-        below = self._delegates.values()
-        return (
-            self._usd + sum(one.usd for one in held) + sum(usd for usd, _ in below),
-            self._tokens + sum(one.tokens for one in held) + sum(tokens for _, tokens in below),
-        )
+    def total(self) -> Others:
+        """All of it."""
+        return sum([*self._open.values(), *self._delegates.values()], self._own)
 
     def apply(self, entry: Entry) -> None:
         """Count one entry."""
         body = entry.body
         if isinstance(body, SessionForked):
-            self._usd, self._tokens = 0.0, 0
-            self._open, self._delegates = {}, {}
+            self._own, self._open, self._delegates = Others(), {}, {}
         elif isinstance(body, ModelRequested):
-            self._open[entry.seq] = body.reserved
+            self._open[entry.seq] = Others(body.reserved.usd, body.reserved.tokens)
         elif isinstance(body, ModelReplied | ModelFailed):
             self._open.pop(body.request or 0, None)
-            self._usd, self._tokens = self._usd + body.cost_usd, self._tokens + body.usage.tokens
+            self._own += Others(body.cost_usd, body.usage.tokens)
         elif isinstance(body, DelegateStarted):
-            usd, tokens = self._delegates.get(body.session, (0.0, 0))
-            self._delegates[body.session] = usd + body.reserved.usd, tokens + body.reserved.tokens
+            held = Others(body.reserved.usd, body.reserved.tokens, body.steps)
+            self._delegates[body.session] = self._delegates.get(body.session, Others()) + held
         elif isinstance(body, DelegateEnded):
-            self._delegates[body.session] = body.cost_usd, body.usage.tokens
+            self._delegates[body.session] = Others(body.cost_usd, body.usage.tokens, body.steps)
 
 
 def check_for_agent(recording: Recording) -> None:

@@ -25,7 +25,7 @@ from ..tools.canonical import NotCanonical, normalise
 from ..tools.context import AnyContext
 from ..tools.declaration import AnyTool, Hook
 from ..tools.outcome import NotDone
-from .recording import CallRecord, CallResult, Recording, ReplyRecord, Turn
+from .recording import CallRecord, CallResult, Others, Recording, ReplyRecord, Turn
 
 StopKind: TypeAlias = Literal["asked", "missing"]
 """`asked`: the model would be asked after the last reply of the turn. `missing`: a call has no recorded
@@ -84,14 +84,15 @@ class Stage:
 
     async def before_request(self, session: Session, *, own_budget: bool) -> None:
         """Bring the spending of the session to where it was: what delegates and lost requests have cost."""
-        if self.live or self.given >= self.turn.last:
+        if self.live:
             return
-        reply = self.recording.replies[self.given]
-        if not own_budget and session.budget.caps != reply.caps:
-            await session.set_budget(reply.caps)
-        if reply.other_usd or reply.other_tokens:
-            usage = Usage(output_tokens=reply.other_tokens)
-            session._writer.record(DelegateEnded(session=_OTHERS, usage=usage, cost_usd=reply.other_usd))
+        if self.given < self.turn.last:
+            reply = self.recording.replies[self.given]
+            if not own_budget and session.budget.caps != reply.caps:
+                await session.set_budget(reply.caps)
+            _note_others(session, reply.others)
+        elif self.turn.end is not None:
+            _note_others(session, self.turn.end.others)
 
     # -- the world -------------------------------------------------------------------------------------
 
@@ -143,6 +144,13 @@ class Stage:
 
 _OTHERS = "recorded.elsewhere"
 """Stands for all that has spent money of the session, its recorded replies aside."""
+
+
+def _note_others(session: Session, others: Others) -> None:
+    if others != Others():
+        usage = Usage(output_tokens=others.tokens)
+        ended = DelegateEnded(session=_OTHERS, usage=usage, cost_usd=others.usd, steps=others.steps)
+        session._writer.record(ended)
 
 
 def _args_of(ctx: AnyContext) -> Json:
