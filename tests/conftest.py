@@ -4,12 +4,15 @@ import os
 import random
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
+import holdfast
+from holdfast import blocking
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.memory import MemoryDriver
 from tests.crash.fork_server import Warm
@@ -39,6 +42,23 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str | Driver:
             return server_url(request.getfixturevalue("schema"))
         case scheme:
             return f"{scheme}:{tmp_path}/store.db"
+
+
+@pytest.fixture(params=["url", "path", "store", "blocking"])
+async def given(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    """One store, in each of the ways in which it can be passed."""
+    path = tmp_path / "agents.db"
+    match request.param:
+        case "url":
+            yield f"sqlite:{path}"
+        case "path":
+            yield path
+        case "store":
+            async with holdfast.open_store(path) as store:
+                yield store
+        case _:
+            with blocking.open_store(path) as other:
+                yield other
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------------

@@ -19,23 +19,6 @@ from holdfast.workers import Worker
 Given: TypeAlias = Any
 
 
-@pytest.fixture(params=["url", "path", "store", "blocking"])
-async def given(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Given]:
-    """The same store in each of the ways."""
-    path = tmp_path / "agents.db"
-    match request.param:
-        case "url":
-            yield f"sqlite:{path}"
-        case "path":
-            yield path
-        case "store":
-            async with holdfast.open_store(path) as store:
-                yield store
-        case _:
-            with blocking.open_store(path) as other:
-                yield other
-
-
 def committers() -> list[threading.Thread]:
     """The threads of stores that are open and have written."""
     return [one for one in threading.enumerate() if one.name == "holdfast-committer"]

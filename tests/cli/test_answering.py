@@ -61,8 +61,12 @@ def test_what_is_in_doubt_is_listed_with_what_its_hook_said_and_what_it_noted(sh
     ):
         assert f"  {line}\n" in shown
     report = call(shop, "show paying", COLUMNS="250").out
-    assert f"call c-pay is in doubt: {listed['why']}" in report
-    assert 'noted: vendor="v-1"  noted: POST https://bank.example/pay: status 503' in report
+    (row,) = [line for line in report.splitlines() if "→" in line]
+    assert f'pay(order="42")  in doubt  {listed["why"]}' in row
+    assert report.count("verify raised ConnectionError") == 1
+    assert 'noted: vendor="v-1"' in report
+    assert "POST https://bank.example/pay: status 503" in report
+    assert f"call c-pay is in doubt: {listed['why']}" in call(shop, "show paying --all", COLUMNS="250").out
     entries = call(shop, "tail paying -n 0 --json").out.splitlines()
     assert sum('"kind":"tool.in_doubt"' in entry for entry in entries) == 1, "the same reason, twice"
     (shop / "bank-is-up").touch()

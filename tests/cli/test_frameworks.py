@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.core.fold import RunInfo
 from holdfast.core.head import Head
 from holdfast.ids import SessionId
 from holdfast.system.clock import utc_now
+from tests.browser import open_browser, visit
 from tests.cli.cli_processes import Done, environment
 from tests.crash.fork_server import Warm
 
@@ -93,6 +95,8 @@ def test_a_killed_agent_of_pydantic_ai_has_each_call_once_with_what_became_of_it
     assert "lease taken" not in shown
     assert "checkpoint" not in shown
     assert "next:" not in shown
+    (spent,) = re.findall(r"(?m)^spent +(.*?) *$", shown)
+    assert re.fullmatch(r"[\d,]+ tokens, \d+ steps", spent), "money that is not known is left out"
     everything = run("show order-7 --all --store sqlite:agent/store.db").out
     assert "holds the session" in everything
     assert "checkpoint, version 1" in everything
@@ -150,6 +154,21 @@ def test_a_thread_as_json_has_its_checkpoints_and_the_ledger_of_its_tools(run: R
     assert tools["post"] == "in_doubt"
 
 
+def test_a_thread_is_found_wherever_its_sessions_are_looked_at(run: Run) -> None:
+    """By its id: what waits in it, what it took. What takes one session only names those of the thread."""
+    store = "--store sqlite:dead-graph/store"
+    listed = json.loads(run(f"sessions --label adapter=langgraph.tools --json {store}").out)
+    (ledger,) = [one["session"] for one in listed["sessions"]]
+    waiting = json.loads(run(f"pending t --json {store}").out)["pending"]
+    assert {one["session"] for one in waiting} == {ledger}
+    assert waiting == json.loads(run(f"pending {ledger} --json {store}").out)["pending"]
+    counted = json.loads(run(f"stats t --json {store}").out)
+    assert counted["tools"] == json.loads(run(f"stats {ledger} --json {store}").out)["tools"]
+    refused = run(f"rewind t --steps 1 {store}")
+    assert refused.code == 3
+    assert f"it is a thread of LangGraph, whose sessions are t.7c., {ledger}" in refused.err
+
+
 def test_a_thread_is_followed_and_exported(run: Run) -> None:
     """Entries of LangGraph's own kind say what they hold."""
     tail = run("tail t -n 0 --store sqlite:graph/store").out
@@ -185,9 +204,73 @@ def test_agents_are_followed_and_exported_in_words(run: Run) -> None:
     assert "result: charge 7:500\n" in text
 
 
+def _write_page(run: Run, folder: Path, line: str) -> Path:
+    """The page that `show --html` makes."""
+    file = folder / "page.html"
+    assert run(f"show {line} --html {file}").code == 0
+    return file
+
+
+def test_a_thread_has_a_page_with_its_steps_and_the_calls_of_its_tools(run: Run, tmp_path: Path) -> None:
+    """Nodes and calls are bars, the kill is a gap, and the effects are those of its tools."""
+    page = _write_page(run, tmp_path, "t --store sqlite:graph/store").read_text()
+    shown = json.loads(run("show t --store sqlite:graph/store --json").out)
+    assert "<h1>t <span" in page
+    for said in ("was killed or cut off", "Not finished:", "landed, says verify", "approved by an interrupt"):
+        assert said in page
+    transcript = page.partition("<h2>Transcript</h2>")[2].partition("<h2>Effects</h2>")[0]
+    assert re.findall(r'<div class="said">([^<]*)</div>', transcript) == ["go", "all done"]
+    times = re.findall(r"<time>([^<]*)</time>", transcript)
+    asked, answered = (shown["namespaces"][0]["checkpoints"][place]["at"][:19] for place in (1, -1))
+    assert (times[0], times[-1]) == (asked.replace("T", " "), answered.replace("T", " "))
+    effects = page.partition("<h2>Effects</h2>")[2].partition("<h2>Checkpoints</h2>")[0]
+    called = re.findall(r'<span class="mono">(\w+)\(', effects)
+    assert sorted(called) == ["pay", "post", "refund"]
+    for one in shown["namespaces"][0]["checkpoints"]:
+        assert f"<code>{one['checkpoint']}</code>" in page
+    assert "To go on" not in page
+
+
+def test_a_page_of_a_thread_says_how_it_goes_on(run: Run, tmp_path: Path) -> None:
+    """The call in doubt with the commands that answer it, and the graph's own call."""
+    page = unescape(_write_page(run, tmp_path, "t --store sqlite:dead-graph/store").read_text())
+    assert "no process has taken over yet" in page
+    box = page.partition('<section class="box needs">')[2].partition("</section>")[0]
+    config = "{'configurable': {'thread_id': 't'}}"
+    assert f"graph.invoke(None, {config}), with HoldfastSaver.from_url('sqlite:dead-graph/store')" in box
+    commands = re.findall(r'<code class="command">holdfast ([^<]*)</code>', box)
+    assert commands
+    assert all(one.endswith("--store sqlite:dead-graph/store") for one in commands)
+
+
+@pytest.mark.parametrize("width", [480, 960])
+def test_no_node_is_drawn_while_no_process_was_alive(run: Run, tmp_path: Path, width: int) -> None:
+    """In a browser: a node that was cut off has a bar before the gap and one after it; the window is not
+    scrolled sideways, however small it is."""
+    file = _write_page(run, tmp_path, "t --store sqlite:graph/store")
+    with open_browser() as browser, visit(browser, file, width=width) as visited:
+        page = visited.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        box = "const box = one.getBoundingClientRect(); return [box.left, box.right]"
+        boxes = f"(found) => found.map((one) => {{ {box} }})"
+        gaps = page.locator(".hf-steps rect.hf-gap").evaluate_all(boxes)
+        nodes = page.locator(".hf-steps .hf-bar.hf-node").evaluate_all(boxes)
+        assert len(gaps) == 1
+        assert len(nodes) > 2
+        for left, right in gaps:
+            inside = [one for one in nodes if min(one[1], right) - max(one[0], left) > 2]
+            assert inside == []
+            assert any(one[1] <= left + 2 for one in nodes)
+            assert any(one[0] >= right - 2 for one in nodes)
+        assert visited.console == []
+        assert visited.requests == [file.as_uri()]
+
+
 def test_the_list_says_which_session_is_of_which_thread(run: Run) -> None:
-    """Their ids are escaped; the thread id is the one that people know."""
+    """Their ids are escaped; the thread id is the one that people know. In place of an agent stands the
+    framework."""
     listed = run("sessions --store sqlite:graph/store").out
+    assert re.findall(r" (LangGraph(?: tools)?)  ", listed).count("LangGraph tools") == 1
     assert "thread t\n" in "\n".join(line.rstrip() for line in listed.splitlines()) + "\n"
     assert "tools of thread t" in listed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import anyio
@@ -25,8 +26,8 @@ def _write(call_here: Call, shop: Path, session: str) -> str:
 def test_a_killed_session_has_its_gap_and_who_took_over(shop: Path, call_here: Call) -> None:
     """Written by real processes, one of which was killed."""
     page = _write(call_here, shop, "killed")
-    (gap,) = re.findall(r'class="strong hf-gap-text">([^<]*)<', page)
-    assert re.search(r"was killed or cut off; .* took over after \d", gap)
+    (gap,) = re.findall(r'class="strong hf-gap-text">(.*?)</text>', page)
+    assert re.search(r"was killed or cut off; .* took over after \d", re.sub("<.*?>", "", gap))
     assert "Not finished: look_up" in page
     assert "It is there." in page
 
@@ -34,14 +35,28 @@ def test_a_killed_session_has_its_gap_and_who_took_over(shop: Path, call_here: C
 def test_a_doubt_and_a_question_say_what_to_do(shop: Path, call_here: Call) -> None:
     """With the commands that answer them, which work as they stand."""
     page = _write(call_here, shop, "doubtful")
-    (command,) = re.findall(r"holdfast (resolve doubtful @\d+) landed\|not_landed", page)
-    assert call_here(shop, f"{command} landed").code == 0
+    commands = list_commands(page)
+    answers = ["landed --result '…'", "not-landed", "gave-up"]
+    store = "--store sqlite:holdfast.db"
+    assert commands == [f"holdfast resolve doubtful c-charge {answer} {store}" for answer in answers]
+    assert f"then: <code>holdfast resume FILE.py doubtful {store}, where FILE.py has the agent" in page
+    assert call_here(shop, commands[0].removeprefix("holdfast ")).code == 0
     (shop / "page.html").unlink()
-    assert "landed, says " in _write(call_here, shop, "doubtful")
+    page = _write(call_here, shop, "doubtful")
+    assert "landed, says " in page
+    assert "<h3>To go on</h3>" in page
     (shop / "page.html").unlink()
     page = _write(call_here, shop, "asking")
-    (command,) = re.findall(r"holdfast (approve asking @\d+)", page)
-    assert call_here(shop, command).code == 0
+    approve, refuse = list_commands(page)
+    assert refuse == f"holdfast refuse asking c-refund --reason '…' {store}"
+    assert call_here(shop, approve.removeprefix("holdfast ")).code == 0
+    (shop / "page.html").unlink()
+    assert "<h3>To go on</h3>" not in _write(call_here, shop, "done")
+
+
+def list_commands(page: str) -> list[str]:
+    """The commands on a page, as they would be copied from it."""
+    return [unescape(one) for one in re.findall(r'<code class="command">([^<]*)</code>', page)]
 
 
 def test_a_delegate_has_rows_below_its_call(shop: Path, call_here: Call) -> None:

@@ -1,5 +1,6 @@
 """On a terminal: colours, widths, questions, Ctrl-C. Elsewhere: none of them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def test_a_narrow_terminal_will_do(line: str, stocked: Path) -> None:
     """No line is longer than the terminal, but for commands that are there to be copied."""
     terminal = screen(stocked, line, columns=60)
     long = [one for one in terminal.plain.splitlines() if len(one.rstrip()) > 60]
-    assert [one for one in long if not one.startswith(("  holdfast ", "+ ", "- "))] == []
+    copied = ("  holdfast ", "  then: ", "next: ", "+ ", "- ")
+    assert [one for one in long if not one.startswith(copied)] == []
 
 
 def test_a_session_that_waits_costs_no_columns(stocked: Path) -> None:
@@ -41,6 +43,33 @@ def test_a_session_that_waits_costs_no_columns(stocked: Path) -> None:
     assert "clerk" in lines[asking]
     assert "$" in lines[asking]
     assert lines[asking + 1].strip() == "(1 to approve)"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_delegate_is_below_its_parent_with_its_id_beside_the_mark(columns: int, stocked: Path) -> None:
+    """However long the id is."""
+    lines = screen(stocked, "sessions", columns=columns).plain.splitlines()
+    (family,) = [place for place, line in enumerate(lines) if line.strip().startswith("family")]
+    assert [line.strip()[:15] for line in lines if "└" in line] == ["└─family.helper"]
+    assert "└" not in lines[family]
+
+
+@pytest.mark.parametrize("line", ["show killed", "show killed --all"])
+def test_where_a_process_died_can_be_read_on_light_terminals_too(line: str, stocked: Path) -> None:
+    """The colour of the text is named with that of its ground, so that it is not the terminal's own."""
+    shown = screen(stocked, line).screen
+    styles = re.findall(r"\x1b\[([\d;]*)m[^\x1b]*is gone and did not release", shown)
+    assert styles
+    assert all({"97", "48;5;88"} <= {*re.findall(r"48;5;88|\d+", one)} for one in styles)
+
+
+def test_reasons_keep_their_indentation(stocked: Path) -> None:
+    """Where they take several lines; and arguments that went with their session are not shown as a value."""
+    lines = screen(stocked, "pending", columns=60).plain.splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith("in doubt  deleted"))
+    assert "announce(…)" in lines[place]
+    assert len(lines[place + 1 :]) > 3
+    assert all(line.startswith("  ") for line in lines[place + 1 :] if line.strip())
 
 
 def test_a_terminal_has_colours(stocked: Path) -> None:

@@ -12,6 +12,8 @@ import gc
 import os
 import shutil
 import sqlite3
+import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +24,7 @@ import apsw
 import pytest
 
 from holdfast import Registry, Session, open_store, tool
-from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.drivers.sqlite import SqliteDriver, connections
 from holdfast.drivers.sqlite.connections import SqliteConnections
 from holdfast.drivers.sqlite.file_guard import FileGuard
 from holdfast.testing.conformance.author import Author, read_all, say
@@ -324,3 +326,53 @@ def test_a_forked_child_that_opens_the_store_has_locks_of_its_own(
         assert Path(f"{path}-wal").exists()
         found = warm.call(count_from_outside, str(path))
     assert found == {"parent": 1, "child": 6, "check": "ok"}
+
+
+def fork_in_the_middle(line: Line, path: str, use: str, waits_s: float) -> list[bool]:
+    """Fork while another thread uses the file. Whether it was done in the child, and in the parent."""
+    setattr(connections, "_FORK_WAITS_S", waits_s)  # noqa: B010
+    driver = SqliteDriver(Path(path))
+    author = Author("parent")
+    author.begin(driver)
+    inside, has_forked, is_done = threading.Event(), threading.Event(), False
+
+    def work(*_: object) -> None:
+        nonlocal is_done
+        inside.set()
+        has_forked.wait(0.3 if waits_s else 120)
+        is_done = True
+
+    def read() -> None:
+        with driver._db.reading() as db:
+            db.execute("SELECT count(*) FROM chunks").fetchall()
+            work()
+
+    def write() -> None:
+        driver._db.write(work, None, wait=True)
+
+    thread = threading.Thread(target=read if use == "read" else write)
+    thread.start()
+    inside.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Of Python 3.12: a process with threads forks.
+        pid = os.fork()
+    if not pid:
+        os._exit(is_done)
+    has_forked.set()
+    _, status = os.waitpid(pid, 0)
+    thread.join()
+    author.commit(driver, say("and on"))
+    driver.close()
+    return [bool(os.waitstatus_to_exitcode(status)), is_done]
+
+
+@pytest.mark.parametrize("use", ["read", "write"])
+def test_a_fork_waits_until_no_thread_is_in_sqlite(warm: Warm, path: Path, use: str) -> None:
+    """SQLite's own locks would stay locked in the child, and hang it where it opens a store."""
+    assert warm.call(fork_in_the_middle, str(path), use, 120.0) == [True, True]
+
+
+@pytest.mark.parametrize("use", ["read", "write"])
+def test_a_fork_does_not_wait_for_ever(warm: Warm, path: Path, use: str) -> None:
+    """Another process may write for long. The parent goes on; the child may hang where it opens a store."""
+    assert warm.call(fork_in_the_middle, str(path), use, 0.0) == [False, True]

@@ -8,6 +8,7 @@ from mypy import api as mypy
 
 from tests.agent.provider_server import serve
 from tests.docs.blocks import PAGES, ROOT, find_blocks, run_page
+from tests.docs.conftest import own_providers
 from tests.stores import drop
 
 # Of the library itself, its public names count here; what providers' packages say takes minutes to read.
@@ -30,19 +31,24 @@ _LANGUAGES = {"python", "sh", "sql", "json", "text"}
 def test_the_python_of_a_page_runs_from_top_to_bottom(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """Who copies the blocks of a page one after another gets what the page promises.
+    """Who copies the blocks of a page one after another gets what the page promises. So does who runs them
+    once more, in the same folder, with what the first time left there.
 
     Hosted models are spoken to over the wire, and answered on this machine.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")  # Its address is not on this machine.
     if page.stem == "postgres":
         monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres"))
         drop(["agents"])
     with serve() as wire:
         for name, value in {**wire.environment, "LOCAL_MODELS": f"{wire.url}/v1"}.items():
             monkeypatch.setenv(name, value)
-        run_page(page)
+        for _ in range(2):
+            with own_providers():
+                run_page(page)
+            monkeypatch.chdir(tmp_path)  # A page may have gone to a folder of its own.
 
 
 def test_the_first_example_pays_once_however_often_it_is_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from holdfast.core import entries as kinds
 from holdfast.core.entries import CallRef
 from holdfast.drawing.chapters import Chapter, LeftOut, split
 from holdfast.drawing.markup import el, text
-from holdfast.drawing.model import Bar, Drawing, Event, Row, Step, TimeScale, make_scale
+from holdfast.drawing.model import Bar, BarKind, Drawing, Event, Row, Step, TimeScale, make_scale
 from holdfast.drawing.svg import draw_overview, draw_steps
 from holdfast.messages import ToolCall
 from tests.drawing.example_journals import START, Author, write_eventful, write_steps
@@ -218,6 +219,17 @@ def test_a_bar_is_at_least_thin() -> None:
     )
     drawing = Drawing(session="s", start=START, end=START + timedelta(seconds=1), items=[step])
     assert 'width="0.15%"' in draw_steps(drawing, drawing.items)
+
+
+@pytest.mark.parametrize(("kind", "class_"), [("tool", "hf-on-bar"), ("wait", "dim halo")])
+def test_a_text_on_a_bar_can_be_read(kind: BarKind, class_: str) -> None:
+    """Without room beside the bar, it stands on it, in a colour for that; on a thin one with a halo."""
+    bar = Bar(kind="tool", start=START, end=START + timedelta(seconds=0 if kind == "wait" else 1))
+    bars = [bar, Bar(kind=kind, start=START, end=START + timedelta(seconds=1))]
+    step = Step(seq=1, number=1, at=START, rows=[Row(kind="tool", label="t", bars=bars)])
+    drawing = Drawing(session="s", start=START, end=START + timedelta(seconds=1), items=[step])
+    drawn = draw_steps(drawing, drawing.items)
+    assert re.findall(r'<text x="[^>]*class="([^"]*)" text-anchor="end">[01][^<]*s<', drawn) == [class_]
 
 
 def test_a_process_that_takes_its_own_lease_again_leaves_no_gap() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import BaseTool, ToolException
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langchain_core.tools import tool as langchain_tool
 from langgraph.graph import END, START, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
@@ -21,6 +22,7 @@ from holdfast.adapters.langgraph.tool_results import pack_result
 from holdfast.adapters.langgraph.tool_session import InterruptAnswer
 from holdfast.adapters.langgraph.tools import DurableTool
 from holdfast.tools.declaration import SideEffects
+from holdfast.tools.outcome import NoJsonForm
 
 from .graphs import Talk, thread
 
@@ -262,8 +264,79 @@ async def test_an_unknown_name_is_refused_at_every_depth(store: holdfast.Store) 
     assert done == ["ann"]
 
 
-def test_a_result_that_cannot_be_packed_is_described() -> None:
-    """The tool has done what it does; what it gave is described."""
+class Handle:
+    """Something that lives in this process alone; its `repr` is where it is in memory."""
+
+
+class Table:
+    """Has a text of its own, as data frames have."""
+
+    def __repr__(self) -> str:
+        return "| order | cents |"
+
+
+@pytest.mark.parametrize(
+    "give",
+    [Handle, lambda: {"handles": [Handle()]}, lambda: (one for one in "abc")],
+    ids=["object", "nested", "generator"],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_result_that_cannot_be_kept_is_an_error_that_says_so(
+    store: holdfast.Store, give: Callable[[], Any], is_async: bool
+) -> None:
+    """And not a text with an address in it: the model is told that the tool has run. It is not run again."""
+    ran: list[str] = []
+
+    def open_handle() -> Any:
+        ran.append("once")
+        return give()
+
+    async def open_async() -> Any:
+        return open_handle()
+
+    def make() -> BaseTool:
+        function: dict[str, Any] = {"coroutine": open_async} if is_async else {"func": open_handle}
+        made = StructuredTool.from_function(**function, name="open_handle", description="Open it.")
+        return durable_tools([made], store=store, effects={"open_handle": "mutate"})[0]
+
+    call = {"type": "tool_call", "name": "open_handle", "args": {}, "id": "c1"}
+    for _ in range(2):
+        told = await make().ainvoke(call, thread())
+        assert (told.status, told.tool_call_id) == ("error", "c1")
+        assert told.content.startswith(
+            "open_handle: it ran, and its side effects are done. Its result cannot be"
+        )
+        assert " at 0x" not in told.content
+    assert ran == ["once"]
+    with pytest.raises(ToolException, match="has no JSON form"):
+        await make().ainvoke({}, thread("plain"))
+
+
+async def test_a_result_with_a_text_of_its_own_is_that_text(store: holdfast.Store) -> None:
+    """As LangChain shows it; an artifact beside it is no part of it."""
+
+    @langchain_tool
+    def read_table() -> Any:
+        """Read it."""
+        return Table()
+
+    @langchain_tool(response_format="content_and_artifact")
+    def load_table() -> tuple[str, dict[str, int]]:
+        """Load it."""
+        return "loaded", {"rows": 2}
+
+    tools = durable_tools([read_table, load_table], store=store, effects={"*_table": "read"})
+    shown = [
+        (
+            await one.ainvoke({"type": "tool_call", "name": one.name, "args": {}, "id": one.name}, thread())
+        ).content
+        for one in tools
+    ]
+    assert shown == ["| order | cents |", "loaded"]
+
+
+def test_a_result_that_cannot_even_be_looked_at_is_an_error() -> None:
+    """The tool has done what it does, and that must be recorded."""
 
     class Odd:
         def __repr__(self) -> str:
@@ -272,7 +345,8 @@ def test_a_result_that_cannot_be_packed_is_described() -> None:
         def __reduce_ex__(self, protocol: Any) -> Any:
             raise SystemExit
 
-    assert pack_result(Odd(), CheckedSerializer(())) is not None
+    assert isinstance(pack_result(Odd(), CheckedSerializer(())), NoJsonForm)
+    assert isinstance(pack_result("as text", CheckedSerializer(()), Odd()), str)
 
 
 def test_they_work_without_an_event_loop(url: str) -> None:

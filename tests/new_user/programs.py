@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Final
 
 # For the warm parent, so that no child has to import them: it takes seconds.
+import agents.testing  # noqa: F401
 import langchain.agents  # noqa: F401
 import langgraph.checkpoint.sqlite
 import langgraph.prebuilt  # noqa: F401
 import pydantic_ai.models.function  # noqa: F401
 
 import holdfast.adapters.langgraph.middleware
+import holdfast.adapters.openai_agents
 import holdfast.adapters.pydantic_ai  # noqa: F401
 from tests.crash.fork_server import Line
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,6 @@ from holdfast.adapters.pydantic_ai import Durable, continue_run, fork_run
 from holdfast.errors import BadInput, BadUrl
 
 from .scripted_runs import SESSION, Script
-
-
-@pytest.fixture(params=["url", "path", "store", "blocking"])
-async def given(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """The same store in each of the ways."""
-    path = tmp_path / "agents.db"
-    match request.param:
-        case "url":
-            yield f"sqlite:{path}"
-        case "path":
-            yield path
-        case "store":
-            async with holdfast.open_store(path) as store:
-                yield store
-        case _:
-            with blocking.open_store(path) as other:
-                yield other
 
 
 async def test_runs_continue_and_fork_in_each(given: Any, tmp_path: Path) -> None:

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-import holdfast
-from holdfast import blocking
 from holdfast.adapters.pydantic_ai.media_store import HoldfastMediaStore
 from holdfast.adapters.pydantic_ai.step_store import HoldfastStepStore
 from holdfast.errors import BadInput, BadUrl, Closed
 
 from .example_histories import event, history, run, snapshot
-
-
-@pytest.fixture(params=["url", "path", "store", "blocking"])
-async def given(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """The same store in each of the ways."""
-    path = tmp_path / "agents.db"
-    match request.param:
-        case "url":
-            yield f"sqlite:{path}"
-        case "path":
-            yield path
-        case "store":
-            async with holdfast.open_store(path) as store:
-                yield store
-        case _:
-            with blocking.open_store(path) as other:
-                yield other
 
 
 async def test_a_step_store_closes_what_it_opened(given: Any) -> None:

@@ -20,6 +20,7 @@ from holdfast import open_store
 from holdfast.blobs.home import BlobContext
 from holdfast.drivers.contract import ClaimChange, Conflict, Done
 from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.drivers.sqlite.chunks import read_page
 from holdfast.drivers.sqlite.connections import SqliteConnections
 from holdfast.drivers.sqlite.file_guard import FileGuard
 from holdfast.errors import StoreFailed
@@ -406,4 +407,24 @@ def test_a_commit_during_which_the_file_is_renamed_is_not_acknowledged(
     elsewhere.rename(path)
     assert commit_one(driver, item) in (Done(0), Conflict(item.head.sum))
     author.accept(item)
+    assert read_all(driver, "a") == author.page
+
+
+def test_a_reader_that_meets_an_index_which_is_being_written_opens_the_file_again(
+    driver: SqliteDriver, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite tells a reader without the right to write so, if it cannot make the index good itself."""
+    refused = [True, True]
+
+    def refuse(*given: Any, **options: Any) -> Any:
+        if refused:
+            refused.pop()
+            raise apsw.ReadOnlyError("attempt to write a readonly database")
+        return read_page(*given, **options)
+
+    monkeypatch.setattr("holdfast.drivers.sqlite.driver.read_page", refuse)
+    before = write_connection(driver)
+    assert read_all(driver, "a") == author.page
+    assert (refused, write_connection(driver) is before) == ([], False)
+    author.commit(driver, say("and on"))
     assert read_all(driver, "a") == author.page

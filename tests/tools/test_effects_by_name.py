@@ -302,6 +302,21 @@ def test_options_that_fit_no_tool_are_refused_where_they_are_written(
         mutate(**options)
 
 
+@pytest.mark.parametrize(
+    ("make", "option", "message"),
+    [
+        (mutate, "verfy", r"mutate\(\) got an unexpected option verfy=; did you mean verify=\?"),
+        (write, "name", r"write\(\) got an unexpected option name=; there are harmless, "),
+        (read, "verify", r"read\(\) got an .* verify=; there are needs_approval, pollable, retry, "),
+        (pure, "scope", r"pure\(\) got an unexpected option scope="),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused(make: Any, option: str, message: str) -> None:
+    """Type checkers see it as well: the options are listed once, for all of them."""
+    with pytest.raises(TypeError, match=message):
+        make(**{option: None})
+
+
 def test_a_hook_of_a_declaration_may_take_any_argument() -> None:
     """One for all tools of a glob, beside one for the tool's own."""
     found = declared({"s*": mutate(verify=lambda **all: None)})

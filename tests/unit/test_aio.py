@@ -1,7 +1,10 @@
 """What differs between asyncio and trio: tasks, signals and calls, in both kinds of event loops."""
 
 import asyncio
+import gc
 import threading
+import time
+import weakref
 
 import anyio
 import anyio.lowlevel
@@ -198,3 +201,22 @@ async def test_an_error_in_a_daemon_thread_is_the_callers() -> None:
     with pytest.raises(ZeroDivisionError):
         await run_in_daemon_thread(lambda: 1 // 0, limiter)
     assert await run_in_daemon_thread(lambda: 42, limiter) == 42
+
+
+def test_a_thread_that_waits_for_a_function_keeps_no_event_loop() -> None:
+    """It would stay in memory until the thread is used again."""
+    found: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def call() -> None:
+        found.append(weakref.ref(asyncio.get_running_loop()))
+        await run_in_daemon_thread(lambda: None, anyio.CapacityLimiter(1))
+
+    # In a thread of its own: anyio keeps the last event loop of a thread.
+    caller = threading.Thread(target=lambda: asyncio.run(call()))
+    caller.start()
+    caller.join()
+    deadline_s = time.monotonic() + 60
+    while found[0]() is not None:
+        gc.collect()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

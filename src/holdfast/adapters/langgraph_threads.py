@@ -137,6 +137,8 @@ class ThreadHistory:
         self._ahead: dict[str, list[ThreadWrites]] = {}
         """Writes that were stored before their checkpoint."""
         self._values = _Values()
+        self._known_since: dict[str, datetime] = {}
+        """When each message was new, by its identity."""
 
     @property
     def latest(self) -> ThreadCheckpoint | None:
@@ -153,7 +155,7 @@ class ThreadHistory:
         latest = self.latest
         channels = {} if latest is None else self._channels[latest.id]
         return [
-            _as_message(one, latest.at if latest else None)
+            _as_message(one, self._known_since.get(_identify(one)))
             for name, value in channels.items()
             if _has_messages(value) and not name.startswith("__")
             for one in value
@@ -234,6 +236,8 @@ class ThreadHistory:
 
     def _compare_messages(self, found: ThreadCheckpoint, now: Sequence[Json], before: Sequence[Json]) -> None:
         known = {_identify(one): one for one in before}
+        for one in now:
+            self._known_since.setdefault(_identify(one), found.at)
         found.messages += [_as_message(one, found.at) for one in now if known.get(_identify(one)) != one]
         found.removed += len(known.keys() - {_identify(one) for one in now})
 
@@ -275,6 +279,11 @@ class ThreadHistory:
             by_task.setdefault(one[0], []).append(one)
         for listed in by_task.values():
             self._write(entry, id, listed)
+
+
+def list_questions(asked: Iterable[Json]) -> list[Json]:
+    """What nodes themselves ask, of interrupts: holdfast's own are about calls, which the ledger has."""
+    return [one for one in asked if not (isinstance(one, dict) and "holdfast" in one)]
 
 
 def fold_thread(entries: Iterable[Entry]) -> ThreadHistory:

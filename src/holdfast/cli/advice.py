@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..adapters.langgraph_threads import ADAPTER_LABEL, LEDGERS, THREAD_LABEL, THREADS
 from ..core.fold import RunInfo
 from ..core.head import Head
 from ..redact import without_password
+from .console import visible
 from .options import Common
 
 _PYDANTIC_AI = ("agent_framework", "pydantic-ai")
@@ -19,8 +21,9 @@ def pending_command(common: Common) -> str:
     return f"holdfast pending{common.store_options}"
 
 
-def continue_call(head: Head, runs: Sequence[RunInfo], common: Common) -> str:
-    """What continues a session that a crash cut off, or that had to wait. `runs` are its own."""
+def continue_call(head: Head, runs: Sequence[RunInfo], common: Common, *, options: str | None = None) -> str:
+    """What continues a session that a crash cut off, or that had to wait. `runs` are its own; `options` name
+    the store in a command, by default where that is needed."""
     url = without_password(common.store)
     name, value = _PYDANTIC_AI
     if head.labels.get(ADAPTER_LABEL) in (THREADS, LEDGERS):
@@ -34,7 +37,8 @@ def continue_call(head: Head, runs: Sequence[RunInfo], common: Common) -> str:
         return f"what continues {head.parent}, which delegated to it"
     last = runs[-1] if runs else None
     if last is not None and last.agent and (last.model or last.config):
-        command = f"holdfast resume FILE.py {shlex.quote(head.session)}{common.store_options}"
+        named = common.store_options if options is None else options
+        command = f"holdfast resume FILE.py {shlex.quote(head.session)}{named}"
         return f"{command}, where FILE.py has the agent {last.agent!r}"
     return f"your program again: it goes on in session {head.session!r} of {url}"
 
@@ -60,3 +64,33 @@ def find_advice(head: Head, *, held: bool, runs: Sequence[RunInfo], common: Comm
     if waits or head.open_run or head.in_doubt:
         found.append(continue_call(head, runs, common))
     return found
+
+
+def answer_commands(
+    one: Mapping[str, Any], found: Sequence[Mapping[str, Any]], options: str
+) -> dict[str, str]:
+    """The commands that answer a call that waits, ready to be copied.
+
+    `one` and `found`, which is all that waits, are as `shape_waiting` gives them; `options` name the store.
+    A call is named by its entry where its id is not unique (providers reuse ids) or cannot be printed.
+    """
+    same = [other for other in found if (other["session"], other["call"]) == (one["session"], one["call"])]
+    printable = visible(one["call"]) == one["call"] and not one["call"].startswith(("@", "-"))
+    call = shlex.quote(one["call"]) if printable and len(same) == 1 else f"@{one['entry']}"
+    place = f"{one['session']} {call}"
+    if one["kind"] == "approval":
+        return {
+            "approve": f"holdfast approve {place}{options}",
+            "refuse": f"holdfast refuse {place} --reason '…'{options}",
+        }
+    if one["operation"] is not None:
+        place = shlex.quote(one["operation"])
+        return {
+            "landed": f"holdfast resolve-operation {place} landed --result '…'{options}",
+            "not_landed": f"holdfast resolve-operation {place} not-landed{options}",
+        }
+    return {
+        "landed": f"holdfast resolve {place} landed --result '…'{options}",
+        "not_landed": f"holdfast resolve {place} not-landed{options}",
+        "gave_up": f"holdfast resolve {place} gave-up{options}",
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,7 @@ from ..content.message_blocks import list_blocks
 from ..core import entries as kinds
 from ..core.effects import Effect
 from ..core.entries import Entry
+from ..core.fold import RunInfo
 from ..core.head import Head
 from ..core.lease_periods import LeasePeriods
 from ..core.session_state import SessionState
@@ -38,8 +39,10 @@ from ..limits import (
 from ..messages import AnyMessage, Block, ForeignMessage, Json, Media, Reasoning, Text, ToolCall, ToolResult
 from ..store.store import Store
 from ..system.clock import utc_now
+from .advice import answer_commands, continue_call
 from .entry_text import describe, describe_media, list_notes, message_text, result_text
 from .json_views import standing
+from .options import DEFAULTS, Common
 
 _CHAPTERS_OPEN: Final = 3
 _OVERVIEW_STEPS: Final = 4
@@ -75,9 +78,12 @@ class PageData(Struct, kw_only=True):
     entries: list[Entry]
     delegates: dict[str, Drawing]
     now: datetime
+    runs: list[RunInfo] = []
+    common: Common = DEFAULTS
+    """Where the store is, for the commands on the page."""
 
 
-async def read_page_data(store: Store, head: Head) -> PageData:
+async def read_page_data(store: Store, head: Head, common: Common = DEFAULTS) -> PageData:
     """Read a session, and the sessions that worked for it."""
     held, now = await store.is_held(head), utc_now()
     state = await store.load(head.session)
@@ -90,7 +96,16 @@ async def read_page_data(store: Store, head: Head) -> PageData:
             continue
         if drawn is not None:
             delegates[session] = drawn
-    return PageData(head=head, held=held, state=state, entries=entries, delegates=delegates, now=now)
+    return PageData(
+        head=head,
+        held=held,
+        state=state,
+        entries=entries,
+        delegates=delegates,
+        now=now,
+        runs=[run async for run in store.runs(session=head.session)],
+        common=common,
+    )
 
 
 async def _draw_delegate(store: Store, session: str, now: datetime) -> Drawing | None:
@@ -101,40 +116,47 @@ async def _draw_delegate(store: Store, session: str, now: datetime) -> Drawing |
     return draw_journal(session, entries, state.facts.effects.rows, describe=describe, held=held, now=now)
 
 
-def make_page(data: PageData) -> str:
-    """The page."""
-    state, head = data.state, data.head
-    drawing = draw_journal(
-        head.session,
+def draw_session(data: PageData) -> Drawing | None:
+    """The timeline of a session; None if it is empty."""
+    return draw_journal(
+        data.head.session,
         data.entries,
-        state.facts.effects.rows,
+        data.state.facts.effects.rows,
         describe=describe,
         held=data.held,
         now=data.now,
         delegates=data.delegates,
-        cap_usd=state.budget.caps.usd,
+        cap_usd=data.state.budget.caps.usd,
     )
+
+
+def make_page(data: PageData) -> str:
+    """The page."""
+    state, head = data.state, data.head
+    drawing = draw_session(data)
+    needs = list_needs(data)
+    then = [] if data.held or not (needs or head.open_run) else [_name_next(data)]
     main = el(
         "main",
         _draw_head(data),
-        _list_needs(data),
-        *(() if drawing is None else _draw_timeline(drawing)),
-        *_draw_transcript(data),
-        *_draw_effects(data),
+        draw_needs(needs, then),
+        *(() if drawing is None else draw_timeline(drawing)),
+        *draw_transcript(head.session, state.transcript, [item.seq for item in state.transcript_fold.items]),
+        *draw_effects(data),
         *_draw_versions(state),
         el(
             "footer",
-            f"Made by holdfast at {_time(data.now)} UTC from entry 1 to {state.seq:,} of the journal.",
+            f"Made by holdfast at {utc_text(data.now)} UTC from entry 1 to {state.seq:,} of the journal.",
         ),
     )
     return document(f"{head.session} · holdfast", PAGE, main)
 
 
-def _time(at: datetime) -> str:
+def utc_text(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _cut(said: str) -> str:
+def cut_text(said: str) -> str:
     """The text; of a long one, beginning and end."""
     if len(said) <= PAGE_TEXT_CHARS:
         return said
@@ -142,7 +164,7 @@ def _cut(said: str) -> str:
     return f"{said[:half]}\n[… {len(said) - 2 * half:,} characters left out …]\n{said[-half:]}"
 
 
-def _status(word: str) -> Html:
+def draw_status(word: str) -> Html:
     return el("span", word.replace("_", " "), class_=f"hf-status {_TONES.get(word, 'plain')}")
 
 
@@ -164,7 +186,7 @@ def _draw_head(data: PageData) -> Html:
         ("money", money if budget.usd or caps.usd is not None else ""),
         ("tokens", tokens if budget.tokens or caps.tokens is not None else ""),
         ("version", f"{state.version:,}" if state.version else ""),
-        ("began (UTC)", _time(head.created_at)),
+        ("began (UTC)", utc_text(head.created_at)),
         ("took", span((head.updated_at - head.created_at).total_seconds())),
         ("holder", lease),
         ("parent", head.parent or ""),
@@ -173,49 +195,61 @@ def _draw_head(data: PageData) -> Html:
         ("summary", shorten(state.summary, 400)),
     ]
     rows = [el("div", el("dt", name), el("dd", shown)) for name, shown in facts if shown]
-    title = [head.session, " ", _status(standing(head, data.held))]
+    title = [head.session, " ", draw_status(standing(head, data.held))]
     about = [el("div", head.title, class_="dim")] if head.title else []
     if head.reason:
-        about.append(el("div", head.reason, class_="dim"))
+        about.append(el("div", f"{standing(head, data.held)}: {head.reason}", class_="dim"))
     return el("header", el("h1", *title), *about, el("dl", *rows, class_="facts"))
 
 
-def _list_needs(data: PageData) -> Html | None:
-    """What waits for a person, and the commands that answer it."""
+def list_needs(data: PageData) -> list[Html]:
+    """What waits for a person, each with the commands that answer it."""
     effects = data.state.facts.effects
-    items: list[Html] = []
+    found: list[dict[str, Any]] = []
+    said: list[Html] = []
     for question in effects.questions.values():
-        call = f"{question.tool}({short_args(question.args)})"
-        why = f" {question.why}" if question.why else ""
-        command = f"holdfast approve {data.head.session} @{question.asked}"
-        items.append(
-            el(
-                "li",
-                el("code", shorten(call, 300)),
-                f" waits for approval.{why}",
-                el("code", command, class_="command"),
-            )
-        )
+        call = el("code", shorten(f"{question.tool}({short_args(question.args)})", 300))
+        said.append(join(call, f" waits for approval.{f' {question.why}' if question.why else ''}"))
+        found.append(_shape_need(data, "approval", question.call.id, question.asked))
     for row in effects.open:
         effect = effects.rows[row]
         if effect.status != "in_doubt" and not (effect.changes_the_world and not data.held):
             continue
-        call = f"{effect.tool}({short_args(effect.args)})"
-        command = f"holdfast resolve {data.head.session} @{effect.issued} landed|not_landed"
+        call = el("code", shorten(f"{effect.tool}({short_args(effect.args)})", 300))
         why = effect.reason or "the process that ran it is gone and left no outcome"
-        link = el("a", el("code", shorten(call, 300)), href=f"#effect-{effect.issued}")
-        items.append(
-            el("li", link, f" is in doubt: {shorten(why, 600)}", el("code", command, class_="command"))
-        )
-    if not items:
+        link = el("a", call, href=f"#effect-{effect.issued}")
+        said.append(join(link, f" is in doubt: {shorten(why, 600)}"))
+        found.append(_shape_need(data, "in_doubt", effect.call.id, effect.issued))
+    items: list[Html] = []
+    for words, one in zip(said, found, strict=True):
+        commands = answer_commands(one, found, data.common.explicit_options).values()
+        shown = [el("code", command, class_="command") for command in commands]
+        items.append(el("li", words, *shown))
+    return items
+
+
+def _shape_need(data: PageData, kind: str, call: str, entry: int) -> dict[str, Any]:
+    return {"session": data.head.session, "kind": kind, "call": call, "entry": entry, "operation": None}
+
+
+def _name_next(data: PageData) -> str:
+    return continue_call(data.head, data.runs, data.common, options=data.common.explicit_options)
+
+
+def draw_needs(items: Sequence[Html], then: Sequence[str]) -> Html | None:
+    """The box with what waits for a person, and what continues the work."""
+    if not items and not then:
         return None
-    return el("section", el("h3", "Needs a person"), el("ul", *items), class_="box needs")
+    shown: list[Child] = [el("h3", "Needs a person" if items else "To go on")]
+    shown += [el("ul", *items)] if items else []
+    shown += [el("p", "then: " if items else None, el("code", one), class_="note") for one in then]
+    return el("section", *shown, class_="box needs")
 
 
 # -- the timeline ---------------------------------------------------------------------------------------
 
 
-def _draw_timeline(drawing: Drawing) -> Iterator[Html]:
+def draw_timeline(drawing: Drawing) -> Iterator[Html]:
     parts = split(drawing)
     yield el("h2", "Timeline")
     if len(drawing.steps) >= _OVERVIEW_STEPS:
@@ -252,19 +286,17 @@ def _draw_chapter(drawing: Drawing, chapter: Chapter, *, is_open: bool, is_alone
 # -- the transcript -------------------------------------------------------------------------------------
 
 
-def _draw_transcript(data: PageData) -> Iterator[Html]:
-    items = data.state.transcript_fold.items
-    if not items:
+def draw_transcript(session: str, messages: Sequence[AnyMessage], seqs: Sequence[int]) -> Iterator[Html]:
+    """The messages; `seqs` are their entries, if they have entries of their own."""
+    total = len(messages)
+    if not total:
         return
     yield el("h2", "Transcript")
-    messages = data.state.transcript
-    shown, room = _choose_messages(messages, len(items)), PAGE_TRANSCRIPT_CHARS
+    shown, room = _choose_messages(messages, total), PAGE_TRANSCRIPT_CHARS
     results = _find_results(messages[place] for place in shown)
-    gone = len(items) - len(shown)
+    gone = total - len(shown)
     if gone:
-        said = (
-            f"{count(gone, 'message')} in the middle left out; `holdfast export {data.head.session}` has all."
-        )
+        said = f"{count(gone, 'message')} in the middle left out; `holdfast export {session}` has all."
         yield el("p", said, class_="note")
     drawn: list[Html] = []
     before = -1
@@ -272,16 +304,15 @@ def _draw_transcript(data: PageData) -> Iterator[Html]:
         if place != before + 1:
             drawn.append(el("p", f"… {count(place - before - 1, 'message')} left out …", class_="note"))
         before = place
-        message = messages[place]
-        block = _draw_message(message, items[place].seq, results)
+        block = _draw_message(messages[place], seqs[place] if seqs else None, results)
         room -= len(block)
         if block:
             drawn.append(block)
         if room < 0:
             drawn.append(el("p", "The rest is too long for a page.", class_="note"))
             break
-    is_open = "" if len(items) <= _MESSAGES_OPEN else None
-    yield el("details", el("summary", count(len(items), "message")), *drawn, class_="box", open=is_open)
+    is_open = "" if total <= _MESSAGES_OPEN else None
+    yield el("details", el("summary", count(total, "message")), *drawn, class_="box", open=is_open)
 
 
 def _choose_messages(messages: Sequence[AnyMessage], total: int) -> list[int]:
@@ -325,7 +356,7 @@ def _find_results(messages: Iterable[AnyMessage]) -> dict[str, list[ToolResult]]
     return found
 
 
-def _draw_message(message: AnyMessage, seq: int, results: dict[str, list[ToolResult]]) -> Html:
+def _draw_message(message: AnyMessage, seq: int | None, results: dict[str, list[ToolResult]]) -> Html:
     """A message. The results of its calls are in the calls; a message that holds nothing else is left out."""
     blocks = _blocks(message)
     calls = any(isinstance(block, ToolCall) for block in blocks)
@@ -334,16 +365,16 @@ def _draw_message(message: AnyMessage, seq: int, results: dict[str, list[ToolRes
         shown = message_text(message)
         if isinstance(message, ForeignMessage) and not shown:
             shown = _as_json(peek_at(message))
-        drawn = [el("div", _cut(shown), class_="said")]
+        drawn = [el("div", cut_text(shown), class_="said")]
     if not drawn and not calls:
         return join()
-    at = el("time", _time(message.at)) if message.at is not None else None
+    at = el("time", utc_text(message.at)) if message.at is not None else None
     who = getattr(message, "agent", None) or message.role
     return el(
         "article",
         el("h3", who, at),
         *drawn,
-        id=f"entry-{seq}" if message.role != "tool" else None,
+        id=f"entry-{seq}" if seq is not None and message.role != "tool" else None,
         class_=f"message {message.role}",
     )
 
@@ -351,10 +382,10 @@ def _draw_message(message: AnyMessage, seq: int, results: dict[str, list[ToolRes
 def _draw_block(block: Block, results: dict[str, list[ToolResult]]) -> Html | None:
     match block:
         case Text():
-            return el("div", _cut(block.text), class_="said") if block.text else None
+            return el("div", cut_text(block.text), class_="said") if block.text else None
         case Reasoning():
             summary = el("summary", "reasoning", class_="dim")
-            return el("details", summary, el("div", _cut(block.text), class_="said reasoning"))
+            return el("details", summary, el("div", cut_text(block.text), class_="said reasoning"))
         case ToolCall():
             answered = results.get(block.id) or []
             return _draw_call(block, answered.pop(0) if answered else None)
@@ -364,11 +395,13 @@ def _draw_block(block: Block, results: dict[str, list[ToolResult]]) -> Html | No
                 return None  # It is shown with its call.
             left.remove(block)
             word = "error" if block.is_error else "result"
-            return join(el("div", f"{word} of {block.call_id}", class_="dim"), el("pre", _cut(_said(block))))
+            return join(
+                el("div", f"{word} of {block.call_id}", class_="dim"), el("pre", cut_text(_said(block)))
+            )
         case Media():
             return el("div", describe_media(block), class_="dim")
         case _:
-            return el("pre", _cut(_as_json(msgspec.to_builtins(block))))
+            return el("pre", cut_text(_as_json(msgspec.to_builtins(block))))
 
 
 def _said(result: ToolResult) -> str:
@@ -382,13 +415,13 @@ def _draw_call(call: ToolCall, result: ToolResult | None) -> Html:
         el("span", shorten(f"{call.name}({short_args(call.args)})", 300), class_="mono"),
         el("span", word, class_="bad") if word else None,
     )
-    parts = [el("pre", _cut(_as_json(call.args)))]
+    parts = [el("pre", cut_text(_as_json(call.args)))]
     if result is None:
         parts.append(el("div", "no result", class_="dim"))
     else:
         label = "error" if result.is_error else "result"
         again = f", repeats the outcome of {result.replay_of}" if result.replay_of else ""
-        parts += [el("div", f"{label}{again}", class_="dim"), el("pre", _cut(_said(result)))]
+        parts += [el("div", f"{label}{again}", class_="dim"), el("pre", cut_text(_said(result)))]
     return el("details", head, *parts, class_="call")
 
 
@@ -451,7 +484,7 @@ def _tell(entry: Entry) -> list[tuple[datetime, str, Tone]]:
             return []
 
 
-def _draw_effects(data: PageData) -> Iterator[Html]:
+def draw_effects(data: PageData) -> Iterator[Html]:
     stories = read_stories(data.entries)
     rows = [row for row in data.state.facts.effects.rows.values() if row.changes_the_world]
     if not rows:
@@ -473,9 +506,9 @@ def _draw_effects(data: PageData) -> Iterator[Html]:
 def _draw_effect(row: Effect, story: EffectStory, data: PageData) -> Html:
     lost = row.status == "running" and not data.held
     status = "in_doubt" if lost else row.status
-    told: list[Child] = [_status(status)]
+    told: list[Child] = [draw_status(status)]
     told += [
-        el("div", f"{_time(at)} ", el("span", shorten(said, 600), class_=tone))
+        el("div", f"{utc_text(at)} ", el("span", shorten(said, 600), class_=tone))
         for at, said, tone in story.told
     ]
     if row.why and not story.told:
@@ -486,7 +519,7 @@ def _draw_effect(row: Effect, story: EffectStory, data: PageData) -> Html:
     call = el("span", shorten(f"{row.tool}({story.args or short_args(row.args)})", 600), class_="mono")
     return el(
         "tr",
-        el("td", call, el("div", f"{_time(row.at)} by {story.holder or '?'}", class_="dim")),
+        el("td", call, el("div", f"{utc_text(row.at)} by {story.holder or '?'}", class_="dim")),
         el("td", el("code", row.key), el("div", ", ".join(under), class_="dim")),
         el("td", *told, el("ul", *notes) if notes else None),
         id=f"effect-{row.issued}",
@@ -505,7 +538,7 @@ def _draw_versions(state: SessionState) -> Iterator[Html]:
             "tr",
             el("td", str(one.version) + ("  (here)" if one.version == state.version else "")),
             el("td", str(one.step)),
-            el("td", _time(one.at), class_="tight"),
+            el("td", utc_text(one.at), class_="tight"),
             el("td", str(one.base or "")),
             el("td", one.name or ""),
             el("td", "yes" if one.continuable else shorten(one.why[0], 200)),

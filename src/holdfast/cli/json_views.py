@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from ..adapters.langgraph_threads import ADAPTER_LABEL, LEDGERS, NAMESPACE_LABEL, THREAD_LABEL
+from ..adapters.langgraph_threads import ADAPTER_LABEL, LEDGERS, NAMESPACE_LABEL, THREAD_LABEL, THREADS
 from ..blobs.blob import Blob
 from ..content.lazy import peek_at
 from ..core.budget import Usage
@@ -16,6 +16,12 @@ from ..core.head import Head
 from ..messages import AnyMessage, ForeignMessage
 from ..store.approvals import Waiting
 
+_ADAPTERS: Final = {
+    THREADS: "LangGraph",
+    LEDGERS: "LangGraph tools",
+    "pydantic-ai": "pydantic-ai",
+    "openai-agents": "OpenAI Agents",
+}
 _NO_CONTENT = msgspec.Raw(b"null")
 
 
@@ -53,6 +59,12 @@ def shape_head(head: Head, held: bool) -> dict[str, Any]:
         "approvals_waiting": head.waiting,
         "effects_open": head.in_doubt,
     }
+
+
+def name_adapter(head: Head) -> str:
+    """The framework whose adapter made a session, in place of an agent; empty if it is none."""
+    name = head.labels.get(ADAPTER_LABEL) or head.labels.get("agent_framework", "")
+    return _ADAPTERS.get(name, "")
 
 
 def name_thread(head: Head) -> str:

@@ -52,12 +52,22 @@ class Common:
     def store_options(self) -> str:
         """The options that name the same store and blobs in another command, if they are needed."""
         known = os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
-        from ..redact import without_password
+        return _name_store(
+            None if self.store == known else self.store,
+            None if self.blobs == os.environ.get("HOLDFAST_BLOBS") else self.blobs,
+        )
 
-        options = "" if self.store == known else f" --store {shlex.quote(without_password(self.store))}"
-        if self.blobs and self.blobs != os.environ.get("HOLDFAST_BLOBS"):
-            options += f" --blobs {shlex.quote(without_password(self.blobs))}"
-        return options
+    @property
+    def explicit_options(self) -> str:
+        """The same, needed or not: for a page that is read elsewhere and later."""
+        return _name_store(self.store, self.blobs)
+
+
+def _name_store(store: str | None, blobs: str | None) -> str:
+    from ..redact import without_password
+
+    named = (("--store", store), ("--blobs", blobs))
+    return "".join(f" {option} {shlex.quote(without_password(url))}" for option, url in named if url)
 
 
 DEFAULTS = Common()

@@ -17,7 +17,7 @@ from ..messages import CallPart, Reasoning, ToolCall, ToolResult, gives_output
 from .console import SafeText, make_table
 from .entry_text import blocks_text, list_notes, result_text, short_args
 from .formatting import shorten, since, span, usd
-from .timeline import SIGNS, STATUS_STYLES, About, Moment, Timeline
+from .timeline import LOST_STYLE, SIGNS, STATUS_STYLES, About, Moment, Timeline
 
 _WIDE: Final = 70
 """Below this many columns, steps and costs are left out."""
@@ -75,6 +75,8 @@ class Outline:
 
     def _add_call(self, moment: Moment, about: About, call: str) -> None:
         status, detail = moment.status, moment.detail
+        if about.doubt:
+            status, detail = "in_doubt", about.doubt
         if moment.kind == "question":
             status += f" by {about.by}" if about.by else ""
         elif moment.kind == "refused":
@@ -196,14 +198,14 @@ def make_outline_table(rows: Sequence[OutlineRow], start: datetime, width: int) 
         sign, style = SIGNS[row.kind]
         cells = {
             "step>": SafeText(str(row.step) if is_first else "", style="dim"),
-            "time>": SafeText(since(start, row.at), style="dim"),
+            "time>": SafeText(since(start, row.at), style="" if is_lost else "dim"),
             "node": SafeText(row.node if before is None or before.node != row.node else ""),
-            "": SafeText(sign, style=style),
+            "": SafeText(sign, style="" if is_lost else style),
             "what…": describe_row(row, max(width - _BESIDE, 50)),
             "took>": SafeText(span(row.took_s)),
             "cost>": SafeText(usd(row.usd) if row.usd else ""),
         }
-        table.add_row(*(cells[name] for name in shown), style="on dark_red" if is_lost else "")
+        table.add_row(*(cells[name] for name in shown), style=LOST_STYLE if is_lost else "")
         before = row
     return table
 
@@ -217,8 +219,10 @@ def describe_row(row: OutlineRow, width: int) -> SafeText:
             text.append(earlier.replace("_", " "), style=_style_of(earlier)).append(", ", style="dim")
         text.append("then " if row.earlier else "", style="dim")
         text.append(row.status.replace("_", " "), style=_style_of(row.status))
-    if row.detail:
-        text.append(f"  {shorten(row.detail, width)}", style="" if row.kind == "lost" else "dim")
+    if row.detail and row.kind == "lost":
+        text.append(f"; {shorten(row.detail, width)}")
+    elif row.detail:
+        text.append(f"  {shorten(row.detail, width)}", style="dim")
     for note in list_notes(row.notes):
         text.append(f"  noted: {shorten(note, width)}", style="dim")
     return text

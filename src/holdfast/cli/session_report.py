@@ -175,9 +175,10 @@ def _print_head(console: Console, report: SessionReport) -> None:
         title.append(f" ({head.reason})", style="dim")
     console.print(title)
     caps, spent = state.budget.caps, state.budget
-    money = usd(spent.usd) + (f" of {usd(caps.usd)}" if caps.usd is not None else "")
+    money = f"{usd(spent.usd)} of {usd(caps.usd)}" if caps.usd is not None else ""
+    money = money or (usd(spent.usd) if spent.usd else "")
     if spent.reserved.usd:
-        money += f", {usd(spent.reserved.usd)} reserved for requests without an outcome"
+        money += f"{', ' if money else ''}{usd(spent.reserved.usd)} reserved for requests without an outcome"
     tokens = f"{spent.tokens:,} tokens" + (f" of {caps.tokens:,}" if caps.tokens is not None else "")
     lease = ""
     if head.lease is not None:
@@ -195,7 +196,7 @@ def _print_head(console: Console, report: SessionReport) -> None:
             ("labels", ", ".join(f"{key}={value}" for key, value in head.labels.items())),
             ("began", clock(head.created_at, now)),
             ("last change", clock(head.updated_at, now)),
-            ("spent", f"{money}, {tokens}, {count(head.step, 'step')}"),
+            ("spent", ", ".join(one for one in (money, tokens, count(head.step, "step")) if one)),
             ("plan", f"{done} of {len(plan.steps)} done: {plan.goal}".rstrip(": ") if plan else ""),
             ("to approve", str(head.waiting or "")),
             ("in doubt", str(head.in_doubt or "") if not report.held else ""),
@@ -247,7 +248,7 @@ def _name_branch(branch: Branch) -> SafeText:
     name = SafeText(branch.head.session, style="bold").append(
         f"  {word}", style=STANDING_STYLES.get(word, "")
     )
-    return name.append(f"  {usd(branch.head.usd)}", style="dim")
+    return name.append(f"  {usd(branch.head.usd)}", style="dim") if branch.head.usd else name
 
 
 def _grow(tree: Tree, branch: Branch) -> None:
@@ -261,11 +262,10 @@ def _grow(tree: Tree, branch: Branch) -> None:
 
 def _name_run(run: RunInfo) -> SafeText:
     text = SafeText(run.run).append(f"  {run.status}", style=RUN_STYLES.get(run.status, ""))
-    return text.append(" ".join(_about(run)), style="dim")
+    return text.append("".join(f"  {one}" for one in _about(run)), style="dim")
 
 
 def _about(run: RunInfo) -> Iterator[str]:
-    yield " "
     if run.ended_at is not None:
         yield span((run.ended_at - run.started_at).total_seconds())
     if run.model:

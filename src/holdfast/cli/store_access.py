@@ -58,6 +58,11 @@ async def get_head(store: Store, session: str) -> Head:
     try:
         return await store.head(session)
     except (NotFound, BadId) as missing:
+        thread = await get_thread(store, session)
+        if thread:
+            named = ", ".join(head.session for head in thread)
+            hint = f"it is a thread of LangGraph, whose sessions are {named}"
+            raise Stop(Exit.NOT_FOUND, f"no session {shlex.quote(session)}; {hint}") from missing
         known = [head.session async for head in _iter_heads(store)]
         close = list_closest(session, known, max_count=3)
         if close:
@@ -88,6 +93,11 @@ async def get_thread(store: Store, name: str) -> list[Head]:
     graphs = [one for one in found if one.labels[ADAPTER_LABEL] == THREADS]
     ledgers = [one for one in found if one.labels[ADAPTER_LABEL] == LEDGERS]
     return sorted(graphs, key=lambda one: one.labels.get(NAMESPACE_LABEL, "")) + ledgers if graphs else []
+
+
+async def get_session_or_thread(store: Store, name: str) -> list[Head]:
+    """The session of this id, or all sessions of the LangGraph thread of this id."""
+    return await get_thread(store, name) or [await get_head(store, name)]
 
 
 async def _iter_heads(store: Store) -> AsyncIterator[Head]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +20,7 @@ from ..adapters.langgraph_threads import (
     ThreadWrites,
     as_list,
     is_message,
+    list_questions,
 )
 from ..content.message_blocks import list_blocks
 from ..core.head import Head
@@ -158,43 +159,51 @@ def _print_head(console: Console, report: ThreadReport) -> None:
     word, now = report.standing, utc_now()
     title = SafeText(f"thread {report.thread}", style="bold")
     console.print(title.append(f"  {word}", style=STANDING_STYLES.get(word, "")))
+    print_facts(console, list_facts(report, lambda at: clock(at, now)))
+
+
+def list_facts(report: ThreadReport, show_time: Callable[[datetime], str]) -> list[tuple[str, str]]:
+    """What there is to say of a thread, by name; empty where there is nothing."""
     heads = [head for head, _ in report.namespaces]
     ledger = None if report.ledger is None else report.ledger.head
     every = [*heads, *([] if ledger is None else [ledger])]
     latest = report.root.latest
     checkpoints = sum(len(history.checkpoints) for _, history in report.namespaces)
-    print_facts(
-        console,
-        [
-            ("framework", "LangGraph"),
-            ("sessions", ", ".join(head.session for head in heads)),
-            ("tools", "" if ledger is None else ledger.session),
-            ("began", clock(min(head.created_at for head in every), now)),
-            ("last change", clock(max(head.updated_at for head in every), now)),
-            ("size", f"{count(checkpoints, 'checkpoint')}, {count(len(report.root.messages), 'message')}"),
-            ("next node", ", ".join(latest.next) if latest else ""),
-            (
-                "finished",
-                ", ".join(one.node or "?" for one in latest.writes if one.is_done) if latest else "",
-            ),
-            ("asked", "; ".join(shorten(_text_of(one), 200) for one in latest.unanswered) if latest else ""),
-            ("error", "; ".join(shorten(one, 200) for one in latest.errors) if latest else ""),
-            ("to approve", str(ledger.waiting or "") if ledger else ""),
-            ("in doubt", str(ledger.in_doubt or "") if ledger and report.standing != "running" else ""),
-        ],
-    )
+    asked = [shorten(text_of_value(one), 200) for one in latest.unanswered] if latest else []
+    return [
+        ("framework", "LangGraph"),
+        ("sessions", ", ".join(head.session for head in heads)),
+        ("tools", "" if ledger is None else ledger.session),
+        ("began", show_time(min(head.created_at for head in every))),
+        ("last change", show_time(max(head.updated_at for head in every))),
+        ("size", f"{count(checkpoints, 'checkpoint')}, {count(len(report.root.messages), 'message')}"),
+        ("next node", ", ".join(latest.next) if latest else ""),
+        ("finished", ", ".join(one.node or "?" for one in latest.writes if one.is_done) if latest else ""),
+        ("asked", "; ".join(asked)),
+        ("error", "; ".join(shorten(one, 200) for one in latest.errors) if latest else ""),
+        ("to approve", str(ledger.waiting or "") if ledger else ""),
+        ("in doubt", str(ledger.in_doubt or "") if ledger and report.standing != "running" else ""),
+    ]
 
 
 def advise(report: ThreadReport, common: Common) -> Iterator[str]:
     """What to run next."""
-    ledger = None if report.ledger is None else report.ledger.head
-    if report.standing == "waiting":
-        asks_itself = ledger is not None and bool(ledger.waiting or ledger.in_doubt)
-        if asks_itself:
-            yield f"{pending_command(common)}, which shows what waits for you"
-        yield graph_call(report.thread, "None" if asks_itself else "Command(resume=…)", common)
-    elif report.standing in ("failed", "interrupted"):
+    if report.standing == "waiting" and _has_calls_to_answer(report):
+        yield f"{pending_command(common)}, which shows what waits for you"
+    yield from find_next_call(report, common)
+
+
+def find_next_call(report: ThreadReport, common: Common) -> Iterator[str]:
+    """The call that continues the thread, if there is something to continue."""
+    if report.standing == "waiting" and not _has_calls_to_answer(report):
+        yield graph_call(report.thread, "Command(resume=…)", common)
+    elif report.standing in ("waiting", "failed", "interrupted"):
         yield graph_call(report.thread, "None", common)
+
+
+def _has_calls_to_answer(report: ThreadReport) -> bool:
+    ledger = None if report.ledger is None else report.ledger.head
+    return ledger is not None and bool(ledger.waiting or ledger.in_doubt)
 
 
 def outline_thread(report: ThreadReport) -> list[OutlineRow]:
@@ -202,7 +211,9 @@ def outline_thread(report: ThreadReport) -> list[OutlineRow]:
     found: list[tuple[datetime, Moment, About | None, str]] = []
     for _, history in report.namespaces:
         for one in history.checkpoints.values():
-            found += _list_moments(history, one)
+            # A subgraph begins with a copy of what its graph has.
+            if not history.namespace or one.step > 0 or one.source == "update":
+                found += _list_moments(history, one)
     steps = [(one.at, one.step) for one in report.root.checkpoints.values()]
     if report.ledger is not None and report.ledger.timeline is not None:
         timeline = report.ledger.timeline
@@ -224,13 +235,17 @@ def _node_of(about: About | None) -> str:
     return task.rpartition("|")[2].partition(":")[0] if slash else ""
 
 
+def name_namespace(history: ThreadHistory) -> str:
+    """The nodes that a subgraph is inside of, each with an arrow after it; empty of the graph itself."""
+    parts = [part.partition(":")[0] for part in history.namespace.split("|") if part]
+    return "".join(f"{part} > " for part in parts)
+
+
 def _list_moments(
     history: ThreadHistory, one: ThreadCheckpoint
 ) -> Iterator[tuple[datetime, Moment, About | None, str]]:
     """What is new in a checkpoint. Its own row is there only if nothing else is."""
-    place = " > ".join(part.partition(":")[0] for part in history.namespace.split("|") if part)
-    node = ", ".join(one.nodes)
-    where = " > ".join(part for part in (place, node) if part)
+    where = (name_namespace(history) + ", ".join(one.nodes)).removesuffix(" > ")
     key = f"{history.namespace}@{one.seq}"
 
     def moment(what: str, kind: Any = "other", routine: bool = False) -> Moment:
@@ -244,18 +259,16 @@ def _list_moments(
     if one.removed:
         yield one.at, moment(f"{count(one.removed, 'message')} removed"), None, where
     for channel, value in one.values.items():
-        yield one.at, moment(f"{channel}: {_text_of(value)}"), None, where
+        yield one.at, moment(f"{channel}: {text_of_value(value)}"), None, where
     if one.source == "update":
         yield one.at, moment("the state was updated from outside"), None, where
     for written in one.writes:
-        for asked in written.interrupts:
-            if isinstance(asked, dict) and "holdfast" in asked:
-                continue  # About a call, whose row says it.
+        for asked in list_questions(written.interrupts):
             row = Moment(
                 seq=written.seq,
                 at=written.at,
                 kind="question",
-                what=f"asks: {_text_of(asked)}",
+                what=f"asks: {text_of_value(asked)}",
                 step=one.step + 1,
             )
             yield written.at, row, None, written.node
@@ -270,22 +283,22 @@ def describe_news(news: ThreadCheckpoint | ThreadWrites) -> str:
     """What an entry of a thread adds, on one line."""
     messages = [f"{one.role}: {message_text(one)}".rstrip() for one in news.messages]
     if isinstance(news, ThreadCheckpoint):
-        values = [f"{channel}: {_text_of(value)}" for channel, value in news.values.items()]
+        values = [f"{channel}: {text_of_value(value)}" for channel, value in news.values.items()]
         then = f"next is {', '.join(news.next)}" if news.next else ""
         after = f" after {', '.join(news.nodes)}" if news.nodes else f" ({news.source})"
         return f"checkpoint{after}: " + "; ".join([*messages, *values, *([then] if then else [])])
-    asked = [f"asks: {_text_of(one)}" for one in news.interrupts]
+    asked = [f"asks: {text_of_value(one)}" for one in news.interrupts]
     failed = [f"failed: {one}" for one in news.errors]
-    failed += [f"the answer: {_text_of(one)}" for channel, one in news.values if channel == RESUME]
+    failed += [f"the answer: {text_of_value(one)}" for channel, one in news.values if channel == RESUME]
     values = [
-        f"{channel}: {_text_of(value)}"
+        f"{channel}: {text_of_value(value)}"
         for channel, value in news.values
         if not channel.startswith(("__", "branch:")) and not any(map(is_message, as_list(value)))
     ]
     return f"{news.node or 'a task'}: " + "; ".join([*asked, *failed, *messages, *values] or ["done"])
 
 
-def _text_of(value: Json) -> str:
+def text_of_value(value: Json) -> str:
     """A value as short text. What holdfast itself asks says it in words."""
     if isinstance(value, dict) and "holdfast" in value and isinstance(value.get("why"), str):
         return str(value["why"])

@@ -78,6 +78,8 @@ class About(Struct, kw_only=True):
     """The call, as in Python."""
     by: str = ""
     """Who answered."""
+    doubt: str = ""
+    """Why the call is in doubt, if a later holder says so."""
     reply: str | None = None
     """The message, by its entry …"""
     role: str = ""
@@ -248,6 +250,7 @@ class Timeline:
             call=call.id if call.asked_by is None else f"{call.asked_by}.{call.index}",
             title=f"{tool}({entry_args_text(entry, args)})" if given else "",
             by=str(getattr(body, "by", "")),
+            doubt=entry_details_text(entry, body.reason) if isinstance(body, kinds.ToolInDoubt) else "",
         )
 
     def _add(self, entry: Entry, kind: MomentKind, what: str, **more: str | None) -> Moment:
@@ -403,6 +406,8 @@ SIGNS: Final[dict[MomentKind, tuple[str, str]]] = {
     "other": ("·", "dim"),
 }
 """Of characters that every font for terminals has."""
+LOST_STYLE: Final = "bright_white on dark_red"
+"""Of a row that says where a holder died: on dark and on light terminals, so it names both colours."""
 STATUS_STYLES: Final = {
     "replied": "green",
     "completed": "green",
@@ -437,20 +442,20 @@ def make_timeline_table(
     now = utc_now()
     for moment in timeline.moments:
         sign, style = SIGNS[moment.kind]
+        is_lost = moment.kind == "lost"
+        dim = "" if is_lost else "dim"
         cells = {
-            "time>": SafeText(clock(moment.at, now).rpartition(" ")[2], style="dim"),
-            "step>": SafeText(str(moment.step), style="dim"),
+            "time>": SafeText(clock(moment.at, now).rpartition(" ")[2], style=dim),
+            "step>": SafeText(str(moment.step), style=dim),
             "holder": (holders or {}).get(timeline.holder_at(moment.seq), SafeText()),
-            "": SafeText(sign, style=style),
+            "": SafeText(sign, style="" if is_lost else style),
             "what…": _describe_moment(moment, timeline, narrow=narrow, brief=holders is not None),
             "took>": SafeText(span(moment.took_s)),
             "cost>": SafeText(usd(moment.usd) if moment.usd else ""),
         }
-        if moment.kind == "lost":
+        if is_lost:
             table.add_section()
-        table.add_row(
-            *(cells[column] for column in columns), style="on dark_red" if moment.kind == "lost" else ""
-        )
+        table.add_row(*(cells[column] for column in columns), style=LOST_STYLE if is_lost else "")
         if moment.kind in ("lost", "checkpoint"):
             table.add_section()
     return table
@@ -464,7 +469,9 @@ def _describe_moment(moment: Moment, timeline: Timeline, *, narrow: bool, brief:
     what = shorten(moment.what, _BRIEF_WIDTH - len(status) if brief and not is_lost else width)
     text = SafeText(what, style="bold" if is_lost or is_checkpoint else "")
     text.append(status, style=STATUS_STYLES.get(moment.status, ""))
-    if moment.detail and (is_lost or not brief):
+    if moment.detail and is_lost:
+        text.append(f"; {shorten(moment.detail, width // 2)}")
+    elif moment.detail and not brief:
         text.append(f"  {shorten(moment.detail, width // 2)}", style="dim")
     if not brief:
         for note in list_notes(moment.notes):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..core.lease_periods import LeasePeriod
 
-BarKind: TypeAlias = Literal["model", "tool", "delegate", "wait", "doubt"]
+BarKind: TypeAlias = Literal["model", "tool", "node", "delegate", "wait", "doubt"]
 Status: TypeAlias = Literal["ok", "failed", "doubt", "cut", "running", "waiting"]
 """`doubt`: the outcome is not known. `cut`: the process died, and nothing can have happened twice."""
 

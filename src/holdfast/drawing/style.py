@@ -8,12 +8,12 @@ _LIGHT: Final = """
 --hf-page:#f6f7f9;--hf-card:#fff;--hf-text:#1c2430;--hf-dim:#5d6878;--hf-line:#d9dee6;--hf-band:#f3f5f8;
 --hf-model:#4f6bdc;--hf-tool:#128a7b;--hf-delegate:#8453c6;--hf-wait:#c69311;--hf-doubt:#d9670b;
 --hf-bad:#cf2e3d;--hf-good:#1a7f37;--hf-gap:#cf2e3d;--hf-money:#7a8798;--hf-code:#f3f5f8;
---hf-process-a:#dfe6f5;--hf-process-b:#e9e2f4;"""
+--hf-process-a:#dfe6f5;--hf-process-b:#e9e2f4;--hf-on-bar:#fff;"""
 _DARK: Final = """
 --hf-page:#0f1319;--hf-card:#171c24;--hf-text:#e4e9f0;--hf-dim:#98a4b5;--hf-line:#2c3440;--hf-band:#1c222c;
 --hf-model:#7d95f5;--hf-tool:#35b8a6;--hf-delegate:#b48af0;--hf-wait:#d8ab3a;--hf-doubt:#f0903c;
 --hf-bad:#f2606c;--hf-good:#4ac26b;--hf-gap:#f2606c;--hf-money:#8e9bad;--hf-code:#1c222c;
---hf-process-a:#26324a;--hf-process-b:#33294a;"""
+--hf-process-a:#26324a;--hf-process-b:#33294a;--hf-on-bar:#0f1319;"""
 
 DRAWING: Final = (
     ".hf{" + _LIGHT.replace("\n", "") + "}"
@@ -26,12 +26,14 @@ DRAWING: Final = (
 .hf svg .mono{font-family:ui-monospace,"SF Mono",Menlo,"DejaVu Sans Mono",monospace;font-size:11.5px}
 .hf svg .strong{font-weight:600}
 .hf svg .halo{paint-order:stroke;stroke:var(--hf-card);stroke-width:3px;stroke-linejoin:round}
+.hf svg .hf-on-bar{fill:var(--hf-on-bar)}
 .hf svg a:hover text{text-decoration:underline}
 .hf-grid{stroke:var(--hf-line);stroke-width:1}
 .hf-band{fill:var(--hf-band)}
 .hf-pale{opacity:.45}
 .hf-model{fill:var(--hf-model);stroke:var(--hf-model)}
 .hf-tool{fill:var(--hf-tool);stroke:var(--hf-tool)}
+.hf-node{fill:var(--hf-money);stroke:var(--hf-money)}
 .hf-delegate{fill:var(--hf-delegate);stroke:var(--hf-delegate)}
 .hf-wait{fill:var(--hf-wait);stroke:var(--hf-wait)}
 .hf-doubt{fill:var(--hf-doubt);fill-opacity:.25;stroke:var(--hf-doubt);stroke-dasharray:4 3}
@@ -89,6 +91,8 @@ h3{font-size:13px;margin:0}
 a{color:var(--hf-model)}
 section.box,details.box{background:var(--hf-card);border:1px solid var(--hf-line);border-radius:10px;
  padding:12px 14px;margin:10px 0}
+section.box,details.box{overflow-x:auto}
+.box>.hf-overview,.box>.hf-steps{min-width:560px}
 details>summary{cursor:pointer}
 .facts{display:flex;flex-wrap:wrap;gap:6px 28px;margin:12px 0 0}
 .facts div{min-width:0;max-width:100%}

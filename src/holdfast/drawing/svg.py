@@ -30,6 +30,8 @@ _INDENT: Final = 14
 _LABEL_CHARS: Final = 120
 _RIGHT_TEXT_CHARS: Final = 130
 _LEFT_TEXT_CHARS: Final = 12
+_GAP_TEXT_CHARS: Final = 64
+"""What fits on one line of a drawing in a small window."""
 _CHAR_WIDTH: Final = 1 / 54
 """Of a text beside bars, as a part of the width that a small window leaves for them."""
 
@@ -223,6 +225,8 @@ class _Extent(Struct):
     class_: str
     left: float
     right: float
+    last: float = 0.0
+    """How wide the bar at its right end is, if a text can be read on it."""
 
     def draw(self, y: float) -> Html:
         room = _CHAR_WIDTH * len(self.said)
@@ -231,7 +235,8 @@ class _Extent(Struct):
         said = shorten(self.said, max(_LEFT_TEXT_CHARS, int(self.left / _CHAR_WIDTH)))
         if self.left > 0.25:
             return _svg_text(said, self.left, -9, y, self.class_, "end")
-        return _svg_text(said, min(self.right, 0.99), -6, y, f"{self.class_} halo", "end")
+        class_ = "hf-on-bar" if self.last > room else f"{self.class_} halo"
+        return _svg_text(said, min(self.right, 0.99), -6, y, class_, "end")
 
 
 def _svg_text(said: str, place: float, dx: int, y: float, class_: str, anchor: str) -> Html:
@@ -255,7 +260,13 @@ def _draw_row(row: Row, scale: TimeScale, y: float) -> list[Html]:
         class_ = "dim" if kind == "plain" else f"hf-text-{kind}"
         if not row.marks and working and working[-1].status == "failed":
             class_ = "hf-text-bad"
-        found.append(_Extent(" · ".join(words), class_, min(places), max(places)).draw(middle))
+        last = [
+            scale.place(bar.end) - scale.place(bar.start)
+            for bar in working
+            if bar.status in ("ok", "failed", "doubt") and scale.place(bar.end) == max(places)
+        ]
+        extent = _Extent(" · ".join(words), class_, min(places), max(places), max(last, default=0.0))
+        found.append(extent.draw(middle))
     return found
 
 
@@ -340,11 +351,12 @@ def draw_overview(drawing: Drawing) -> Html:
 def _list_lanes(drawing: Drawing, scale: TimeScale) -> Iterator[tuple[str, list[Bar], list[Mark]]]:
     """The lanes: name, bars and marks."""
     bars = sorted(drawing.iter_bars(), key=lambda bar: bar.start)
-    by_kind: dict[str, list[Bar]] = {"model": [], "tool": [], "wait": []}
+    by_kind: dict[str, list[Bar]] = {"node": [], "model": [], "tool": [], "wait": []}
     for bar in bars:
         by_kind["tool" if bar.kind == "delegate" else "wait" if bar.kind == "doubt" else bar.kind].append(bar)
-    if by_kind["model"]:
-        yield "model", _thin_out(by_kind["model"], scale), []
+    for kind in ("node", "model"):
+        if by_kind[kind]:
+            yield "nodes" if kind == "node" else kind, _thin_out(by_kind[kind], scale), []
     for number, lane in enumerate(_side_by_side(by_kind["tool"])):
         yield "tools" if number == 0 else "", _thin_out(lane, scale), []
     marks = [
@@ -511,15 +523,19 @@ class _Sheet:
     def add_gap(self, gap: Gap) -> None:
         """What the red column is."""
         first, _, rest = gap.text.partition(". ")
-        height = _ROW + 6 + (16 if rest else 0)
+        # On two lines if it is long; together they are one text.
+        lines = [first] if len(first) <= _GAP_TEXT_CHARS else first.replace("; ", "; \n", 1).split("\n")
+        below = len(lines) - 1 + bool(rest)
+        height = _ROW + 6 + 16 * below
         self.under.append(
             el("rect", y=self.y, width="100%", height=height, class_="hf-gap-row hf-gap-label", rx=4)
         )
         cross = el("path", d="M-4-4 4 4M4-4-4 4", class_="hf-gap-edge")
         self.over.append(el("svg", cross, x=12, y=self.y + _ROW / 2 + 3, overflow="visible"))
-        self.over.append(_text(first, "24", self.y + _ROW / 2 + 3, "strong hf-gap-text"))
+        parts = [lines[0], *(el("tspan", line, x=24, dy=16) for line in lines[1:])]
+        self.over.append(el("text", *parts, x="24", y=self.y + _ROW / 2 + 3, class_="strong hf-gap-text"))
         if rest:
-            self.over.append(_text(rest, "24", self.y + _ROW + 12, "hf-gap-text"))
+            self.over.append(_text(rest, "24", self.y + _ROW + 12 + 16 * (below - 1), "hf-gap-text"))
         self.y += height + 4
 
     def add_money(self, start: datetime, end: datetime) -> None:
@@ -578,6 +594,7 @@ def _list_times(item: Item) -> Iterator[datetime]:
 
 _LEGEND: Final = (
     ("hf-model", "model"),
+    ("hf-node", "node of the graph"),
     ("hf-tool", "tool"),
     ("hf-delegate", "delegate"),
     ("hf-wait", "waits for a person"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from typing import Final, NamedTuple, TypeVar
@@ -336,7 +337,9 @@ class Journal:
         contents = Contents(partial(self.read_contents, checked_after))
         transcript = Transcript(BlobReader(self.session, self._blobs), contents)
         try:
-            transcript.load(spans, _read_ahead(self._pages_of(spans, said)), self.where)
+            # Closed here also after an error, so that no thread reads on.
+            with closing(_read_ahead(self._pages_of(spans, said))) as pages:
+                transcript.load(spans, pages, self.where)
         except NONSENSE as error:
             raise Corrupt(self.where, f"its messages make no sense ({error!r})") from error
         return transcript
@@ -423,17 +426,19 @@ class Journal:
             raise Corrupt(self.where, why)
 
 
-def _read_ahead(pages: Iterator[Page]) -> Iterator[Page]:
+def _read_ahead(pages: Iterator[Page]) -> Generator[Page]:
     """The same pages: while one of them is decoded, a thread reads the next from the disk."""
     page = next(pages, None)
-    if page is None or page.count < READ_CHUNKS:  # There are few more, if any.
-        yield from chain([] if page is None else [page], pages)
-        return
-    with threads.ThreadPoolExecutor(1, "holdfast read") as reader:
-        while page is not None:
-            coming = reader.submit(next, pages, None)
-            yield page
-            page = coming.result()
+    if page is not None and page.count >= READ_CHUNKS:  # Else there are few more, if any.
+        with threads.ThreadPoolExecutor(1, "holdfast read") as reader:
+            while page is not None:
+                try:
+                    coming = reader.submit(next, pages, None)
+                except RuntimeError:
+                    break  # The interpreter is ending, and begins no threads: those that still run read here.
+                yield page
+                page = coming.result()
+    yield from chain([] if page is None else [page], pages)
 
 
 def find_erasures(

@@ -41,8 +41,8 @@ def check_format(format: object) -> str:
     if format == OWN:
         raise BadInput("session.transcript has the messages in holdfast's own format")
     near = closest(str(format), known)
-    hint = f"; did you mean {near!r}?" if near else ""
-    raise BadInput(f"unknown message format {format!r}{hint} There are {', '.join(known)}")
+    hint = f"; did you mean {near!r}? There are" if near else "; there are"
+    raise BadInput(f"unknown message format {format!r}{hint} {', '.join(known)}")
 
 
 def convert(messages: Iterable[AnyMessage], format: str) -> list[Any]:

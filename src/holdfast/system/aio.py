@@ -331,6 +331,8 @@ class _DaemonTask:
             self._found.set_result(self._function())
         except BaseException as error:
             self._found.set_exception(error)
+        finally:
+            vars(threadlocals).clear()  # They name the event loop, which must not outlive its end here.
 
 
 class _Daemon:

@@ -35,58 +35,75 @@ class FileLock:
     ) -> None:
         self._path, self._shared, self._wait_s = path, shared, BUSY_S if wait_s is None else wait_s
         self._of = of
+        self._fd: int | None = None
 
     def __enter__(self) -> bool:
-        self._fd = _acquire(self._path, self._shared, self._wait_s)
-        if self._fd is None and self._of is not None and files.exists(self._of):
+        try:
+            return self._acquire()
+        except BaseException:
+            # Perhaps that of a signal's handler, which may raise just after the file was locked.
+            self._release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._release()
+        finally:
+            self._release()  # If a signal's handler raised before the first one was done.
+
+    def _acquire(self) -> bool:
+        deadline_s = boot_s() + self._wait_s
+        pause_s = _PAUSE_MIN_S
+        while True:
+            try:
+                return self._try()
+            except BlockingIOError as error:
+                if boot_s() >= deadline_s:
+                    raise StoreBusy(
+                        f"{self._path}: another process has held this lock for {self._wait_s:g} s. "
+                        "Find it (lsof names it) and end or continue it, then try again."
+                    ) from error
+            self._release()
+            threads.sleep(randomness.uniform(pause_s / 2, pause_s))
+            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+    def _try(self) -> bool:
+        """Open and lock the file. False if there is none; `BlockingIOError` if the lock is held elsewhere."""
+        while True:
+            try:
+                # Kept before it is locked: from then on, `_release` unlocks it.
+                self._fd = _open(
+                    self._path, (files.O_RDONLY if self._shared else files.O_RDWR) | files.O_CLOEXEC
+                )
+            except (FileNotFoundError, NotADirectoryError):
+                self._refuse_removed()
+                return False
+            files.lock(self._fd, shared=self._shared, wait=False)
+            if files.is_same(self._path, self._fd):
+                return True
+            # The directory was deleted while we waited: this lock is no longer the one that counts.
+            self._release()
+
+    def _refuse_removed(self) -> None:
+        if self._of is not None and files.exists(self._of):
             # Not made anew here: another process may hold the one that was removed.
             raise Corrupt(
                 str(self._path),
                 f"the lock of {self._of.name} is missing. Once no process has the store open, make an empty "
                 "file there",
             )
-        return self._fd is not None
 
-    def __exit__(self, *_: object) -> None:
-        if self._fd is not None:
-            _close(self._fd)
-
-
-def _acquire(path: Path, shared: bool, wait_s: float) -> int | None:
-    deadline_s = boot_s() + wait_s
-    pause_s = _PAUSE_MIN_S
-    while True:
-        fd = _try(path, shared)
-        if not isinstance(fd, BlockingIOError):
-            return fd
-        if boot_s() >= deadline_s:
-            raise StoreBusy(
-                f"{path}: another process has held this lock for {wait_s:g} s. "
-                "Find it (lsof names it) and end or continue it, then try again."
-            ) from fd
-        threads.sleep(randomness.uniform(pause_s / 2, pause_s))
-        pause_s = min(pause_s * 2, _PAUSE_MAX_S)
-
-
-def _try(path: Path, shared: bool) -> int | BlockingIOError | None:
-    """The open, locked file; None if there is none; the error if the lock is held elsewhere."""
-    while True:
-        try:
-            fd = _open(path, (files.O_RDONLY if shared else files.O_RDWR) | files.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        try:
-            files.lock(fd, shared=shared, wait=False)
-            if files.is_same(path, fd):
-                return fd
-        except BlockingIOError as error:
-            _close(fd)
-            return error
-        except BaseException:
-            _close(fd)
-            raise
-        # The directory was deleted while we waited: this lock is no longer the one that counts.
-        _close(fd)
+    def _release(self) -> None:
+        """Let go of the lock. In a child that was forked meanwhile, that was done already."""
+        if self._fd is None:
+            return
+        with _opening:
+            if self._fd in _opened:
+                # Not left to the closing: a program that is just being started has this open file, too.
+                files.unlock(self._fd)
+                _opened.remove(self._fd)
+                files.close(self._fd)
+        self._fd = None
 
 
 def _open(path: Path, flags: int) -> int:
@@ -94,16 +111,6 @@ def _open(path: Path, flags: int) -> int:
         fd = files.open(path, flags)
         _opened.add(fd)
         return fd
-
-
-def _close(fd: int) -> None:
-    """Let go of the lock. In a child that was forked meanwhile, that was done already."""
-    with _opening:
-        if fd in _opened:
-            _opened.remove(fd)
-            # Not left to the closing: a program that is just being started has this open file, too.
-            files.unlock(fd)
-            files.close(fd)
 
 
 def _close_in_child() -> None:

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, overload
 
 from msgspec import Struct
 
@@ -27,6 +27,28 @@ SideEffect: TypeAlias = Literal["read", "write", "mutate"]
 SideEffects: TypeAlias = SideEffect | Collection[SideEffect]
 """One of them, or any number; `()` is none."""
 Scope: TypeAlias = Literal["session", "repeat", "run", "call", "global"]
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of any tool, where it is declared apart from its function."""
+
+    retry: Retry | None
+    timeout_s: float | None
+    needs_approval: bool | Callable[..., bool]
+    pollable: bool
+
+
+class EffectOptions(CallOptions, total=False):
+    """The options of a tool with side effects."""
+
+    scope: Scope | Callable[..., str] | None
+    verify: Callable[..., Any] | None
+    verify_after_s: float
+    undo: Callable[..., Any] | None
+    idempotent: bool | float | None
+    harmless: Iterable[type[Exception]]
+
+
 _SIDE_EFFECTS = ("read", "write", "mutate")
 _SCOPES = ("session", "repeat", "run", "call", "global")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")

@@ -6,15 +6,23 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from re import sub
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, Unpack
 
 from msgspec import Struct
 
 from ..errors import BadInput
 from ..messages import Json
 from ..suggestions import closest
-from .declaration import AnyTool, Scope, SideEffects, Tool, check_side_effects, tool, warn_undeclared
-from .retry import Retry
+from .declaration import (
+    AnyTool,
+    CallOptions,
+    EffectOptions,
+    SideEffects,
+    Tool,
+    check_side_effects,
+    tool,
+    warn_undeclared,
+)
 from .schema import parameters_of
 
 log = logging.getLogger("holdfast")
@@ -60,96 +68,56 @@ def from_hints(
     return Declaration({"side_effects": "mutate", "scope": "call"})
 
 
-def pure(
-    *,
-    retry: Retry | None = None,
-    timeout_s: float | None = None,
-    needs_approval: bool | Callable[..., bool] = False,
-    pollable: bool = False,
-) -> Declaration:
-    """Declare a tool that only computes: `effects={"add": pure(timeout_s=5)}`."""
-    return _make((), retry=retry, timeout_s=timeout_s, needs_approval=needs_approval, pollable=pollable)
+def pure(**options: Unpack[CallOptions]) -> Declaration:
+    """Declare a tool that only computes: `effects={"add": pure(timeout_s=5)}`.
+
+    Options: `retry`, `timeout_s`, `needs_approval` and `pollable`, as of `holdfast.tool`.
+    """
+    return Declaration(make_options("pure", (), options, CallOptions))
 
 
-def read(
-    *,
-    retry: Retry | None = None,
-    timeout_s: float | None = None,
-    needs_approval: bool | Callable[..., bool] = False,
-    pollable: bool = False,
-) -> Declaration:
-    """Declare a tool that only reads: `effects={"search_*": read(pollable=True)}`."""
-    return _make("read", retry=retry, timeout_s=timeout_s, needs_approval=needs_approval, pollable=pollable)
+def read(**options: Unpack[CallOptions]) -> Declaration:
+    """Declare a tool that only reads: `effects={"search_*": read(pollable=True)}`.
+
+    Options: `retry`, `timeout_s`, `needs_approval` and `pollable`, as of `holdfast.tool`.
+    """
+    return Declaration(make_options("read", "read", options, CallOptions))
 
 
-def write(
-    *,
-    scope: Scope | Callable[..., str] | None = None,
-    verify: Callable[..., Any] | None = None,
-    verify_after_s: float = 0.0,
-    undo: Callable[..., Any] | None = None,
-    idempotent: bool | float | None = None,
-    harmless: Iterable[type[Exception]] = (),
-    retry: Retry | None = None,
-    timeout_s: float | None = None,
-    needs_approval: bool | Callable[..., bool] = False,
-    pollable: bool = False,
-) -> Declaration:
-    """Declare a tool that sets something: `effects={"save_*": write(undo=…)}`."""
-    return _make(
-        "write",
-        scope=scope,
-        verify=verify,
-        verify_after_s=verify_after_s,
-        undo=undo,
-        idempotent=idempotent,
-        harmless=tuple(harmless),
-        retry=retry,
-        timeout_s=timeout_s,
-        needs_approval=needs_approval,
-        pollable=pollable,
-    )
+def write(**options: Unpack[EffectOptions]) -> Declaration:
+    """Declare a tool that sets something: `effects={"save_*": write(undo=…)}`.
+
+    Options: `scope`, `verify`, `verify_after_s`, `undo`, `idempotent`, `harmless`, `retry`, `timeout_s`,
+    `needs_approval` and `pollable`, as of `holdfast.tool`.
+    """
+    return Declaration(make_options("write", "write", options))
 
 
-def mutate(
-    *,
-    scope: Scope | Callable[..., str] | None = None,
-    verify: Callable[..., Any] | None = None,
-    verify_after_s: float = 0.0,
-    undo: Callable[..., Any] | None = None,
-    idempotent: bool | float | None = None,
-    harmless: Iterable[type[Exception]] = (),
-    retry: Retry | None = None,
-    timeout_s: float | None = None,
-    needs_approval: bool | Callable[..., bool] = False,
-    pollable: bool = False,
-) -> Declaration:
-    """Declare a tool that acts, and acts again when it is run again: `effects={"pay": mutate(verify=…)}`."""
-    return _make(
-        "mutate",
-        scope=scope,
-        verify=verify,
-        verify_after_s=verify_after_s,
-        undo=undo,
-        idempotent=idempotent,
-        harmless=tuple(harmless),
-        retry=retry,
-        timeout_s=timeout_s,
-        needs_approval=needs_approval,
-        pollable=pollable,
-    )
+def mutate(**options: Unpack[EffectOptions]) -> Declaration:
+    """Declare a tool that acts, and acts again when it is run again: `effects={"pay": mutate(verify=…)}`.
+
+    Options: `scope`, `verify`, `verify_after_s`, `undo`, `idempotent`, `harmless`, `retry`, `timeout_s`,
+    `needs_approval` and `pollable`, as of `holdfast.tool`.
+    """
+    return Declaration(make_options("mutate", "mutate", options))
 
 
-def _make(side_effects: SideEffects, **options: Any) -> Declaration:
-    given = {key: value for key, value in options.items() if value is not None}
-    made = Declaration({"side_effects": side_effects, **given})
-    check_options(made.options)
+def make_options(
+    function: str, side_effects: SideEffects, options: Mapping[str, Any], known: type = EffectOptions
+) -> dict[str, Any]:
+    """The options of `holdfast.tool` that `function(…)` was given, checked before there is a tool."""
+    names = known.__annotations__
+    for name in options:
+        if name not in names:
+            near = closest(name, names)
+            hint = f"; did you mean {near}=?" if near else f"; there are {', '.join(sorted(names))}"
+            raise TypeError(f"{function}() got an unexpected option {name}={hint}")
+    made = {key: value for key, value in options.items() if value is not None}
+    if "harmless" in made:
+        made["harmless"] = tuple(made["harmless"])  # It may be read only once.
+    made["side_effects"] = side_effects
+    declare("tool", list_parameters(made), made)
     return made
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that fit no tool, before there is one."""
-    declare("tool", list_parameters(options), options)
 
 
 def list_parameters(options: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,15 +12,33 @@ from langgraph.types import Command
 
 from ...messages import Json
 from ...reprs import attempt, describe_value
+from ...tools.outcome import NoJsonForm, no_json_form
 from .serde import CheckedSerializer
 
 _TAG: Final = "$langgraph"
 
 
-def pack_result(found: Any, serde: CheckedSerializer) -> Json:
+def pack_result(found: Any, serde: CheckedSerializer, returned: Any = None) -> Json | NoJsonForm:
     """What a tool gave, as JSON. A message of plain text becomes that text. Never raises: what the tool did
-    is done, and must be recorded."""
-    return attempt(lambda: _pack(found, serde), lambda: describe_value(found))
+    is done, and must be recorded. What cannot be serialized is an error that says so.
+
+    `returned` is what the tool's function returned, of which LangChain may have made a text.
+    """
+    nameless = attempt(lambda: _find_nameless(returned), lambda: None)
+    if nameless is not None:
+        return no_json_form(nameless)
+    return attempt(lambda: _pack(found, serde), lambda: no_json_form(found))
+
+
+def _find_nameless(value: Any) -> Any:
+    """A part of a value of which LangChain's text says only where it was in memory; None if there is none."""
+    kind = type(value)
+    if isinstance(value, dict | list | tuple | set):
+        inside = value.values() if isinstance(value, dict) else value
+        return next((one for one in map(_find_nameless, inside) if one is not None), None)
+    plain: list[Any] = [object.__repr__, object.__str__]
+    is_nameless = issubclass(kind, Iterator) or [kind.__repr__, kind.__str__] == plain
+    return value if is_nameless else None
 
 
 def _pack(found: Any, serde: CheckedSerializer) -> Json:

@@ -12,7 +12,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeAlias
+from copy import copy
+from functools import wraps
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -27,9 +29,9 @@ from ...ids import check_list
 from ...limits import TOOL_GRACE_S
 from ...store.opening import AnyStore
 from ...tools.context import AnyContext
-from ...tools.declaration import AnyTool, Hook, SideEffects
+from ...tools.declaration import AnyTool, EffectOptions, Hook, SideEffects
 from ...tools.dispatch import CallRequest
-from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, declare
+from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, declare, make_options
 from ...tools.outcome import Declined, NotDone, Result, as_text
 from ...tools.policy import Policy
 from ...tools.registry import Registry
@@ -53,14 +55,14 @@ class Declared(NamedTuple):
 AnyGraphTool: TypeAlias = BaseTool | Declared | AnyTool | Callable[..., Any]
 
 
-def effects(tool: BaseTool, *, side_effects: SideEffects, **options: Any) -> Declared:
+def effects(tool: BaseTool, *, side_effects: SideEffects, **options: Unpack[EffectOptions]) -> Declared:
     """Declare what a LangChain tool does to the world: `effects(pay, side_effects="mutate", verify=…)`.
 
     The words are those of `holdfast.tool`: `scope`, `verify`, `verify_after_s`, `undo`, `idempotent`,
     `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`. `durable_tools(…, effects={…})` declares
     many tools at once, by name.
     """
-    return Declared(tool, {"side_effects": side_effects, **options})
+    return Declared(tool, make_options("effects", side_effects, options))
 
 
 def durable_tools(
@@ -183,12 +185,16 @@ class _LangChainBody:
     async def _run_async(self, ctx: AnyContext, /, **values: Any) -> Any:
         with self._running(ctx):
             given, config = self._prepare(ctx, values)
-            return pack_result(await self._inner.ainvoke(given, config), self._serde)
+            inner, returned = _observe(self._inner)
+            found = await inner.ainvoke(given, config)
+            return pack_result(found, self._serde, _content_of(inner, returned))
 
     def _run_sync(self, ctx: AnyContext, /, **values: Any) -> Any:
         with self._running(ctx):
             given, config = self._prepare(ctx, values)
-            return pack_result(self._inner.invoke(given, config), self._serde)
+            inner, returned = _observe(self._inner)
+            found = inner.invoke(given, config)
+            return pack_result(found, self._serde, _content_of(inner, returned))
 
     @contextmanager
     def _running(self, ctx: AnyContext) -> Iterator[None]:
@@ -224,6 +230,33 @@ class _LangChainBody:
         if injected_names(self._inner):
             raise Declined(f"{name} needs arguments that only its node can give")
         return _as_input(name, tool_call_id, values), {}
+
+
+def _observe(inner: BaseTool) -> tuple[BaseTool, list[Any]]:
+    """The same tool, and a list for what its function returns: a `ToolMessage` has only a text of it."""
+    returned: list[Any] = []
+
+    @wraps(inner._run)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        returned.append(inner._run(*args, **kwargs))
+        return returned[-1]
+
+    @wraps(inner._arun)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        returned.append(await inner._arun(*args, **kwargs))
+        return returned[-1]
+
+    observed = copy(inner)
+    observed.__dict__.update(_run=run, _arun=arun)
+    return observed, returned
+
+
+def _content_of(inner: BaseTool, returned: list[Any]) -> Any:
+    """What the model is shown of what a function returned; an artifact beside it is not text."""
+    found = returned[-1] if returned else None
+    if inner.response_format == "content_and_artifact" and isinstance(found, tuple):
+        return found[:1]
+    return found
 
 
 def _tool_call_id(call: str) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, TypeAlias, Unpack
 
 from pydantic_ai import RunContext
 from pydantic_ai import Tool as TheirTool
 from pydantic_ai.tools import ToolDefinition
 
 from ...limits import TOOL_TIMEOUT_S
-from ...tools.declaration import AnyTool, Scope, SideEffects
-from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, check_options, declare
+from ...tools.declaration import AnyTool, EffectOptions, SideEffects
+from ...tools.effects_by_name import Declaration, EffectsByName, ToolEffects, declare, make_options
 from ...tools.executor import call
-from ...tools.retry import Retry
 from .context import current_effect
 
 KEY: Final = "holdfast"
@@ -27,41 +26,15 @@ _INTERNAL: Final = frozenset({"capability-load", "tool-search"})
 """Kinds of tools with which pydantic-ai itself shows the model more tools."""
 
 
-def effects(
-    *,
-    side_effects: SideEffects,
-    scope: Scope | Callable[..., str] | None = None,
-    verify: Callable[..., Any] | None = None,
-    verify_after_s: float = 0.0,
-    undo: Callable[..., Any] | None = None,
-    idempotent: bool | float | None = None,
-    harmless: Iterable[type[Exception]] = (),
-    retry: Retry | None = None,
-    timeout_s: float | None = None,
-    needs_approval: bool | Callable[..., bool] = False,
-    pollable: bool = False,
-) -> dict[str, Any]:
+def effects(*, side_effects: SideEffects, **options: Unpack[EffectOptions]) -> dict[str, Any]:
     """Metadata for a tool of pydantic-ai: `@agent.tool_plain(metadata=effects(side_effects="mutate"))`.
 
-    The words are those of `holdfast.tool`. For tools of an MCP server or another toolset, declare them by
-    name or glob: `Durable(store, effects={"search_*": "read", "send": mutate(verify=…)})`.
+    The words are those of `holdfast.tool`: `scope`, `verify`, `verify_after_s`, `undo`, `idempotent`,
+    `harmless`, `retry`, `timeout_s`, `needs_approval`, `pollable`. For tools of an MCP server or another
+    toolset, declare them by name or glob: `Durable(store, effects={"search_*": "read", "send":
+    mutate(verify=…)})`.
     """
-    given = {
-        "side_effects": side_effects,
-        "scope": scope,
-        "verify": verify,
-        "verify_after_s": verify_after_s,
-        "undo": undo,
-        "idempotent": idempotent,
-        "harmless": tuple(harmless),
-        "retry": retry,
-        "timeout_s": timeout_s,
-        "needs_approval": needs_approval,
-        "pollable": pollable,
-    }
-    # What makes no sense is refused here, and not in the middle of a run.
-    check_options(given)
-    return {KEY: given}
+    return {KEY: make_options("effects", side_effects, options)}
 
 
 def as_tools(*declared: AnyTool) -> list[TheirTool[Any]]:

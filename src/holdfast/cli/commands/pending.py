@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from ..options import DEFAULTS, Common, OptionalSession
@@ -27,7 +26,7 @@ def pending(
     Parameters
     ----------
     session
-        Only what waits in this session.
+        Only what waits in this session, or in this thread of LangGraph.
     """
     from ..store_access import with_store
 
@@ -36,15 +35,20 @@ def pending(
 
 async def _pending(store: Store, session: str | None, common: Common) -> None:
     from ...store.approvals import find_waiting
+    from ..advice import answer_commands
     from ..console import print_json, say
     from ..json_views import shape_waiting
-    from ..store_access import get_head
+    from ..store_access import get_session_or_thread
 
-    found = [shape_waiting(one) for one in await find_waiting(store) if session in (None, one.session)]
-    if session is not None and not found:
-        await get_head(store, session)
+    waiting = await find_waiting(store)
+    if session is not None and all(one.session != session for one in waiting):
+        ids = {head.session for head in await get_session_or_thread(store, session)}
+        waiting = [one for one in waiting if one.session in ids]
+    elif session is not None:  # It may have been deleted.
+        waiting = [one for one in waiting if one.session == session]
+    found = [shape_waiting(one) for one in waiting]
     for one in found:
-        one["commands"] = _commands(one, found, common)
+        one["commands"] = answer_commands(one, found, common.store_options)
         one["then"] = await _find_call(store, one["session"], common)
     if common.json:
         print_json({"pending": found})
@@ -67,36 +71,9 @@ async def _find_call(store: Store, session: str, common: Common) -> str | None:
     return continue_call(head, [run async for run in store.runs(session=session)], common)
 
 
-def _commands(one: dict[str, Any], found: list[dict[str, Any]], common: Common) -> dict[str, str]:
-    """The commands that answer it, ready to be copied.
-
-    A call is named by its entry where its id is not unique (providers reuse ids) or cannot be printed.
-    """
-    from ..console import visible
-
-    same = [other for other in found if (other["session"], other["call"]) == (one["session"], one["call"])]
-    printable = visible(one["call"]) == one["call"] and not one["call"].startswith(("@", "-"))
-    call = shlex.quote(one["call"]) if printable and len(same) == 1 else f"@{one['entry']}"
-    place = f"{one['session']} {call}"
-    if one["kind"] == "approval":
-        return {
-            "approve": f"holdfast approve {place}{common.store_options}",
-            "refuse": f"holdfast refuse {place} --reason '…'{common.store_options}",
-        }
-    if one["operation"] is not None:
-        place = shlex.quote(one["operation"])
-        return {
-            "landed": f"holdfast resolve-operation {place} landed --result '…'{common.store_options}",
-            "not_landed": f"holdfast resolve-operation {place} not-landed{common.store_options}",
-        }
-    return {
-        "landed": f"holdfast resolve {place} landed --result '…'{common.store_options}",
-        "not_landed": f"holdfast resolve {place} not-landed{common.store_options}",
-        "gave_up": f"holdfast resolve {place} gave-up{common.store_options}",
-    }
-
-
 def _print(one: dict[str, Any]) -> None:
+    from rich.padding import Padding
+
     from ...system.clock import utc_now
     from ..console import SafeText, stdout
     from ..entry_text import list_notes, short_args
@@ -106,13 +83,14 @@ def _print(one: dict[str, Any]) -> None:
     doubt = one["kind"] == "in_doubt"
     title = SafeText("in doubt" if doubt else "to approve", style="bold yellow" if doubt else "bold cyan")
     title.append(f"  {one['session']}  ", style="bold")
-    title.append(shorten(f"{one['tool']}({short_args(one['args'])})", 400))
+    args = "…" if one["args"] is None else short_args(one["args"])  # Gone with the session.
+    title.append(shorten(f"{one['tool']}({args})", 400))
     title.append(f"  {ago(one['since'], utc_now())}", style="dim")
     console.print(title)
     if one["why"]:
-        console.print(SafeText(f"  {one['why']}", style="dim"))
+        console.print(Padding(SafeText(one["why"], style="dim"), (0, 0, 0, 2), expand=False))
     for note in list_notes(one.get("notes", {})):
-        console.print(SafeText(f"  noted: {shorten(note, 400)}"))
+        console.print(Padding(SafeText(f"noted: {shorten(note, 400)}"), (0, 0, 0, 2), expand=False))
     for command in one["commands"].values():
         # Never wrapped, so that it can be copied.
         console.print(SafeText(f"  {command}"), soft_wrap=True)

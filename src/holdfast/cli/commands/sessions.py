@@ -115,7 +115,7 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
     from ...system.clock import utc_now
     from ..console import STANDING_STYLES, SafeText, make_table
     from ..formatting import ago, shorten, usd
-    from ..json_views import name_thread, standing
+    from ..json_views import name_adapter, name_thread, standing
 
     if not shown:
         return
@@ -123,6 +123,7 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
     table = make_table(*columns)
     now = utc_now()
     for head, held in shown:
+        adapter = name_adapter(head)
         word = standing(head, held)
         marks = [f"{head.waiting} to approve"] if head.waiting else []
         marks += [f"{head.in_doubt} in doubt"] if head.in_doubt and not held else []
@@ -132,9 +133,9 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
             gap = " " if console.width >= _WIDE else "\n"
             state.append(SafeText(f"{gap}({', '.join(marks)})", style="yellow", lines=True))
         cells = {
-            "session…": SafeText("└ " if head.parent else "").append(head.session, style="bold"),
+            "session…": SafeText("└─" if head.parent else "").append(head.session, style="bold"),
             "standing": state,
-            "agent": SafeText(shorten(head.agent or "", 20)),
+            "agent": SafeText(shorten(head.agent or adapter, 20), style="" if head.agent else "dim"),
             "step>": SafeText(str(head.step)),
             "tokens>": SafeText(f"{head.usage.tokens:,}"),
             "cost>": SafeText(usd(head.usd)),

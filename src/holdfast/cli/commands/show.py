@@ -54,7 +54,7 @@ def show(
             )
         if html.exists():
             raise Stop(Exit.USAGE, f"{html} exists already; name a file that does not")
-        with_store(common, lambda store: _write_page(store, session, html))
+        with_store(common, lambda store: _write_page(store, session, html, common))
     else:
         with_store(common, lambda store: _show(store, session, last, everything, brief, common))
 
@@ -85,12 +85,17 @@ async def _show(
         print_report(stdout(), report, common, last=last, everything=everything)
 
 
-async def _write_page(store: Store, session: str, file: Path) -> None:
+async def _write_page(store: Store, session: str, file: Path, common: Common) -> None:
     from ..console import say
     from ..html_page import make_page, read_page_data
-    from ..store_access import get_head
+    from ..store_access import get_head, get_thread
+    from ..thread_page import make_thread_page, read_thread_page
 
-    page = make_page(await read_page_data(store, await get_head(store, session)))
+    heads = await get_thread(store, session)
+    if heads:
+        page = make_thread_page(await read_thread_page(store, heads, common))
+    else:
+        page = make_page(await read_page_data(store, await get_head(store, session), common))
     # Exclusively: another process may have created it meanwhile.
     with file.open("x", encoding="utf-8") as opened:
         opened.write(page)

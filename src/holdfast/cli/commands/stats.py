@@ -36,10 +36,10 @@ async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> Non
     from ..console import print_json, say
     from ..json_views import standing
     from ..session_stats import Tally
-    from ..store_access import get_head
+    from ..store_access import get_session_or_thread
 
     tally = Tally()
-    chosen = [await get_head(store, session) for session in dict.fromkeys(sessions)]
+    chosen = [head for name in dict.fromkeys(sessions) for head in await get_session_or_thread(store, name)]
     heads = chosen or [head async for head in store.sessions()]
     for head in heads:
         try:

@@ -51,6 +51,10 @@ _COMMITS_BETWEEN_LOOKS: Final = 8
 _TRIES: Final = 5
 """Attempts of a call whose files are replaced while it runs. Each takes another program's interference."""
 
+_FORK_WAITS_S: Final = 5.0
+"""How long a fork waits for the commits and reads that are under way. They take milliseconds, unless another
+process writes for long."""
+
 _OPENING_TRIES: Final = 100
 """Attempts to open, every 10 ms, while another program deletes the log."""
 
@@ -135,7 +139,9 @@ class SqliteConnections:
                         raise
                     threads.sleep(0.01)
                     continue
-                if frozen or writer.pragma("journal_mode") != "wal" or self._has_log_open():
+                # Looked up once: an id names a file only as long as it is open here.
+                found = self._find_files(frozen)
+                if frozen or writer.pragma("journal_mode") != "wal" or has_open(found.log, found.shared):
                     break
                 writer.close()
                 if not left:
@@ -145,7 +151,7 @@ class SqliteConnections:
                     )
                 threads.sleep(0.01)
             with self._lock:
-                self._writer, self._files, self._is_lost = writer, self._find_files(frozen), False
+                self._writer, self._files, self._is_lost = writer, found, False
             if not frozen:
                 self._guard.lock(self._files.db, self._files.shared)
         self._set_wait(True)
@@ -301,11 +307,26 @@ class SqliteConnections:
             raise
         except Exception as error:
             self._check_after(files, error)
+            if isinstance(error, apsw.ReadOnlyError) and not files.frozen:
+                self._let_go(generation)
+                raise LogLost(
+                    f"{self.path}: the index of its log was being written; read it again"
+                ) from error
             if isinstance(error, apsw.Error | OSError):
                 raise translate(error, self.path) from error
             raise
         finally:
             self._give_back(db, files, generation)
+
+    def _let_go(self, generation: int) -> None:
+        """Close the connections of a generation; the next call opens new ones, without locks if need be.
+
+        A reader without the right to write cannot make the index of a log good, which another process was
+        writing, or has left half written.
+        """
+        with self._writer_lock:
+            if generation == self._generation and not self._closed:
+                self._close_all()
 
     def is_lost(self) -> bool:
         """True if a reader must begin again: the files were replaced, or the store was closed."""
@@ -470,6 +491,26 @@ class SqliteConnections:
                 self._closed = True
                 self._close_all()
 
+    # -- forks --------------------------------------------------------------------------------------
+
+    def _hold_still(self, until_s: float) -> bool:
+        """Keep every thread out of SQLite until `_move_on`; False if one is still in it by then."""
+        if not self._writer_lock.acquire(timeout=max(0.0, until_s - monotonic_s())):
+            return False
+        while True:
+            self._lock.acquire()
+            if not (self._lent or self._lent_before):
+                return True
+            self._lock.release()
+            if monotonic_s() > until_s:
+                self._writer_lock.release()
+                return False
+            threads.sleep(0.0005)
+
+    def _move_on(self) -> None:
+        self._lock.release()
+        self._writer_lock.release()
+
     def _end_in_child(self, *, idle: bool) -> None:
         self._closed, self._lock, self._writer_lock = True, threads.Lock(), threads.Lock()
         inherited = [*self._idle, *([self._writer] if self._writer is not None else [])]
@@ -510,21 +551,42 @@ open."""
 _all_stores: weakref.WeakSet[SqliteConnections] = weakref.WeakSet()
 _open_connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 
+_forking = threads.RLock()
+_held_still: list[SqliteConnections] = []
+"""Those that no thread is in during the fork that is under way."""
+
+
+def _begin_fork() -> None:
+    """Wait until no thread is in SQLite: its own locks would stay locked in the child, which could then open
+    no file."""
+    _forking.acquire()
+    until_s = monotonic_s() + _FORK_WAITS_S
+    _held_still[:] = [one for one in list(_all_stores) if one._hold_still(until_s)]
+
+
+def _end_in_parent() -> None:
+    for connections in _held_still:
+        connections._move_on()
+    _held_still.clear()
+    _forking.release()
+
 
 def _end_in_child() -> None:
     """Close inherited connections in a forked child. The child has no locks, but SQLite counts the locks of a
     process in memory: a store that is opened here would be without them.
 
-    If another thread was using a connection at the fork, a mutex may stay locked: then all connections stay
-    open, and are never closed.
+    If another thread was using a connection at the fork all the same, a mutex may stay locked: then all
+    connections stay open, and are never closed.
     """
     _opening.clear()
     for db in list(_open_connections):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
     inherited = list(_all_stores)
-    idle = all(not db._writer_lock.locked() and not db._lent and not db._lent_before for db in inherited)
+    idle = len(_held_still) == len(inherited)
     for connections in inherited:
         connections._end_in_child(idle=idle)
+    _held_still.clear()
+    _forking.release()
 
 
-processes.register_at_fork(after_in_child=_end_in_child)
+processes.register_at_fork(before=_begin_fork, after_in_parent=_end_in_parent, after_in_child=_end_in_child)
