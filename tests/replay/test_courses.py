@@ -280,7 +280,8 @@ async def with_history(store: Store) -> Callable[[], Agent]:
 
 COURSES: list[Callable[[Store], Awaitable[Callable[[], Agent]]]] = [
     approved, refused, waiting, in_doubt, delegated, delegated_steps, out_of_money, failing_model,
-    model_is_gone, resumed_after_steps, message_in_between, typed, looping, rewound, forked, compacted, with_history,
+    model_is_gone, resumed_after_steps, message_in_between, typed, looping, rewound, forked, compacted,
+    with_history,
 ]  # fmt: skip
 
 
