@@ -123,6 +123,23 @@ def _calling(number: int) -> Message:
     return Message(role="assistant", blocks=(call("look_up", order=str(number)),))
 
 
+async def out_of_time(store: Store) -> Callable[[], Agent]:
+    """A replay takes no time, so a cap on seconds ends none, however short."""
+
+    def make() -> Agent:
+        return make_clerk(budget=holdfast.Budget(seconds=1e-9))
+
+    @holdfast.tool(name="look_up", side_effects="read")
+    async def hurry(ctx: holdfast.ToolContext[None], order: str) -> str:
+        """Look."""
+        await ctx.session.set_budget(holdfast.Budget(seconds=1e-9))
+        return "found"
+
+    short = make_clerk([_calling(0), _calling(1)], tools=[hurry])
+    assert (await short.run("Pay", session="s", store=store)).reason == "budget_spent"
+    return make
+
+
 async def failing_model(store: Store) -> Callable[[], Agent]:
     """Requests that failed have cost money, too: so much that the run ends."""
 
@@ -279,9 +296,9 @@ async def with_history(store: Store) -> Callable[[], Agent]:
 
 
 COURSES: list[Callable[[Store], Awaitable[Callable[[], Agent]]]] = [
-    approved, refused, waiting, in_doubt, delegated, delegated_steps, out_of_money, failing_model,
-    model_is_gone, resumed_after_steps, message_in_between, typed, looping, rewound, forked, compacted,
-    with_history,
+    approved, refused, waiting, in_doubt, delegated, delegated_steps, out_of_money, out_of_time,
+    failing_model, model_is_gone, resumed_after_steps, message_in_between, typed, looping, rewound, forked,
+    compacted, with_history,
 ]  # fmt: skip
 
 

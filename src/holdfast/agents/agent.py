@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Generic, Literal
 
 import anyio
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from ..core.budget import Budget
@@ -150,11 +151,13 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> Agent[DepsT, OutputT]:
         """The same agent with another model (None: its own) and other bodies of its tools, for a replay.
 
-        The tool with which the model gives a typed output keeps its own: it only checks the type.
+        The tool with which the model gives a typed output keeps its own: it only checks the type. There is no
+        cap on seconds: a replay takes none.
         """
         made, compact = copy.copy(self), self._compact
         vars(made).pop("loop_config", None)
         made._given = self._given if model is None else model
+        made._budget = None if self._budget is None else replace(self._budget, seconds=None)
         made.registry = self.registry.in_replay(lambda one: None if one is self._output.tool else body(one))
 
         async def prepare(session: Session) -> Compaction | None:

@@ -154,11 +154,12 @@ def compare_end(turn: Turn, number: int, end: TurnEnd, *, differs: bool) -> Diff
 def goes_on(old: RunEnd | None) -> bool:
     """Whether a request after the last recorded reply means that today's code goes on where the other ended.
 
-    If not, the recorded run ended by what no replay has: a kill, an error of the model, a cancellation.
+    If not, the recorded run ended by what no replay has: a kill, an error of the model, a cancellation, a
+    budget of seconds.
     """
-    return old is not None and (
-        old.status == "completed" or (old.status == "failed" and old.reason in _LIMITS)
-    )
+    if old is None or (old.reason == "budget_spent" and old.error.endswith(" seconds")):
+        return False
+    return old.status == "completed" or (old.status == "failed" and old.reason in _LIMITS)
 
 
 def _reason(end: object) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ..agents.model import Model, ModelEvent, Prompt, Reply, TextDelta
 from ..core.budget import Usage
@@ -88,8 +89,9 @@ class Stage:
             return
         if self.given < self.turn.last:
             reply = self.recording.replies[self.given]
-            if not own_budget and session.budget.caps != reply.caps:
-                await session.set_budget(reply.caps)
+            caps = replace(reply.caps, seconds=None)  # A replay takes no time.
+            if not own_budget and session.budget.caps != caps:
+                await session.set_budget(caps)
             _note_others(session, reply.others)
         elif self.turn.end is not None:
             _note_others(session, self.turn.end.others)
