@@ -381,6 +381,37 @@ MCP_LISTEN_PAUSE_S = 1.0
 MCP_LISTEN_PAUSE_MAX_S = 60.0
 """… and at most."""
 
+MCP_MESSAGE_BYTES_MAX = 64 << 20
+"""One message through the MCP proxy, which holds it in memory: a large picture, and less than what would fill
+the memory."""
+
+MCP_CALLS_MAX = 1_000
+"""Calls under way at once through one MCP proxy. It must keep reading while they run, because a server may
+ask its client for something in the middle of a call; so more are refused, and not kept waiting."""
+
+MCP_INBOX_POLL_S = 1.0
+"""How often an MCP proxy looks whether a person has answered for one of its calls. Commits and heartbeats say
+so; looking costs nothing."""
+
+MCP_CALL_S = 3600.0
+"""How long a call that acts may take through the MCP proxy, unless its configuration says otherwise. Servers
+ask people for things in the middle of calls. Another machine takes the call for ended once this has
+passed."""
+
+MCP_CANCEL_S = 30.0
+"""How long an MCP server may still answer a call that was cancelled, before the call is in doubt. Many
+servers go on to the end, and an outcome that is known is worth a wait."""
+
+MCP_DRAIN_S = 30.0
+"""The same for calls whose client has gone. A server that hangs must not outlive its client for long."""
+
+MCP_END_S = 10.0
+"""How long an MCP server behind the proxy may take to end by itself once its client has gone. A client that
+is less patient tells the proxy, which tells the server at once."""
+
+MCP_KILL_S = 1.5
+"""How long it may take when it was told to end. Some clients kill two seconds after they have told."""
+
 FOREIGN_SCHEMA_STEPS_MAX = 10_000
 """How many schemas may apply to one value, through references and unions. Where each refers to the next one
 twice, forty of them would keep a validator busy for hours."""

@@ -104,7 +104,8 @@ def test_the_store_is_named_by_option_environment_or_default(shop: Path) -> None
     assert call(shop, "--store=sqlite:mine.db sessions").code == 0
 
 
-COMMANDS = [name for name in make_app() if not name.startswith("-") and name not in ("demo", "completion")]
+WITHOUT_STORE = ("demo", "completion", "mcp")
+COMMANDS = [name for name in make_app() if not name.startswith("-") and name not in WITHOUT_STORE]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -58,6 +58,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "fork": [("look --version 1 --into copy", 0), (f"look --into {Q}", 2)],
     "rewind": [("refuse --version 1", 0), ("refuse --steps 99", 3)],
     "clean": [("look --yes", 0), (f"{Q} --yes", 2)],
+    "mcp": [],
     "completion": [],
 }
 """Every command, with what follows it and the code it ends with; none where nothing stored is shown."""

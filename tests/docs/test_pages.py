@@ -24,7 +24,7 @@ disallow_untyped_decorators = False
 disallow_subclassing_any = False
 disallow_untyped_decorators = False
 """
-_LANGUAGES = {"python", "sh", "sql", "json", "text"}
+_LANGUAGES = {"python", "sh", "sql", "json", "toml", "text"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

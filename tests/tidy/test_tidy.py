@@ -30,7 +30,7 @@ LAYERS = (
     ("workers",),
     ("replay",),
     ("records",),
-    ("adapters", "blocking", "http", "recipes", "testing"),
+    ("adapters", "blocking", "http", "mcp_proxy", "recipes", "testing"),
     ("cli", "demo", "__main__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}

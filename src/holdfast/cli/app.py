@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from cyclopts import App, Group, Parameter
 
@@ -15,6 +16,8 @@ from .commands.demo import demo
 from .commands.diff import diff
 from .commands.export import export
 from .commands.fork import fork
+from .commands.mcp import EXAMPLES as MCP_EXAMPLES
+from .commands.mcp import make_mcp_app
 from .commands.pending import pending
 from .commands.refuse import refuse
 from .commands.replay import replay
@@ -108,6 +111,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fork": ("holdfast fork done --version 1 --into what-if",),
     "rewind": ("holdfast rewind done --steps 1", "holdfast rewind done --version 1 --undo clerk.py --yes"),
     "clean": ("holdfast clean done", "holdfast clean done --only transcript --yes"),
+    "mcp": tuple(line for lines in MCP_EXAMPLES.values() for line in lines),
     "completion": ("holdfast completion bash > holdfast.bash",),
 }
 """The examples at the end of each command's help. `docs/cli.md` has them too, and a test runs them all."""
@@ -117,19 +121,22 @@ def make_app() -> App:
     """The command line."""
     codes = "\n".join(f"{code:>5}  {meaning}" for code, meaning in MEANINGS.items())
     groups = {name: Group(name, sort_key=place) for place, name in enumerate(_COMMANDS, 1)}
+    settings: dict[str, Any] = {
+        "help_format": "plaintext",
+        "result_action": "return_value",
+        "suppress_keyboard_interrupt": False,
+        "print_error": False,
+        "exit_on_error": False,
+        # The help texts name defaults in words; a flag has no `--no-` form.
+        "default_parameter": Parameter(negative=(), show_default=False),
+    }
     app = App(
         name="holdfast",
         help=_flow(_HELP),
         help_epilogue=f"Exit codes:\n\n{codes}",
-        help_format="plaintext",
         version=_version,
-        result_action="return_value",
-        suppress_keyboard_interrupt=False,
-        print_error=False,
-        exit_on_error=False,
         group_commands=groups["Set up"],
-        # The help texts name defaults in words; a flag has no `--no-` form.
-        default_parameter=Parameter(negative=(), show_default=False),
+        **settings,
     )
     for group, commands in _COMMANDS.items():
         for place, command in enumerate(commands):
@@ -142,6 +149,8 @@ def make_app() -> App:
                 sort_key=place,
                 help_epilogue=_show_examples(name),
             )
+    own: dict[str, Any] = {"group": groups["Set up"], "sort_key": 0, "help_epilogue": _show_examples("mcp")}
+    app.command(make_mcp_app(_flow, **settings, **own))
     return app
 
 

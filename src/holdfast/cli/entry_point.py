@@ -131,4 +131,5 @@ def command_first(arguments: list[str]) -> list[str]:
         if takes_value is None:
             break
         place += 2 if takes_value and not equals else 1
-    return [*arguments[place : place + 1], *arguments[:place], *arguments[place + 1 :]]
+    end = place + (2 if arguments[place : place + 1] == ["mcp"] else 1)  # It has commands of its own.
+    return [*arguments[place:end], *arguments[:place], *arguments[end:]]

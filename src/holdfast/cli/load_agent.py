@@ -80,12 +80,17 @@ def load_value(target: str) -> object:
 
 def load_factory(target: str) -> Callable[..., Any]:
     """Load a callable attribute."""
+    return load_function(target, "it must return the dependencies of each session")
+
+
+def load_function(target: str, what: str = "it must be a function") -> Callable[..., Any]:
+    """Load a callable attribute; `what` is said of one that is not."""
     place, colon, attribute = target.rpartition(":")
     if not colon:
         raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
     value = _find(_import(place), attribute, target)
     if not callable(value):
-        raise Stop(Exit.USAGE, f"{target} is not callable; it must return the dependencies of each session")
+        raise Stop(Exit.USAGE, f"{target} is not callable; {what}")
     found: Callable[..., Any] = value
     return found
 

@@ -86,6 +86,11 @@ def read_at(fd: int, size: int, offset: int) -> bytes:
     return os.pread(fd, size, offset)
 
 
+def write(fd: int, data: bytes | memoryview) -> int:
+    """Write what fits; how many bytes that were."""
+    return os.write(fd, data)
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write every byte: a single write may stop early when the disk is nearly full."""
     left = memoryview(data)

@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 
@@ -44,6 +45,14 @@ def register_at_fork(
     if register is not None:
         given = {"before": before, "after_in_parent": after_in_parent, "after_in_child": after_in_child}
         register(**{name: function for name, function in given.items() if function is not None})
+
+
+def end_group(leader: int, *, kill: bool = False) -> None:
+    """Ask the processes of a group to end, or kill them. One that has ended is no error."""
+    import signal
+
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses for processes that are no more.
+        os.killpg(leader, signal.SIGKILL if kill else signal.SIGTERM)
 
 
 class EndedProcess(NamedTuple):

@@ -38,12 +38,14 @@ _NO_REPEATS = Repeats()
 
 
 class CallRequest(Struct, frozen=True):
-    """A call to dispatch. `tool` is the tool to call, if the call brings its own."""
+    """A call to dispatch. `tool` is the tool to call, if the call brings its own. `operation` is what it does
+    in the whole store, if the caller says: one with that name is global, whatever the scope of its tool."""
 
     ref: CallRef
     name: str
     args: Json
     tool: AnyTool | None = None
+    operation: str | None = None
 
 
 class Pending(Struct):
@@ -257,6 +259,8 @@ class Dispatch:
         if last is not None:
             # A call that was tried before stays what it was, also in another run and in a fork.
             scope, operation = last.scope, last.operation
+        elif call.operation is not None:
+            scope, operation = "global", call.operation
         else:
             try:
                 scope, operation = self._ledger.operation_of(ready, call.ref)

@@ -1,0 +1,202 @@
+"""The tools of the server behind the proxy: what each does to the world, and why that is assumed."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import BadInput
+from ..limits import MCP_CALL_S, MCP_TOOL_BYTES_MAX, MCP_TOOLS_MAX
+from ..messages import Json
+from ..tools.declaration import AnyTool, SideEffects
+from ..tools.effects_by_name import declare, from_hints
+from ..tools.foreign_schema import ForeignArguments
+from ..tools.retry import Retry
+from ..tools.schema import Arguments, as_object
+from .configuration import ProxyConfiguration, ProxyScope, ToolRule
+
+log = logging.getLogger("holdfast")
+MakeVerify = Callable[[ToolRule], "Callable[..., Any] | None"]
+REDACTED: Final = "[redacted]"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_NAME_CHARS_MAX: Final = 64
+_DIGEST_CHARS: Final = 6
+
+
+class ProxyTool(Struct, frozen=True, kw_only=True):
+    """One tool of the server, as the proxy treats it."""
+
+    name: str
+    """Its name on the wire."""
+    tool: AnyTool
+    """The same for the ledger, without a body: each call brings one."""
+    scope: ProxyScope
+    why: str
+    """Why it is treated so, for people."""
+    has_output_schema: bool = False
+
+
+class AnyArguments:
+    """Arguments that only the server can check: any object."""
+
+    def __init__(self) -> None:
+        self.schema: dict[str, Json] = {"type": "object"}
+        self.names: tuple[str, ...] = ()
+
+    def check(self, args: Json) -> tuple[dict[str, Any], Json]:
+        """What the body is called with, and the same in canonical form."""
+        plain = as_object(args)
+        return plain, plain
+
+
+class RedactedArguments:
+    """Arguments of which the record shows some as redacted. The server gets all of them."""
+
+    def __init__(self, inner: Arguments, hidden: tuple[str, ...]) -> None:
+        self._inner, self._hidden = inner, hidden
+        self.schema, self.names = inner.schema, inner.names
+
+    def check(self, args: Json) -> tuple[dict[str, Any], Json]:
+        """What the body is called with, and what is on record of it."""
+        values, canonical = self._inner.check(args)
+        shown = dict(canonical)
+        shown.update({name: REDACTED for name in self._hidden if name in shown})
+        return values, shown
+
+    def check_whole(self, args: Json) -> Json:
+        """The arguments in canonical form, with nothing redacted: for telling calls apart."""
+        return self._inner.check(args)[1]
+
+
+class ToolCatalogue:
+    """The tools that the server has listed, as far as they went through the proxy."""
+
+    def __init__(self, configuration: ProxyConfiguration, make_verify: MakeVerify) -> None:
+        self._configuration, self._make_verify = configuration, make_verify
+        self._specs: dict[str, Mapping[str, Any]] = {}
+        self._made: dict[str, ProxyTool] = {}
+        self._has_checked = False
+        """Whether the configuration was compared with the names of the tools."""
+        self.is_stale = False
+        """Whether the server says that its list has changed."""
+
+    def learn(self, listed: Json) -> None:
+        """Take in the result of a `tools/list`. What is no tool is left out: the client is shown it all the
+        same."""
+        tools = listed.get("tools") if isinstance(listed, dict) else None
+        for spec in tools if isinstance(tools, list) else ():
+            name = spec.get("name") if isinstance(spec, dict) else None
+            if not isinstance(name, str):
+                continue
+            if name not in self._specs and len(self._specs) >= MCP_TOOLS_MAX:
+                log.warning(
+                    "the MCP server lists more than %d tools; the others count as unknown", MCP_TOOLS_MAX
+                )
+                return
+            if self._specs.get(name) != spec:
+                self._specs[name] = spec
+                self._made.pop(name, None)
+        if isinstance(tools, list) and not listed.get("nextCursor") and not self._has_checked:
+            self._has_checked = True
+            for problem in self._configuration.list_unmatched(self._specs):
+                log.warning("the configuration of the MCP proxy: %s", problem)
+
+    def knows(self, name: str) -> bool:
+        """Whether the server has listed it."""
+        return name in self._specs
+
+    def list_names(self) -> list[str]:
+        """The tools that the server has listed."""
+        return list(self._specs)
+
+    def get_tool(self, name: str) -> ProxyTool:
+        """How to treat the tool. One that the server has not listed counts as one that acts."""
+        if name not in self._made:
+            made = self._make(name, self._specs.get(name))
+            if name not in self._specs:
+                return made
+            self._made[name] = made
+        return self._made[name]
+
+    def _make(self, name: str, spec: Mapping[str, Any] | None) -> ProxyTool:
+        rule = self._configuration.find_rule(name)
+        effects, why = self._judge(name, spec, rule)
+        if rule.approval and effects not in ("write", "mutate"):
+            effects, why = "mutate", f"{why}, and what a person must approve counts as an act"
+        arguments = _make_arguments(name, spec)
+        names = arguments.names
+        if rule.redact:
+            arguments = RedactedArguments(arguments, rule.redact)
+        scope: ProxyScope = rule.scope if effects in ("write", "mutate") else "call"
+        changes = effects in ("write", "mutate")
+        options = {
+            "side_effects": effects,
+            "scope": "session" if scope == "session" else "call",
+            "verify": self._make_verify(rule) if changes else None,
+            "verify_after_s": rule.verify_after_s if changes else None,
+            "timeout_s": rule.timeout_s or (MCP_CALL_S if changes else None),
+            "needs_approval": rule.approval,
+            "retry": Retry(attempts=1),  # The client decides about that.
+            "pollable": True,  # … and about loops.
+        }
+        made = declare(fit_name(name), names, options)
+        made.arguments = arguments
+        has_output = spec is not None and isinstance(spec.get("outputSchema"), dict)
+        return ProxyTool(name=name, tool=made, scope=scope, why=why, has_output_schema=has_output)
+
+    def _judge(self, name: str, spec: Mapping[str, Any] | None, rule: ToolRule) -> tuple[SideEffects, str]:
+        """What the tool does to the world, and why that is assumed."""
+        hints = spec.get("annotations") if spec is not None else None
+        said = hints if isinstance(hints, dict) else {}
+        hinted = from_hints(
+            reads_only=_as_hint(said.get("readOnlyHint")),
+            is_idempotent=_as_hint(said.get("idempotentHint")),
+            is_destructive=_as_hint(said.get("destructiveHint")),
+            trust=self._configuration.trust,
+        )
+        if rule.side_effects is not None and not (rule.is_for_all and hinted is not None):
+            return rule.side_effects, f"the configuration says so ([tools.{rule.glob!r}])"
+        if spec is None:
+            return "mutate", "the server has not listed it"
+        if hinted is None:
+            return "mutate", "the server does not say what it does to the world"
+        effects: SideEffects = hinted.options["side_effects"]
+        if effects == "read":
+            return effects, "the server says that it only reads (readOnlyHint)"
+        if effects == "write":
+            return effects, "the server says that it may be repeated (idempotentHint), and is trusted"
+        if said.get("idempotentHint") is True:
+            why = "the server says that it may be repeated (idempotentHint)"
+            return effects, f"{why}, which is believed with trust = true"
+        return effects, "the server says that it acts (readOnlyHint is not true)"
+
+
+def _as_hint(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _make_arguments(name: str, spec: Mapping[str, Any] | None) -> Arguments:
+    schema = spec.get("inputSchema") if spec is not None else None
+    if not isinstance(schema, dict):
+        return AnyArguments()
+    try:
+        return ForeignArguments(name, schema, bytes_max=MCP_TOOL_BYTES_MAX)
+    except (BadInput, msgspec.MsgspecError) as error:
+        log.warning("%s. The arguments of its calls are left to the server to check", error)
+        return AnyArguments()
+
+
+def fit_name(name: str) -> str:
+    """The name of a tool as the ledger shows it: the server's own, where it is short and plain."""
+    if _NAME.fullmatch(name):
+        return name
+    digest = sha256(name.encode(errors="backslashreplace")).hexdigest()[:_DIGEST_CHARS]
+    kept = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    kept = kept if kept[:1].isalpha() or kept[:1] == "_" else f"t_{kept}"
+    return f"{kept[: _NAME_CHARS_MAX - _DIGEST_CHARS - 1]}_{digest}"

@@ -1,0 +1,173 @@
+"""Calls that a person must approve, and arguments that are not on record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, holdfast, status_of, text_of
+
+ASKS = "[tools.add]\napproval = true\n"
+
+
+@pytest.fixture(params=[pytest.param(LEGACY, marks=pytest.mark.long), MODERN])
+def era(request: pytest.FixtureRequest) -> str:
+    """Each era of the protocol. What passes in the older one is the same: `test_relay` looks at both."""
+    found: str = request.param
+    return found
+
+
+def configured(notes: Notes, text: str) -> tuple[str, str]:
+    """Options that name a configuration."""
+    path = notes.place / "config.toml"
+    path.write_text(text)
+    return "--config", str(path)
+
+
+def answer(notes: Notes, result: dict[str, Any], verb: str, *more: str) -> None:
+    """Type the command that the result names."""
+    meta = result["_meta"]
+    line = ["holdfast", verb, meta["holdfast/session"], meta["holdfast/call"]]
+    assert " ".join(line) in text_of(result)
+    assert holdfast(*line[1:], *more, "--store", notes.store) == 0
+
+
+def test_a_call_waits_for_a_person_and_is_made_when_it_is_called_again(notes: Notes, era: str) -> None:
+    """On the same connection. The next one needs another approval."""
+    options = configured(notes, ASKS)
+    with RawClient(notes, *options, era=era) as client:
+        for _ in range(2):
+            waiting = client.call("add", "x")
+            assert (status_of(waiting), waiting["isError"]) == ("waiting", True)
+            assert status_of(client.call("add", "x")) == "waiting"
+            answer(notes, waiting, "approve")
+            assert text_of(client.call("add", "x")) == "add: x"
+        assert text_of(client.call("find", "x")) == "x\nx"
+    assert notes.notes == ["x", "x"]
+
+
+def test_a_call_that_was_approved_is_made_from_another_connection(notes: Notes, era: str) -> None:
+    """That on which it was asked has ended."""
+    options = configured(notes, ASKS)
+    with RawClient(notes, *options, era=era) as client:
+        waiting = client.call("add", "x")
+        client.close()
+    with RawClient(notes, *options, era=era) as client:
+        assert client.call("add", "x")["_meta"] == waiting["_meta"]
+        answer(notes, waiting, "approve")
+        result = client.call("add", "x")
+        assert (status_of(result), text_of(result)) == (None, "add: x")
+        assert status_of(client.call("add", "x")) == "waiting"
+    assert notes.notes == ["x"]
+
+
+def test_a_call_that_a_person_refused_is_not_made(notes: Notes, era: str) -> None:
+    """The client is told the reason, once: after that, the person is asked again."""
+    options = configured(notes, ASKS)
+    with RawClient(notes, *options, era=era) as client:
+        answer(notes, client.call("add", "x"), "refuse", "--reason", "not today")
+        refused = client.call("add", "x")
+        assert refused["isError"]
+        assert "not today" in text_of(refused)
+        waiting = client.call("add", "x")
+        assert status_of(waiting) == "waiting"
+        client.close()
+    answer(notes, waiting, "refuse", "--reason", "never")
+    with RawClient(notes, *options, era=era) as client:
+        assert "never" in text_of(client.call("add", "x"))
+        assert status_of(client.call("add", "x")) == "waiting"
+    assert notes.notes == []
+
+
+def test_arguments_that_a_person_corrected_are_what_the_server_gets(notes: Notes) -> None:
+    """The rest of the message is the client's."""
+    with RawClient(notes, *configured(notes, ASKS), era=MODERN) as client:
+        answer(notes, client.call("add", "x"), "approve", "--args", '{"text": "better"}')
+        assert text_of(client.call("add", "x")) == "add: better"
+    assert notes.notes == ["better"]
+
+
+@pytest.mark.parametrize(("action", "done"), [("accept", ["x"]), ("decline", []), ("cancel", [])])
+def test_a_client_that_can_ask_its_person_is_told_to(notes: Notes, action: str, done: list[str]) -> None:
+    """By an elicitation of the proxy's own, in the middle of the call. The server sees nothing of it."""
+    options = configured(notes, ASKS)
+    with RawClient(notes, *options, era=LEGACY, capabilities={"elicitation": {}}) as client:
+        id = client.begin_call("add", "x")
+        asked = client.read()
+        assert asked["method"] == "elicitation/create"
+        assert "add" in asked["params"]["message"]
+        client.send({"id": asked["id"], "result": {"action": action, "content": {}}})
+        result = client.wait(id)["result"]
+        assert status_of(result) == {"accept": None, "decline": "refused", "cancel": "waiting"}[action]
+        assert notes.notes == done
+        assert [one for one in notes.seen if one.get("id") == asked["id"]] == []
+
+
+@pytest.mark.parametrize(("action", "done"), [("accept", ["x"]), ("decline", []), ("cancel", [])])
+def test_in_the_newer_era_the_call_is_answered_with_the_question(
+    notes: Notes, action: str, done: list[str]
+) -> None:
+    """And made when it comes back with the answer, of which the server sees nothing."""
+    options = configured(notes, ASKS)
+    with RawClient(notes, *options, era=MODERN, capabilities={"elicitation": {"form": {}}}) as client:
+        asked = client.call("add", "x")
+        assert asked["resultType"] == "input_required"
+        (name,) = asked["inputRequests"]
+        assert asked["inputRequests"][name]["method"] == "elicitation/create"
+        params = {"name": "add", "arguments": {"text": "x"}, "inputResponses": {name: {"action": action}}}
+        result = client.ask("tools/call", params)["result"]
+        assert status_of(result) == {"accept": None, "decline": "refused", "cancel": "waiting"}[action]
+        assert notes.notes == done
+        assert "inputResponses" not in json.dumps(notes.seen)
+
+
+def test_a_client_that_can_only_open_links_is_not_asked_for_a_form(notes: Notes, era: str) -> None:
+    """It is told the commands."""
+    options = configured(notes, ASKS)
+    with RawClient(notes, *options, era=era, capabilities={"elicitation": {"url": {}}}) as client:
+        assert status_of(client.call("add", "x")) == "waiting"
+
+
+def test_an_answer_that_nobody_was_asked_for_does_not_count(notes: Notes) -> None:
+    """The person is asked."""
+    options = configured(notes, ASKS)
+    with RawClient(notes, *options, era=MODERN, capabilities={"elicitation": {}}) as client:
+        said = {"holdfast/approval": {"action": "accept"}}
+        params = {"name": "add", "arguments": {"text": "x"}, "inputResponses": said}
+        assert client.ask("tools/call", params)["result"]["resultType"] == "input_required"
+    assert notes.notes == []
+
+
+def test_arguments_that_are_redacted_reach_the_server_and_not_the_record(notes: Notes) -> None:
+    """Calls that differ in them are different calls, and one that was cut off is still found."""
+    options = configured(notes, '[tools."*"]\nredact = ["text"]\n')
+    with RawClient(notes, *options, era=MODERN) as client:
+        assert text_of(client.call("add", "s3cret-one")) == "add: s3cret-one"
+        client.begin_call("add", "s3cret-two", result={"content": []}, then={"die": True})
+        client.finish()
+    with RawClient(notes, *options, era=MODERN) as client:
+        assert status_of(client.call("add", "s3cret-three", result={"content": []})) is None
+        doubt = client.call("add", "s3cret-two", result={"content": []}, then={"die": True})
+        assert status_of(doubt) == "in_doubt"
+        client.close()
+    assert notes.notes == ["s3cret-one", "s3cret-two", "s3cret-three"]
+    stored = b"".join(path.read_bytes() for path in notes.place.glob("calls.db*"))
+    assert b"redacted" in stored
+    for secret in (b"s3cret-two", b"s3cret-three"):
+        assert secret not in stored
+
+
+def test_a_call_with_redacted_arguments_that_runs_again_has_its_own(notes: Notes) -> None:
+    """Not those on record."""
+    options = configured(notes, 'trust = true\n[tools.set]\nredact = ["text"]\n')
+    with RawClient(notes, *options, era=MODERN) as client:
+        client.begin_call("set", "s3cret", then={"wait": "go", "die": True})
+        notes.wait_until_waiting("go")
+        client.kill()
+    notes.allow("go")
+    with RawClient(notes, *options, era=MODERN) as client:
+        client.begin_call("set", "s3cret", then={"wait": "go", "die": True})
+        client.finish()
+    assert set(notes.notes) == {"s3cret"}

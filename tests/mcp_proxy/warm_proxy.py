@@ -1,0 +1,84 @@
+"""A proxy in a process that is forked from a warm one, and killed where a test says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import holdfast.cli.commands.mcp
+import holdfast.cli.load_agent
+import holdfast.mcp_proxy.data_directory
+import holdfast.mcp_proxy.stdio_proxy  # noqa: F401  # Loaded before the fork.
+from holdfast.cli import main
+from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.mcp_proxy.pipes import ChildPipes, OwnPipes
+from tests.crash.fork_server import Line
+
+
+def serve(line: Line, pipes: str, arguments: list[str], dies_at: int | None = None) -> int:
+    """Run a proxy whose client is at the other end of two named pipes; its exit code.
+
+    `dies_at`: the boundary at which it kills itself. The name of each that it passes is in the file `passed`.
+    """
+    place = Path(pipes)
+    source, sink = os.open(place / "in", os.O_RDONLY), os.open(place / "out", os.O_WRONLY)
+    errors = os.open(place / "errors", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for fd, number in ((source, 0), (sink, 1), (errors, 2)):
+        os.dup2(fd, number)
+        os.close(fd)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    sys.stderr.reconfigure(line_buffering=True)
+    for name in ("HOLDFAST_STORE", "XDG_DATA_HOME"):
+        os.environ.pop(name, None)
+    os.chdir("/")
+    _watch(place / "passed", dies_at)
+    return main(arguments)
+
+
+def _watch(passed: Path, dies_at: int | None) -> None:
+    """Count what the process hands to the disk, to the server and to its client, before and after."""
+    count = 0
+
+    def step(name: str) -> None:
+        nonlocal count
+        with open(passed, "a") as file:
+            file.write(f"{name}\n")
+        if count == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        count += 1
+
+    def around(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(self: Any, *args: Any, **options: Any) -> Any:
+            step(f"before {name}")
+            try:
+                return function(self, *args, **options)
+            finally:
+                step(f"after {name}")
+
+        return call
+
+    def around_async(name: str, function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        @wraps(function)
+        async def call(self: Any, data: bytes) -> None:
+            if b'"add"' not in data and b"add: " not in data:
+                return await function(self, data)
+            step(f"before {name}")
+            await function(self, data)
+            step(f"after {name}")
+
+        return call
+
+    patched: list[tuple[Any, str, Any]] = [
+        (SqliteDriver, "commit", around("commit", SqliteDriver.commit)),
+        (SqliteDriver, "claim", around("claim", SqliteDriver.claim)),
+        (ChildPipes, "write", around_async("server", ChildPipes.write)),
+        (OwnPipes, "write", around_async("client", OwnPipes.write)),
+    ]
+    for owner, name, function in patched:
+        setattr(owner, name, function)
