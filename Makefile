@@ -15,8 +15,9 @@ DEV := $(VENV)/.dev
 LOWEST := $(VENV)/lowest
 PEERS := $(VENV)/peers
 AZURITE := $(VENV)/azurite/.made
+MCP_SERVERS := $(VENV)/mcp-servers
 
-.PHONY: help demo test test-long test-lowest test-busy check bench docs azurite lock clean
+.PHONY: help demo test test-long test-lowest test-busy check bench docs azurite mcp-servers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +52,8 @@ docs: $(DEV) ## run the examples of the documentation
 
 azurite: $(AZURITE) ## install the server that az:// is tested against (needs npm); without it, those tests are skipped
 
+mcp-servers: $(MCP_SERVERS)/.made ## install the MCP servers that the proxy is tested with (needs npm); without them, those tests are skipped
+
 lock: ## choose the versions in requirements/*.lock anew (needs uv)
 	@requirements/lock.sh --upgrade
 
@@ -82,6 +85,16 @@ $(AZURITE): requirements/azurite/package.json requirements/azurite/package-lock.
 	@mkdir -p $(@D)
 	@cp requirements/azurite/package.json requirements/azurite/package-lock.json $(@D)
 	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+# An interpreter of their own: servers that run beside holdfast, clients, and Node.js for those from npm.
+$(MCP_SERVERS)/.made: requirements/mcp-servers.lock requirements/mcp-servers/package.json \
+		requirements/mcp-servers/package-lock.json $(MADE)
+	@echo "installing MCP servers into $(MCP_SERVERS)"
+	@$(VENV)/bin/python -m venv --clear --without-pip $(MCP_SERVERS)
+	@$(PIP) --python $(MCP_SERVERS) install --no-deps --require-hashes -r requirements/mcp-servers.lock
+	@cp requirements/mcp-servers/package.json requirements/mcp-servers/package-lock.json $(MCP_SERVERS)
+	@npm ci --prefix $(MCP_SERVERS) --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 $(DEV): requirements/dev.lock $(CORE)

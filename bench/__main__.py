@@ -26,7 +26,7 @@ from bench.page import page_lines, write_page
 from bench.plan import FULL, QUICK
 from bench.runner import ROOT, Failed, Runner, last_error
 from bench.sections.growth import count_syncs, measure_growth
-from bench.sections.scripts import kill_and_count, measure_dispatch, measure_fleet
+from bench.sections.scripts import kill_and_count, measure_dispatch, measure_fleet, measure_proxy
 from bench.sections.standing_costs import measure_memory, measure_startup
 from bench.sections.throughput import measure_throughput
 from bench.sections.turns import measure_turns
@@ -38,6 +38,7 @@ Measure: TypeAlias = Callable[[Runner, Results, Callable[[str], None]], None]
 SECTIONS: Final[dict[str, Measure]] = {
     "startup": measure_startup,
     "dispatch": measure_dispatch,
+    "proxy": measure_proxy,
     "turns": measure_turns,
     "growth": measure_growth,
     "syncs": count_syncs,

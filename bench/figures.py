@@ -169,6 +169,8 @@ class Results(msgspec.Struct):
     startup: list[Timed] = []
     dispatch: dict[str, list[Call]] = {}
     """Of each round."""
+    proxy: dict[str, list[float]] = {}
+    """Microseconds that a request to an MCP server takes, of each round."""
     fleet: list[Fleet] = []
     crashes: Table | None = None
     renewed: dict[str, str] = {}

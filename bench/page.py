@@ -16,6 +16,7 @@ from bench.tables import (
     long_table,
     markdown,
     memory_table,
+    proxy_table,
     startup_table,
     throughput_table,
 )
@@ -84,6 +85,7 @@ def page_lines(results: Results, plots: Sequence[str], trouble: str = "") -> Ite
     yield from _crashes(results)
     for title, lines in (
         ("Dispatch", dispatch_table(view)),
+        ("MCP proxy", proxy_table(view)),
         ("Long sessions", long_table(view)),
         ("Start-up", startup_table(view)),
         ("Memory", memory_table(view)),

@@ -210,6 +210,29 @@ def dispatch_table(view: View) -> Iterator[str]:
     yield from (*markdown([*columns, "of the raw commits"], rows), "")
 
 
+def proxy_table(view: View) -> Iterator[str]:
+    """Microseconds a request."""
+    if not view.results.proxy:
+        yield from ("Not in this run.", "")
+        return
+    rows = []
+    for what in ("no tool", "a tool that reads", "a tool that reads 100 kB", "a tool that acts"):
+        direct, proxied = f"{what}, directly", f"{what}, through the proxy"
+        rows.append(
+            [
+                what,
+                shown(view.request(direct)),
+                shown(view.request(proxied)),
+                shown(view.request_beyond(proxied, direct)),
+            ]
+        )
+    yield "Requests to an MCP server on stdio that does nothing; the ledger is in SQLite; microseconds each:"
+    yield ""
+    yield from (*markdown(["request", "directly", "through the proxy", "beyond"], rows), "")
+    yield f"Two raw commits of a small call's bytes, beside it: {shown(view.request('two raw commits'))}."
+    yield ""
+
+
 def long_table(view: View) -> Iterator[str]:
     """Steps by tenths of the longest sessions."""
     steps = max(view.group_marks(MESSAGES), default=0)

@@ -160,6 +160,17 @@ class View:
         found = [mine - theirs for mine, theirs in both]
         return Spread.of(found) if found else None
 
+    def request(self, what: str) -> Spread | None:
+        """Microseconds that a request to an MCP server takes."""
+        found = self.results.proxy.get(what)
+        return Spread.of(found) if found else None
+
+    def request_beyond(self, what: str, other: str) -> Spread | None:
+        """What one request takes more than another, turn by turn."""
+        both = zip(self.results.proxy.get(what, ()), self.results.proxy.get(other, ()), strict=False)
+        found = [mine - theirs for mine, theirs in both]
+        return Spread.of(found) if found else None
+
     def waits(self, store: str, what: str) -> list[float]:
         """Milliseconds that work waited."""
         found = [one.waits_ms for one in self.results.fleet if one.store == store]

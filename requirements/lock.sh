@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Regenerate core.lock, dev.lock and peers.lock from pyproject.toml; arguments go to uv, e.g. --upgrade-package rich. And
-# the frameworks in their lowest and newest supported version, under which the tests of their adapters run as well.
+# Regenerate core.lock, dev.lock, peers.lock and mcp-servers.lock from pyproject.toml; arguments go to uv, e.g.
+# --upgrade-package rich. And the frameworks in their lowest and newest supported version, under which the tests of
+# their adapters run as well.
 #
 # Universal: one file for every platform and every Python from 3.11 on, with the hashes of all wheels.
 # The index is whatever uv is configured to use, and is not written down.
@@ -12,15 +13,18 @@ command -v "$uv" >/dev/null || { echo "make lock needs uv (pip install uv), or U
 
 compile() {
     "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-        --no-emit-index-url --no-emit-find-links pyproject.toml "$@"
+        --no-emit-index-url --no-emit-find-links "$@"
 }
 
-compile --group build --output-file requirements/core.lock "$@"
+compile pyproject.toml --group build --output-file requirements/core.lock "$@"
 # The dev lock lands in the same .venv, so whatever both name has the version of the core.
-compile --group dev --constraints requirements/core.lock --output-file requirements/dev.lock "$@"
+compile pyproject.toml --group dev --constraints requirements/core.lock --output-file requirements/dev.lock "$@"
 
 # The peers that the benchmarks measure, in an environment of their own, around the same core.
-compile --group peers --constraints requirements/core.lock --output-file requirements/peers.lock "$@"
+compile pyproject.toml --group peers --constraints requirements/core.lock --output-file requirements/peers.lock "$@"
+
+# Servers that are other programs' processes: nothing of holdfast is installed beside them.
+compile --group mcp-servers --output-file requirements/mcp-servers.lock "$@"
 
 # Without what they need: these are put before the packages of the dev lock.
 overlay() {

@@ -24,6 +24,12 @@ def measure_dispatch(runner: Runner, results: Results, note: Callable[[str], Non
     results.dispatch = msgspec.json.decode(found, type=dict[str, list[Call]])
 
 
+def measure_proxy(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
+    """What the MCP proxy adds to a call."""
+    found = run_script(runner, "proxy.py", ["--directory", str(runner.directory)])
+    results.proxy = msgspec.json.decode(found, type=dict[str, list[float]])
+
+
 def measure_fleet(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
     """How long submitted work waits."""
     found = run_script(runner, "fleet.py", ["--directory", str(runner.directory)])

@@ -95,5 +95,12 @@ def make_results() -> Results:
             "two raw commits": [Call(300.0, 100.0), Call(600.0, 100.0)],
             "mutate": [Call(600.0, 100.0), Call(1200.0, 100.0)],
         },
+        proxy={
+            "no tool, directly": [20.0, 30.0],
+            "no tool, through the proxy": [120.0, 150.0],
+            "a tool that acts, directly": [20.0, 40.0],
+            "a tool that acts, through the proxy": [1020.0, 1060.0],
+            "two raw commits": [600.0, 700.0],
+        },
         crashes=Table("Killed, and resumed", ["killed", "holdfast"], [["in the effect", "once"]], ["a note"]),
     )

@@ -66,6 +66,23 @@ def test_a_part_can_be_measured_by_itself(script: str, quick_path: Path) -> None
     assert "syncs:" in printed
 
 
+def test_requests_are_measured_directly_and_through_the_proxy(quick_path: Path) -> None:
+    """A server answers the same both ways; each kind of request has a figure of each round."""
+    figures = quick_path / "figures.json"
+    command = [sys.executable, str(ROOT / "bench" / "proxy.py"), "--quick", "--rounds", "2"]
+    command += ["--json", str(figures), "--directory", str(quick_path)]
+    printed = subprocess.run(command, cwd=quick_path, capture_output=True, text=True, check=True).stdout
+    found = msgspec.json.decode(figures.read_bytes(), type=dict[str, list[float]])
+    assert {len(times) for times in found.values()} == {2}
+    assert {name.partition(", ")[0] for name in found if name.endswith("through the proxy")} == {
+        "no tool",
+        "a tool that reads",
+        "a tool that reads 100 kB",
+        "a tool that acts",
+    }
+    assert "| a tool that acts |" in printed
+
+
 def test_a_session_stops_at_its_limit_and_says_so(runner: Runner) -> None:
     """No mark is begun when the time is over; what was reached counts."""
     plan = msgspec.structs.replace(SMALL, soft_s=0)

@@ -117,6 +117,14 @@ def test_what_failed_is_named_and_the_rest_is_there(page: str) -> None:
     assert "![Time per step and bytes on disk as a session grows](results/overview.svg)" in page
 
 
+def test_what_the_proxy_adds_is_measured_in_turns(page: str) -> None:
+    """What was not measured has no figure."""
+    assert "| no tool | 25.0 (22.5–27.5) | 135 (128–142) | 110 (105–115) |" in page
+    assert "| a tool that acts | 30.0 (25.0–35.0) | 1,040 (1,030–1,050) | 1,010 (1,005–1,015) |" in page
+    assert "| a tool that reads | – | – | – |" in page
+    assert "Two raw commits of a small call's bytes, beside it: 650 (625–675)." in page
+
+
 def test_aims_are_met_missed_or_not_measured(page: str) -> None:
     """As the figures say; a missed one says by how much."""
     view = View(make_results())

@@ -68,6 +68,16 @@ def test_the_forms_on_the_page_are_those_of_the_code() -> None:
     assert rows == {name: form.about for name, form in FORMS.items()}
 
 
+def list_servers(home: Path) -> None:
+    """Files of clients, of a project and of the user on each platform."""
+    servers = '{"mcpServers": {"git": {"command": "uvx", "args": ["mcp-server-git"]}}}'
+    (home / ".mcp.json").write_text(servers)
+    for folder in (".config", "Library/Application Support"):
+        path = home / folder / "Claude" / "claude_desktop_config.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(servers)
+
+
 @pytest.mark.parametrize("line", INVOCATIONS)
 def test_a_documented_invocation_works(line: str, shop: Path) -> None:
     """As it stands, in a shell; with an answer where it asks, and a Ctrl-C where it follows."""
@@ -86,6 +96,13 @@ def test_a_documented_invocation_works(line: str, shop: Path) -> None:
         if line.startswith("holdfast mcp proxy"):
             # A server that ends at once, in the place of one that would be fetched.
             line = f"{line.partition(' -- ')[0]} --store sqlite:mcp.db -- true"
+        elif line.startswith("holdfast mcp check"):
+            server = ROOT / "tests" / "mcp_proxy" / "notes_server.py"
+            line = f"{line.partition(' -- ')[0]} -- {sys.executable} {server} {shop}"
+        elif line.startswith("holdfast mcp wrap"):
+            list_servers(shop)
+            # On a terminal it would ask.
+            line = f"HOME={shop} XDG_CONFIG_HOME= {line} --yes".replace(" --yes --yes", " --yes")
         shell = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}; {line}'
         done = subprocess.run(
             ["sh", "-c", shell], cwd=shop, env=environment(), capture_output=True, text=True, timeout=100

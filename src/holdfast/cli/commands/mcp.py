@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from .mcp_check import check
+from .mcp_wrap import wrap
+
 if TYPE_CHECKING:
     from ...mcp_proxy.stdio_proxy import ProxyOptions
 
@@ -93,13 +96,19 @@ def _run(options: ProxyOptions) -> int:
     return codes[0]
 
 
-COMMANDS = {"proxy": proxy}
+COMMANDS: dict[str, Callable[..., Any]] = {"proxy": proxy, "wrap": wrap, "check": check}
 """The commands of `holdfast mcp`."""
 EXAMPLES = {
     "proxy": (
         "holdfast mcp proxy --name git -- uvx mcp-server-git",
         "holdfast mcp proxy --name files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
     ),
+    "wrap": (
+        "holdfast mcp wrap claude-desktop",
+        "holdfast mcp wrap .mcp.json --only git --yes",
+        "holdfast mcp wrap .mcp.json --undo --yes",
+    ),
+    "check": ("holdfast mcp check -- uvx mcp-server-git", "holdfast mcp check --json -- uvx mcp-server-git"),
 }
 
 

@@ -1,0 +1,100 @@
+"""`holdfast mcp check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from ...mcp_proxy.configuration import ProxyConfiguration
+    from ...mcp_proxy.tool_catalogue import ProxyTool
+
+
+def check(
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True, help="What starts the server, after --.")],
+    config: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Start an MCP server, and say what the proxy would treat each of its tools as, and why.
+
+    No tool is called. A tool that only reads runs again after a crash. One that acts is in doubt, unless the
+    configuration says how to find out what happened (verify).
+
+    Parameters
+    ----------
+    config
+        The configuration of the proxy, in TOML. A name in it that no tool has is an error.
+    """
+    import anyio
+
+    from ...mcp_proxy.configuration import ProxyConfiguration, read_configuration
+    from ..exit_codes import Exit, Stop
+
+    if not command:
+        raise Stop(
+            Exit.USAGE, "which server? Write the command that starts it: holdfast mcp check -- COMMAND …"
+        )
+    configuration = ProxyConfiguration() if config is None else read_configuration(config)
+    tools, unmatched = anyio.run(_ask, command, configuration)
+    if as_json:
+        _print_json(command, tools, unmatched)
+    else:
+        _print_table(tools)
+    if unmatched:
+        raise Stop(Exit.ERROR, f"{config}: {'; '.join(unmatched)}")
+
+
+async def _ask(
+    command: tuple[str, ...], configuration: ProxyConfiguration
+) -> tuple[list[ProxyTool], list[str]]:
+    from ...mcp_proxy.server_listing import list_tools
+    from ...mcp_proxy.tool_catalogue import ToolCatalogue
+
+    catalogue = ToolCatalogue(configuration, lambda rule: _never_asked if rule.verify is not None else None)
+    catalogue.learn({"tools": list(await list_tools(command))})
+    names = catalogue.list_names()
+    return [catalogue.get_tool(name) for name in names], configuration.list_unmatched(names)
+
+
+async def _never_asked(**args: object) -> None:
+    """Stand for the verify hook of a tool: nothing is settled here."""
+
+
+def _after_a_crash(tool: ProxyTool) -> str:
+    if "mutate" not in tool.tool.side_effects or tool.tool.idempotent_s is not None:
+        return "runs again"
+    return "verify is asked" if tool.tool.verify is not None else "in doubt"
+
+
+def _print_table(tools: list[ProxyTool]) -> None:
+    from ..console import make_table, say, stdout
+
+    if not tools:
+        say("the server has no tools")
+        return
+    table = make_table("tool", "counts as", "cut off by a crash", "why…")
+    for tool in tools:
+        table.add_row(tool.name, _name_effects(tool), _after_a_crash(tool), tool.why)
+    stdout().print(table)
+
+
+def _name_effects(tool: ProxyTool) -> str:
+    return "/".join(sorted(tool.tool.side_effects)) or "pure"
+
+
+def _print_json(command: tuple[str, ...], tools: list[ProxyTool], unmatched: list[str]) -> None:
+    from ..console import print_json
+
+    shown = [
+        {
+            "name": tool.name,
+            "side_effects": _name_effects(tool),
+            "scope": tool.scope,
+            "after_a_crash": _after_a_crash(tool),
+            "why": tool.why,
+        }
+        for tool in tools
+    ]
+    print_json({"command": command, "tools": shown, "unmatched": unmatched})

@@ -1,0 +1,72 @@
+"""A server behind the proxy conforms exactly as far as it does without."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from .http_front import behind_address
+from .scripts import CONFORMING
+from .servers import behind_proxy, conformance
+
+SUITES = {"2025": ("--suite", "active"), "2026": ("--requirements", "2026-07-28")}
+
+TIMED = {
+    "sep-2575-http-server-no-independent-requests-on-stream",
+    "sep-2575-server-honors-notification-filter",
+    "sep-2575-server-no-log-without-loglevel",
+    "sep-2575-server-sends-prompts-list-changed-on-subscription",
+    "sep-2575-server-sends-subscription-ack",
+    "sep-2575-server-sends-tools-list-changed-on-subscription",
+    "sep-2575-server-tags-subscription-id",
+}
+"""Checks that wait less than two seconds for what a server says: a busy machine fails them, proxy or not.
+They are printed. What they are about is in the scripts as well."""
+
+
+def judge(era: str, command: Sequence[str], folder: Path) -> Counter[tuple[str, str, str]]:
+    """What the suite says of each check of each scenario."""
+    folder.mkdir()
+    with behind_address(command) as url:
+        done = subprocess.run(
+            conformance(era, "server", "--url", url, *SUITES[era], "--output-dir", str(folder)),
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+    found: Counter[tuple[str, str, str]] = Counter()
+    for checks in folder.rglob("checks.json"):
+        scenario = re.sub(r"-\d{4}-\d\d-\d\dT.*", "", checks.parent.name)
+        for check in json.loads(checks.read_text()):
+            found[scenario, check["id"], check["status"]] += 1
+    assert found, done.stdout + done.stderr
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("era", "floor"), [("2025", 40), ("2026", 130)])
+def test_the_score_is_the_same(
+    era: str, floor: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Check by check, and printed; without the checks that depend on the machine."""
+    direct = judge(era, CONFORMING, tmp_path / "direct")
+    proxied = judge(era, behind_proxy("conforming", CONFORMING, tmp_path / "ledger.db"), tmp_path / "proxied")
+    scores = [Counter[str]() for _ in range(2)]
+    for score, found in zip(scores, (direct, proxied), strict=True):
+        for (_, _, status), count in found.items():
+            score[status] += count
+    with capsys.disabled():
+        print(f"\nconformance {era}: direct {dict(scores[0])}, behind the proxy {dict(scores[1])}")
+    for found in (direct, proxied):
+        for scenario, check, status in list(found):
+            if check in TIMED:
+                del found[scenario, check, status]
+    assert proxied == direct
+    assert sum(count for (*_, status), count in direct.items() if status == "SUCCESS") >= floor
