@@ -225,13 +225,15 @@ async def read_recording(store: Store, session: str, *, version: int | None = No
     """The recording of a session, or of what came after a version of it. Reads, and takes no lease."""
     engine = store._engine
     id = session_id(session)
-    return await engine.call(lambda: _Reader(Journal(engine.driver, id, engine.blobs), version).read())
+    return await engine.call(
+        lambda: _RecordingReader(Journal(engine.driver, id, engine.blobs), version).read()
+    )
 
 
 _ENDS: tuple[type[Body], ...] = tuple(RUN_ENDS)
 
 
-class _Reader:
+class _RecordingReader:
     """Reads one journal."""
 
     def __init__(self, journal: Journal, version: int | None) -> None:
