@@ -15,6 +15,7 @@ MODULES = (
     "holdfast.agents",
     "holdfast.messages",
     "holdfast.records",
+    "holdfast.replay",
     "holdfast.workers",
     "holdfast.blobs",
     "holdfast.drivers",

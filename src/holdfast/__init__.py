@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from . import messages as messages
     from . import recipes as recipes
     from . import records as records
+    from . import replay as replay
     from . import tools as tools
     from . import workers as workers
     from .agents.agent import Agent
@@ -51,7 +52,7 @@ else:
     }
     _PUBLIC_MODULES = (
         *("adapters", "agents", "blobs", "blocking", "crash_test", "drivers", "errors"),
-        *("http", "messages", "recipes", "records", "tools", "workers"),
+        *("http", "messages", "recipes", "records", "replay", "tools", "workers"),
     )
 
     def __getattr__(name):

@@ -128,3 +128,55 @@ def scrub(text: str, *secrets: object) -> str:
     for pattern, instead in _IN_TEXT:
         text = pattern.sub(instead, text)
     return text
+
+
+# -- what was said in a session, before it is written into a file that is kept with the code --------------
+
+LEFT_OUT: Final = "[left out: it looks like a secret]"
+
+_SECRETS: Final = (
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END[^-]*-----|\Z)")),
+    ("a key of an API", re.compile(r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}")),
+    ("a key of an API", re.compile(r"\b(?:gh[opsur]|github_pat|glpat|hf|npm|pypi)[-_][A-Za-z0-9_-]{16,}")),
+    (
+        "a key of an API",
+        re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bxox[abeoprs]-[\w-]{10,}"),
+    ),
+    ("a JSON web token", re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")),
+    ("a bearer token", re.compile(r"\b(?:Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)),
+    ("a URL with a password", re.compile(r"\w://[^\s/:@\"']*:[^\s/@\"']+@")),
+    (
+        "a password or token",
+        re.compile(
+            r"\b(?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|sig|signature)\b\s*[=:]\s*[^\s,;&\"']{4,}",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "a long token",
+        re.compile(
+            r"(?<![\w+/=-])(?=[\w+/=-]*[a-z])(?=[\w+/=-]*[A-Z])(?=[\w+/=-]*[0-9])[A-Za-z0-9_+/=-]{24,}"
+        ),
+    ),
+)
+_SECRET_NAME: Final = re.compile(
+    r"(?:.*[_-])?(?:pass(?:word|wd|phrase)|secret|token|api[_-]?key|authorization|credentials?|private[_-]?key)",
+    re.IGNORECASE,
+)
+
+
+def find_secret(text: str) -> str | None:
+    """What a part of the text looks like, if it looks like a secret."""
+    return next((kind for kind, pattern in _SECRETS if pattern.search(text)), None)
+
+
+def leave_out_secrets(text: str) -> str:
+    """The text with `LEFT_OUT` in the place of each part that looks like a secret."""
+    for _, pattern in _SECRETS:
+        text = pattern.sub(LEFT_OUT, text)
+    return text
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field with this name holds a secret."""
+    return bool(_SECRET_NAME.fullmatch(name))

@@ -165,6 +165,7 @@ JSON = {
     "show": "show killed",
     "tail": "tail done -n 1",
     "diff": "diff done 1",
+    "replay": "replay done clerk.py",
     "export": "export done",
     "stats": "stats",
     "blobs": "blobs",
@@ -189,7 +190,7 @@ def test_the_json_of_a_command_has_the_documented_keys(
     command: str, shop: Path, call_here: Callable[[Path, str], Done]
 ) -> None:
     """One object on stdout, and no more."""
-    run = call if command in ("run", "resume") else call_here
+    run = call if command in ("run", "resume", "replay") else call_here
     done = run(shop, f"{JSON[command]} --json")
     assert done.code == (5 if command == "resume" else 0), done.err
     assert set(done.json) == documented_keys()[command]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -10,6 +12,7 @@ from functools import cached_property
 from typing import Any, Generic, Literal
 
 import anyio
+from msgspec.structs import replace
 from typing_extensions import TypeVar
 
 from ..core.budget import Budget
@@ -36,7 +39,7 @@ from ..store.opening import AnyStore, use_store
 from ..store.store import Store
 from ..system import aio
 from ..tools.context import ToolContext
-from ..tools.declaration import AnyTool, tool
+from ..tools.declaration import AnyTool, Hook, tool
 from ..tools.effects_by_name import ToolEffects
 from ..tools.lineage import Lineage, derive_id
 from ..tools.outcome import Waits, as_json
@@ -53,7 +56,7 @@ from .delegate import (
     reserve_budget_for,
 )
 from .keyed_message import find_same, read_outcome
-from .loop import AgentLoop, Compact, LoopConfig, OnEvent, drive_lock, ignore_event
+from .loop import AgentLoop, Compact, Compaction, LoopConfig, OnEvent, drive_lock, ignore_event
 from .model import Model
 from .model_request import ModelClient
 from .outcome import Event, Outcome, OutputT, conclude
@@ -139,6 +142,41 @@ class Agent(Generic[DepsT, OutputT]):
             max_steps=self._max_steps,
             compact=self._compact,
         )
+
+    def in_replay(
+        self,
+        model: Model | None,
+        body: Callable[[AnyTool], Hook],
+        before_request: Callable[[Session], Awaitable[None]],
+    ) -> Agent[DepsT, OutputT]:
+        """The same agent with another model (None: its own) and other bodies of its tools, for a replay.
+
+        The tool with which the model gives a typed output keeps its own: it only checks the type. There is no
+        cap on seconds: a replay takes none.
+        """
+        made, compact = copy.copy(self), self._compact
+        vars(made).pop("loop_config", None)
+        made._given = self._given if model is None else model
+        made._budget = None if self._budget is None else replace(self._budget, seconds=None)
+        made.registry = self.registry.in_replay(lambda one: None if one is self._output.tool else body(one))
+
+        async def prepare(session: Session) -> Compaction | None:
+            await before_request(session)
+            chosen = None if compact is None else compact(session)
+            return await chosen if inspect.isawaitable(chosen) else chosen
+
+        made._compact = prepare
+        return made
+
+    @property
+    def model_name(self) -> str:
+        """The name of its model, which need not be opened for that."""
+        return self._given if isinstance(self._given, str) else self._given.name
+
+    @property
+    def budget(self) -> Budget | None:
+        """The caps that it sets on its sessions; None if it leaves those that they have."""
+        return self._budget
 
     # -- driving a session -----------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from .commands.mcp import EXAMPLES as MCP_EXAMPLES
 from .commands.mcp import make_mcp_app
 from .commands.pending import pending
 from .commands.refuse import refuse
+from .commands.replay import replay
 from .commands.resolve import resolve
 from .commands.resolve_operation import resolve_operation
 from .commands.resume import resume
@@ -42,7 +43,7 @@ sessions, also while another process holds them. `pending` lists what waits for 
 answer it.
 """
 _COMMANDS = {
-    "Look": (sessions, show, tail, diff, export, stats, blobs, workers),
+    "Look": (sessions, show, tail, diff, replay, export, stats, blobs, workers),
     "Drive": (demo, run, resume, worker, submit, cancel),
     "Answer": (pending, approve, refuse, resolve, resolve_operation),
     "Change": (fork, rewind, clean),
@@ -69,10 +70,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "show": ("holdfast show killed", "holdfast show killed --last 10", "holdfast show family --brief"),
     "tail": ("holdfast tail killed -n 5", "holdfast tail killed -f", "holdfast tail killed --after 3 --json"),
     "diff": ("holdfast diff done 1", "holdfast diff done 1 2 --json"),
+    "replay": (
+        "holdfast replay done clerk.py",
+        "holdfast replay done clerk.py --from 1 --json",
+        "holdfast replay --all clerk.py --since 7d",
+    ),
     "export": (
         "holdfast export done",
         "holdfast export done --form markdown --output done.md",
         "holdfast export done --form jsonl",
+        "holdfast export done --form pytest --agent clerk.py --output test_done.py",
     ),
     "worker": (
         "holdfast worker clerk.py --until-idle",

@@ -16,6 +16,7 @@ class Exit(IntEnum):
     WAITS = 5
     FAILED = 6
     CANCELLED = 7
+    DIFFERENT = 8
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -29,6 +30,7 @@ MEANINGS = {
     Exit.WAITS: "run, resume: the run waits for a person, see `holdfast pending`",
     Exit.FAILED: "run, resume: the run failed; the message says why",
     Exit.CANCELLED: "run, resume: the run was cancelled",
+    Exit.DIFFERENT: "replay: today's code would take another course",
     Exit.INTERRUPTED: "Ctrl-C",
     Exit.BROKEN_PIPE: "the reader of the output closed the pipe",
 }

@@ -57,6 +57,18 @@ def pick(agents: dict[str, AnyAgent], target: str, name: str | None = None) -> A
     return distinct[0]
 
 
+def find_import(target: str, name: str | None = None) -> tuple[str, str]:
+    """The module and the attribute by which other code imports the agent that a target names."""
+    agents = load_agents(target)
+    chosen = pick(agents, target, name)
+    attribute = next(one for one, agent in agents.items() if agent is chosen)
+    place = target.rpartition(":")[0] or target
+    module = Path(place).stem if place.endswith(".py") or "/" in place else place
+    if not all(part.isidentifier() for part in [*module.split("."), attribute]):
+        raise Stop(Exit.USAGE, f"{target} cannot be imported by a test: its names are no identifiers")
+    return module, attribute
+
+
 def load_value(target: str) -> object:
     """Load an attribute; a callable one is called."""
     place, colon, attribute = target.rpartition(":")

@@ -116,6 +116,13 @@ class Tool(Generic[P, R]):
             made.arguments = arguments
         return made
 
+    def in_replay(self, body: Hook) -> Tool[P, R]:
+        """The same tool with another body, and without what belongs to its own: hooks and retries."""
+        made = self.with_body(body)
+        made.verify = made.undo = None
+        made.retry = Retry(attempts=1)
+        return made
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 

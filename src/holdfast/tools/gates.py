@@ -54,6 +54,10 @@ class Gates:
         self._tools, self._policy = tools, policy
         self._max_repeats, self.max_crashes = max_repeats, max_crashes
 
+    def over(self, tools: Mapping[str, AnyTool]) -> Gates:
+        """The same gates over other tools."""
+        return Gates(tools, self._policy, max_repeats=self._max_repeats, max_crashes=self.max_crashes)
+
     def check(
         self,
         name: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from ..store.opening import AnyStore, use_store
 from ..store.store import Store
 from ..telemetry import active, note_failure, note_refusal
 from .context import ToolContext
-from .declaration import AnyTool, how_to_declare
+from .declaration import AnyTool, Hook, how_to_declare
 from .dispatch import CallRequest, Dispatch, OnResult
 from .effects_by_name import EffectsByName, ToolEffects
 from .executor import refuse_inside, refuse_waiting, run_plain
@@ -89,6 +90,18 @@ class Registry:
             raise BadInput(f"there is a tool {tool.name!r} already; give one of them another name=…")
         self._tools[tool.name] = tool
         return tool
+
+    def in_replay(self, body: Callable[[AnyTool], Hook | None]) -> Registry:
+        """The same registry with other bodies: its gates decide, and nothing of its tools is run. A tool for
+        which there is none stays as it is."""
+        made = copy.copy(self)
+        bodies = {name: body(one) for name, one in self._tools.items()}
+        made._tools = {
+            name: one if (given := bodies[name]) is None else one.in_replay(given)
+            for name, one in self._tools.items()
+        }
+        made._gates, made._repeats = self._gates.over(made._tools), Repeats()
+        return made
 
     @property
     def waits_for_people(self) -> bool:

@@ -1,0 +1,140 @@
+"""A recording as a test: `holdfast export --form pytest`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import BadInput
+from ..redact import LEFT_OUT, find_secret, is_secret_name, leave_out_secrets
+from .recording import Recording, check_for_agent
+
+_TEST: Final = '''"""Session {session!r} as a test, written by `holdfast export --form pytest`.
+
+What the model and the tools gave is on record, and nothing is executed. The test fails, and says where, if
+today's agent would do anything differently.
+"""
+
+from {module} import {attribute}
+
+from holdfast.replay import check_recording
+
+RECORDING = r\'\'\'{recording}\'\'\'
+
+
+def test_{name}() -> None:
+    check_recording(RECORDING, {attribute})
+'''
+
+
+class SecretFound(Struct, frozen=True):
+    """Text of a recording that looks like a secret: where it is, and what it looks like."""
+
+    where: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.kind}"
+
+
+def write_test(recording: Recording, *, module: str, attribute: str, without_secrets: bool = False) -> str:
+    """The source of a test that replays the recording with `module.attribute`, an agent or a function that
+    makes it.
+
+    What looks like a secret is an error that says where it is, or left out in words (`without_secrets`).
+    """
+    check_for_agent(recording)
+    # As it is written: lists for all sequences, and text for all strings.
+    plain = _without_ids(msgspec.json.decode(msgspec.json.encode(recording)))
+    found = list(_find_secrets(plain, ""))
+    if found and not without_secrets:
+        listed = "\n".join(str(one) for one in found[:10])
+        more = f"\nand {len(found) - 10} more" if len(found) > 10 else ""
+        raise BadInput(
+            f"session {recording.session!r} holds what looks like a secret. Leave it out with "
+            f"--without-secrets (without_secrets=True), or test another session\n{listed}{more}"
+        )
+    if found:
+        plain = _leave_out(plain)
+    data = msgspec.json.format(msgspec.json.encode(plain), indent=1).decode()
+    # In a raw string: no quote can end it, and no invisible character hides in it.
+    escaped = re.sub(r"[^\x20-\x26\x28-\x7e\n]", _escape, data)
+    name = re.sub(r"\W+", "_", recording.session).strip("_").lower() or "session"
+    return _TEST.format(
+        session=recording.session, module=module, attribute=attribute, recording=escaped, name=name
+    )
+
+
+def _escape(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
+
+
+def _without_ids(plain: dict[str, Any]) -> dict[str, Any]:
+    """The recording without what only providers need: their ids of calls, which look like tokens, and
+    reasoning with its signatures."""
+    names: dict[str, str] = {}
+    for number, one in enumerate(plain.get("history", ())):
+        _rename(one, f"h{number + 1}", names)
+    for number, reply in enumerate(plain.get("replies", ())):
+        _rename(reply["said"], f"r{number + 1}", names)
+        for place, call in enumerate(reply.get("calls", ())):
+            call["id"] = f"r{number + 1}.{place + 1}"
+    return plain
+
+
+def _rename(said: dict[str, Any], prefix: str, names: dict[str, str]) -> None:
+    if not isinstance(said["data"], dict) or "blocks" not in said["data"]:
+        return
+    blocks = [one for one in said["data"]["blocks"] if one["kind"] != "reasoning"]
+    said["data"]["blocks"] = blocks
+    for place, block in enumerate(one for one in blocks if one["kind"] == "tool_call"):
+        names[block["id"]] = block["id"] = f"{prefix}.{place + 1}"
+    for block in blocks:
+        block.pop("metadata", None)
+        if block["kind"] == "tool_result":
+            block["call_id"] = names.get(block["call_id"], block["call_id"])
+
+
+_OWN: Final = ("instructions", "tools", "session", "agent")
+"""Fields of a recording that hold digests and names."""
+
+
+def _find_secrets(value: Any, where: str) -> Any:
+    if isinstance(value, str):
+        kind = find_secret(value)
+        if kind is not None:
+            yield SecretFound(where, kind)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not where and key in _OWN:
+                continue
+            place = f"{where}.{key}" if where else key
+            yield from _find_secrets(key, f"a key of {where}")
+            if isinstance(item, str) and item and item != LEFT_OUT and is_secret_name(key):
+                yield SecretFound(place, f"the value of {key!r}")
+            else:
+                yield from _find_secrets(item, place)
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from _find_secrets(item, f"{where}[{place}]")
+
+
+def _leave_out(value: Any, where: str = "") -> Any:
+    if isinstance(value, str):
+        return leave_out_secrets(value)
+    if isinstance(value, dict):
+        return {
+            leave_out_secrets(key): item
+            if not where and key in _OWN
+            else LEFT_OUT
+            if isinstance(item, str) and item and is_secret_name(key)
+            else _leave_out(item, f"{where}.{key}")
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_leave_out(item, f"{where}[]") for item in value]
+    return value
