@@ -124,6 +124,35 @@ def test_a_name_in_the_configuration_that_no_tool_has_is_an_error(
     assert "did you mean 'delete'?" in captured.err
 
 
+def test_an_argument_or_a_verify_tool_that_is_not_there_is_an_error(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt name under `redact` would put the secret on record."""
+    rules = tmp_path / "rules.toml"
+    landed = 'landed_if = { text_contains = "x" }'
+    rules.write_text(
+        '[tools."*"]\nredact = ["token"]\n[tools.set]\nredact = ["path", "pth"]\n'
+        f'[tools.delete.verify]\ntool = "lok"\n{landed}\n[tools.verified.verify]\ntool = "look"\n{landed}\n'
+    )
+    assert check(command, "legacy", "--config", str(rules), "--json") == Exit.ERROR
+    assert json.loads(capsys.readouterr().out)["unmatched"] == [
+        "[tools.\"set\"] redact: no tool has an argument 'pth'; did you mean 'path'?",
+        "[tools.\"delete\"] verify: the server has no tool 'lok'; did you mean 'look'?",
+    ]
+
+
+@pytest.mark.parametrize("more", [{"additionalProperties": True}, {"allOf": [{}]}, {"properties": {}}])
+def test_arguments_of_which_the_schema_does_not_list_all_may_have_any_name(
+    more: dict[str, Any], command: list[str], tmp_path: Path
+) -> None:
+    """Nothing is wrong with their redaction, as far as can be known."""
+    tools = [{"name": "set", "inputSchema": {**SCHEMA, **more}}]
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[tools.set]\nredact = ["token"]\n')
+    assert check(command, "legacy", "--config", str(rules)) == 0
+
+
 @pytest.mark.parametrize(
     ("era", "why"), [("ending", "ended with exit code 3"), ("refusing", "out of order (-32603)")]
 )

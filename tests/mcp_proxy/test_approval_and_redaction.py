@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.mcp_proxy.tool_catalogue import RedactedArguments
+from holdfast.tools.foreign_schema import ForeignArguments
+from holdfast.tools.schema import BadArguments
 from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, holdfast, status_of, text_of
 
 ASKS = "[tools.add]\napproval = true\n"
@@ -171,3 +174,38 @@ def test_a_call_with_redacted_arguments_that_runs_again_has_its_own(notes: Notes
         client.begin_call("set", "s3cret", then={"wait": "go", "die": True})
         client.finish()
     assert set(notes.notes) == {"s3cret"}
+
+
+@pytest.mark.parametrize("text", [["s3cret"], {"s3cret": 1}])
+def test_redacted_arguments_that_the_schema_refuses_are_not_on_record_either(notes: Notes, text: Any) -> None:
+    """What is wrong with them is told without them."""
+    options = configured(notes, '[tools.add]\nredact = ["text"]\n')
+    with RawClient(notes, *options, era=MODERN) as client:
+        refused = client.ask("tools/call", {"name": "add", "arguments": {"text": text, "else": 1}})["result"]
+        assert status_of(refused) == "refused"
+        assert "args.text: is not what the schema of the tool asks for (type)" in text_of(refused)
+        assert "args.else: unknown argument" in text_of(refused)
+        assert "s3cret" not in json.dumps(refused)
+        client.close()
+    stored = b"".join(path.read_bytes() for path in notes.place.glob("calls.db*"))
+    assert b"args.text" in stored
+    assert b"s3cret" not in stored
+
+
+def test_what_is_wrong_with_all_arguments_together_quotes_none_that_is_redacted() -> None:
+    """A message about the whole object would show it."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"pin": {"type": "string"}, "user": {"type": "integer"}},
+        "required": ["user"],
+        "not": {"required": ["pin"]},
+    }
+    arguments = RedactedArguments(ForeignArguments("login", schema, bytes_max=10_000), ("pin",))
+    for check in (arguments.check, arguments.check_whole):
+        with pytest.raises(BadArguments) as caught:
+            check({"pin": "s3cret"})
+        assert "args: is not what the schema of the tool asks for (not)" in str(caught.value)
+        assert "'user' is a required property" in str(caught.value)
+        assert "s3cret" not in str(caught.value)
+        with pytest.raises(BadArguments, match='"ann" is not of type "integer"'):
+            check({"user": "ann"})

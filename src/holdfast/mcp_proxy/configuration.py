@@ -60,6 +60,11 @@ class ToolRule(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
 
     @property
+    def place(self) -> str:
+        """Its table in the file."""
+        return f"[tools.{json.dumps(self.glob)}]"
+
+    @property
     def is_for_all(self) -> bool:
         """Whether it is for all tools there are (`*`), and says nothing about the names of some."""
         return not re.sub(r"[*?]", "", self.glob)
@@ -84,7 +89,7 @@ class ProxyConfiguration(Struct, frozen=True, kw_only=True):
                 continue
             near = None if re.search(r"[*?\[]", rule.glob) else closest(rule.glob, names)
             meant = f"; did you mean {near!r}?" if near else f"; there are {', '.join(sorted(names))}"
-            found.append(f"[tools.{json.dumps(rule.glob)}] matches no tool{meant}")
+            found.append(f"{rule.place} matches no tool{meant}")
         return found
 
 

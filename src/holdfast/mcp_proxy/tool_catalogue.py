@@ -14,17 +14,20 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..limits import MCP_CALL_S, MCP_TOOL_BYTES_MAX, MCP_TOOLS_MAX
 from ..messages import Json
+from ..suggestions import closest
 from ..tools.declaration import AnyTool, SideEffects
 from ..tools.effects_by_name import declare, from_hints
 from ..tools.foreign_schema import ForeignArguments
 from ..tools.retry import Retry
-from ..tools.schema import Arguments, as_object
-from .configuration import ProxyConfiguration, ProxyScope, ToolRule
+from ..tools.schema import ArgumentProblem, Arguments, BadArguments, as_object
+from .configuration import ProxyConfiguration, ProxyScope, ToolRule, VerifyByTool
 
 log = logging.getLogger("holdfast")
 MakeVerify = Callable[[ToolRule], "Callable[..., Any] | None"]
 REDACTED: Final = "[redacted]"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_OPEN: Final = ("additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref", "if")
+"""Members of a schema that allow more arguments than it lists under `properties`."""
 _NAME_CHARS_MAX: Final = 64
 _DIGEST_CHARS: Final = 6
 
@@ -64,14 +67,32 @@ class RedactedArguments:
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         """What the body is called with, and what is on record of it."""
-        values, canonical = self._inner.check(args)
+        values, canonical = self._check(args)
         shown = dict(canonical)
         shown.update({name: REDACTED for name in self._hidden if name in shown})
         return values, shown
 
     def check_whole(self, args: Json) -> Json:
         """The arguments in canonical form, with nothing redacted: for telling calls apart."""
-        return self._inner.check(args)[1]
+        return self._check(args)[1]
+
+    def _check(self, args: Json) -> tuple[dict[str, Any], Json]:
+        try:
+            return self._inner.check(args)
+        except BadArguments as bad:
+            # What is wrong is on record, and messages quote the value.
+            raise BadArguments([self._hide(one) for one in bad.problems]) from None
+
+    def _hide(self, problem: str | ArgumentProblem) -> str:
+        """What is wrong, without a value of which the record shows nothing."""
+        if isinstance(problem, str):
+            return problem  # The arguments cannot be kept as JSON: that names places, and quotes nothing.
+        first = problem.location[0] if problem.location else None
+        only_names = problem.is_unknown or problem.keyword == "required"
+        if (first is not None and first not in self._hidden) or (len(problem.location) == 1 and only_names):
+            return problem.text
+        where = "args" if first is None else f"args.{first}"
+        return f"{where}: is not what the schema of the tool asks for ({problem.keyword})"
 
 
 class ToolCatalogue:
@@ -104,7 +125,7 @@ class ToolCatalogue:
                 self._made.pop(name, None)
         if isinstance(tools, list) and not listed.get("nextCursor") and not self._has_checked:
             self._has_checked = True
-            for problem in self._configuration.list_unmatched(self._specs):
+            for problem in self.list_unmatched():
                 log.warning("the configuration of the MCP proxy: %s", problem)
 
     def knows(self, name: str) -> bool:
@@ -114,6 +135,26 @@ class ToolCatalogue:
     def list_names(self) -> list[str]:
         """The tools that the server has listed."""
         return list(self._specs)
+
+    def list_unmatched(self) -> list[str]:
+        """What the configuration names, of tools and of their arguments, that the server does not have."""
+        found = self._configuration.list_unmatched(self._specs)
+        for rule in self._configuration.rules:
+            names = [name for name in self._specs if self._configuration.find_rule(name) is rule]
+            tools = [self.get_tool(name) for name in names]
+            if not tools or rule.is_for_all:
+                continue
+            for argument in rule.redact:
+                if not any(_takes(tool, argument) for tool in tools):
+                    known = sorted({name for tool in tools for name in tool.tool.arguments.names})
+                    near = closest(argument, known)
+                    meant = f"; did you mean {near!r}?" if near else f"; there are {', '.join(known)}"
+                    found.append(f"{rule.place} redact: no tool has an argument {argument!r}{meant}")
+            if isinstance(rule.verify, VerifyByTool) and rule.verify.tool not in self._specs:
+                near = closest(rule.verify.tool, self._specs)
+                meant = f"; did you mean {near!r}?" if near else ""
+                found.append(f"{rule.place} verify: the server has no tool {rule.verify.tool!r}{meant}")
+        return found
 
     def get_tool(self, name: str) -> ProxyTool:
         """How to treat the tool. One that the server has not listed counts as one that acts."""
@@ -175,6 +216,14 @@ class ToolCatalogue:
             why = "the server says that it may be repeated (idempotentHint)"
             return effects, f"{why}, which is believed with trust = true"
         return effects, "the server says that it acts (readOnlyHint is not true)"
+
+
+def _takes(tool: ProxyTool, argument: str) -> bool:
+    """Whether a tool may have an argument of that name, as far as its schema says."""
+    arguments = tool.tool.arguments
+    if argument in arguments.names or not arguments.names:
+        return True
+    return any(arguments.schema.get(key, False) is not False for key in _OPEN)
 
 
 def _as_hint(value: object) -> bool | None:

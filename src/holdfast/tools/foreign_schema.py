@@ -56,7 +56,7 @@ class ForeignArguments:
         plain = as_object(args)
         problems = self._words.find_problems(plain)
         if problems:
-            raise BadArguments([str(one) for one in problems])
+            raise BadArguments(problems)
         return plain, plain
 
 

@@ -43,8 +43,8 @@ _SECTIONS = re.compile(r"^\s*(Args|Arguments|Parameters|Params)\s*:?\s*$|^\s*:pa
 class BadArguments(Exception):
     """All problems at once, one line each."""
 
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
+    def __init__(self, problems: Sequence[str | ArgumentProblem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
         self.problems = problems
 
 

@@ -55,7 +55,7 @@ async def _ask(
     catalogue = ToolCatalogue(configuration, lambda rule: _never_asked if rule.verify is not None else None)
     catalogue.learn({"tools": list(await list_tools(command))})
     names = catalogue.list_names()
-    return [catalogue.get_tool(name) for name in names], configuration.list_unmatched(names)
+    return [catalogue.get_tool(name) for name in names], catalogue.list_unmatched()
 
 
 async def _never_asked(**args: object) -> None:
