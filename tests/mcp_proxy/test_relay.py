@@ -287,3 +287,17 @@ def test_a_client_that_has_ended_its_input_still_gets_its_answers(notes: Notes) 
         notes.allow("go")
         assert text_of(client.wait(id)["result"]) == "add: x"
         assert client.finish() == 0
+
+
+def test_a_call_that_has_ended_is_answered_once(notes: Notes, era: str) -> None:
+    """A server that answers again, or late, does not reach the client with it; its id can be used again."""
+    with RawClient(notes, era=era) as client:
+        id = client.begin_call("add", "x")
+        assert text_of(client.wait(id)["result"]) == "add: x"
+        again = {"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "again"}]}}
+        marker = {"jsonrpc": "2.0", "method": "notifications/marker"}
+        client.send({"method": "test/say", "params": {"lines": [json.dumps(again), json.dumps(marker)]}})
+        assert client.read() == marker
+        wait_until(lambda: "is not passed on" in client.stderr)
+        client.send({"id": id, "method": "other/thing", "params": {}})
+        assert client.read()["result"]["echo"]["id"] == id

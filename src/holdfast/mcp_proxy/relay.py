@@ -51,6 +51,8 @@ log = logging.getLogger("holdfast")
 _SHOWN_CHARS: Final = 200
 _LISTINGS_MAX: Final = 1_000
 """Requests for a list of tools that are remembered until they are answered."""
+_ENDED_MAX: Final = 1_000
+"""Calls that are remembered after their end, because the server may still answer them."""
 
 
 class Pipe(Protocol):
@@ -118,6 +120,8 @@ class Relay:
         self._ledger: ProxyLedger | None = None
         self._calls: dict[MessageId, ProxiedCall] = {}
         """The calls under way, by the ids that the client gave them."""
+        self._ended: dict[MessageId, None] = {}
+        """The last calls that the server has seen and the client was told the end of, the oldest first."""
         self._listings: dict[MessageId, None] = {}
         """The client's requests for a list of tools."""
         self._own: dict[MessageId, _OwnRequest] = {}
@@ -213,6 +217,7 @@ class Relay:
         else:
             if message.method == "initialize" and isinstance(message.params, dict):
                 self._capabilities = message.params.get("capabilities")
+            self._forget_ended(message)
             is_listing = message.method == "tools/list" and len(self._listings) < _LISTINGS_MAX
             if is_listing and message.id is not None:
                 self._listings[message.id] = None
@@ -220,6 +225,8 @@ class Relay:
 
     async def _take_batch(self, line: bytes, batch: list[RpcMessage]) -> None:
         if all(one.method not in ("tools/call", "notifications/cancelled") for one in batch):
+            for one in batch:
+                self._forget_ended(one)
             await self._server.send(line)
             return
         why = "holdfast: calls of tools and cancellations are sent one by one, not in a batch"
@@ -232,6 +239,11 @@ class Relay:
             await self._client.send(as_line(errors))
         else:
             log.warning("a batch of the client was not passed on: %s", why)
+
+    def _forget_ended(self, message: RpcMessage) -> None:
+        """Let answers pass to a request that has the id of an earlier call."""
+        if message.method is not None and message.id is not None:
+            self._ended.pop(message.id, None)
 
     async def _begin_call(self, message: RpcMessage) -> ProxiedCall | None:
         """The call in the message, from now on under way; None if it was refused."""
@@ -322,6 +334,12 @@ class Relay:
             if not call.is_sent or not call.set_answer(message):
                 log.warning("the MCP server answered a call that it was not asked; that is not passed on")
             return True
+        if message.id in self._ended:
+            log.warning(
+                "the MCP server answered a call again, or too late: its client was told how it ended, and "
+                "that answer is not passed on"
+            )
+            return True
         if message.id in self._listings:
             del self._listings[message.id]
             self._catalogue.learn(message.result)
@@ -355,6 +373,11 @@ class Relay:
             await self._deliver(call, ProxyAnswer(error_result(text)))
         finally:
             del self._calls[call.id]
+            if call.is_sent:
+                self._ended.pop(call.id, None)
+                self._ended[call.id] = None
+                if len(self._ended) > _ENDED_MAX:
+                    del self._ended[next(iter(self._ended))]
             if not self._calls:
                 self._idle.set()
 
