@@ -40,6 +40,7 @@ def test_another_tool_says_whether_it_happened(notes: Notes, era: str, does_it: 
     with RawClient(notes, *options, era=era) as client:
         result = client.call("add", "x", **{moment: {"wait": "go"}})
         assert status_of(result) == ("replayed" if does_it else None)
+        assert text_of(result) == ("add: it happened, and gave no result." if does_it else "add: x")
         assert not result.get("isError")
         assert notes.notes == ["x"]
         assert status_of(client.call("add", "x", **{moment: {"wait": "go"}})) is None
@@ -63,7 +64,7 @@ def test_a_tool_that_has_announced_a_structure_is_not_given_a_result_without_it(
     with RawClient(notes, *options, era=MODERN) as client:
         result = client.call("add_structured", "x", then={"die": True})
         assert result["isError"]
-        assert "IT HAPPENED" in text_of(result)
+        assert "IT HAPPENED, and its result is lost. What is known: nothing more" in text_of(result)
     assert notes.notes == ["x"]
 
 

@@ -111,6 +111,8 @@ def as_result(given: Given, tool: ProxyTool, *, place: Place, status: str) -> di
         own = value.get("_meta")
         return {**value, "_meta": {**(own if isinstance(own, dict) else {}), **meta}}
     text = given.text if value is None or given.unkept else as_text(value)
+    if value is None and text == as_text(None):
+        text = ""  # A person or a verify hook has said that it happened, and no more.
     result: dict[str, Json] = {
         "content": [{"type": "text", "text": text or f"{tool.name}: it happened, and gave no result."}],
         "_meta": meta,
@@ -122,7 +124,7 @@ def as_result(given: Given, tool: ProxyTool, *, place: Place, status: str) -> di
         result["content"] = [
             {
                 "type": "text",
-                "text": f"{tool.name}: IT HAPPENED, and its result is lost. What is known: {text}",
+                "text": f"{tool.name}: IT HAPPENED, and its result is lost. What is known: {text or 'nothing more'}",
             }
         ]
         result["isError"] = True
