@@ -314,7 +314,7 @@ def _head(**more: Any) -> Head:
 
 
 def test_advice_fits_what_drives_the_session_and_hides_passwords() -> None:
-    """An agent of ours, pydantic-ai, a graph, a delegate, a loop of one's own."""
+    """An agent of ours, pydantic-ai, a graph, a delegate, an MCP proxy, a loop of one's own."""
     common = Common(store="postgresql://ann:secret@db.example/agents?sslpassword=hidden")
     started = utc_now()
     ours = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk", model="pretend-1")
@@ -325,6 +325,7 @@ def test_advice_fits_what_drives_the_session_and_hides_passwords() -> None:
         "loop": continue_call(_head(), [own], common),
         "pydantic-ai": continue_call(_head(labels={"agent_framework": "pydantic-ai"}), [own], common),
         "delegate": continue_call(_head(parent=SessionId("p")), [ours], common),
+        "proxy": continue_call(_head(labels={"adapter": "mcp-proxy", "mcp.server": "git"}), [], common),
         "langgraph": continue_call(
             _head(labels={"adapter": "langgraph.tools", "langgraph.thread": "t"}), [], common
         ),
@@ -335,6 +336,7 @@ def test_advice_fits_what_drives_the_session_and_hides_passwords() -> None:
         "pydantic-ai": "the same agent.run(…) as before, with capabilities="
         f"[Durable('{url}', session='order 7')]",
         "delegate": "what continues p, which delegated to it",
+        "proxy": f"the same call again, by a client of holdfast mcp proxy --name git with the store {url}",
         "langgraph": "graph.invoke(None, {'configurable': {'thread_id': 't'}}), with "
         f"HoldfastSaver.from_url('{url}') as its checkpointer",
     }

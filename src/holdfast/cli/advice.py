@@ -15,6 +15,8 @@ from .options import Common
 
 _FRAMEWORK = "agent_framework"
 """The label that names the framework whose agents a session is of."""
+_MCP_SERVER = "mcp.server"
+"""The label that names the server behind a proxy, in the session of a connection."""
 
 
 def pending_command(common: Common) -> str:
@@ -28,6 +30,8 @@ def continue_call(head: Head, runs: Sequence[RunInfo], common: Common, *, option
     url = without_password(common.store)
     if head.labels.get(ADAPTER_LABEL) in (THREADS, LEDGERS):
         return graph_call(head.labels.get(THREAD_LABEL, ""), "None", common)
+    if (server := head.labels.get(_MCP_SERVER)) is not None:
+        return f"the same call again, by a client of holdfast mcp proxy --name {server} with the store {url}"
     framework = head.labels.get(_FRAMEWORK)
     if framework == "openai-agents":
         return _repeat_run(head, url)
