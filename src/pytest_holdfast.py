@@ -92,12 +92,13 @@ def _crash(
     request: pytest.FixtureRequest, reports: list[Any], scenario: Callable[[Any], Any], given: dict[str, Any]
 ) -> CrashReport:
     from holdfast.crash_test import DirectoryWorld, run_crash_test
+    from holdfast.crash_test.report import check_verdicts
 
     config = request.config
     marker = request.node.get_closest_marker(_ATTRIBUTE)
     options = {**(marker.kwargs if marker else {}), **given}
     options = {name: value for name, value in options.items() if value is not None}
-    allow = options.pop("allow", ("in doubt",))
+    allow = check_verdicts(options.pop("allow", ("in doubt",)))
     sample = config.getoption("--holdfast-sample")
     if sample is not None:
         options["sample"] = sample

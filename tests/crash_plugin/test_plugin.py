@@ -122,3 +122,19 @@ def test_the_workflow_on_the_page_uses_options_that_exist() -> None:
     plugin = Path(sys.modules["pytest_holdfast"].__file__ or "").read_text()
     named = set(re.findall(r"--holdfast-[a-z]+", PAGE.read_text()))
     assert named == set(re.findall(r'"(--holdfast-[a-z]+)"', plugin))
+
+
+def test_options_that_make_no_sense_are_refused_before_anything_is_run(tmp_path: Path) -> None:
+    """A misspelt verdict would allow nothing, and one text is one verdict."""
+    (tmp_path / "test_it.py").write_text(
+        "def scenario(world):\n"
+        "    raise SystemExit('it was run')\n"
+        "def test_verdict(holdfast_crash):\n"
+        "    holdfast_crash(scenario, allow=['indoubt'])\n"
+        "def test_time(holdfast_crash):\n"
+        "    holdfast_crash(scenario, allow='in doubt', timeout_s=0)\n"
+    )
+    done = run_pytest(tmp_path, "-q")
+    assert "allow='indoubt' is no verdict; there are 'same end', 'in doubt'" in done.stdout
+    assert "timeout_s=0 must be more than 0" in done.stdout
+    assert "it was run" not in done.stdout.replace("raise SystemExit('it was run')", "")

@@ -55,6 +55,8 @@ def run_crash_test(
         )
     if sample is not None and sample < 1:
         raise BadInput(f"sample={sample} must be 1 or more")
+    if not timeout_s > 0:
+        raise BadInput(f"timeout_s={timeout_s} must be more than 0")
     first = Named.of(scenario, "scenario")
     second = first if resume is None else Named.of(resume, "resume")
     with tempfile.TemporaryDirectory(prefix="holdfast-crash-", ignore_cleanup_errors=True) as folder:
@@ -160,9 +162,10 @@ class _CrashTest:
         try:
             life = case.live(self.scenario, None, first=True, timeout_s=START_S)
             if life.error or life.hung:
+                why = life.trace or life.error or f"it makes no sign for {START_S:g} s"
                 raise BadInput(
-                    f"{self.scenario.function} does not end when it is not disturbed: "
-                    f"{life.trace or life.error or 'it makes no sign'}\n{self.launcher.output()}".rstrip()
+                    f"{self.scenario.function} does not end when it is not disturbed: {why}\n"
+                    f"{self.launcher.output()}".rstrip()
                 )
             end = case.end()
             if end.failed_check:

@@ -11,9 +11,20 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
+from ..errors import BadInput
+
 Verdict: TypeAlias = Literal["same end", "in doubt", "done twice", "lost", "diverged", "hung"]
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 _WORST_FIRST: Final[tuple[Verdict, ...]] = ("hung", "done twice", "lost", "diverged", "in doubt", "same end")
+
+
+def check_verdicts(allow: Iterable[str]) -> tuple[str, ...]:
+    """The verdicts with which a test passes all the same, or `BadInput` if one of them is none."""
+    named = (allow,) if isinstance(allow, str) else tuple(allow)
+    for one in named:
+        if one not in VERDICTS:
+            raise BadInput(f"allow={one!r} is no verdict; there are {', '.join(map(repr, VERDICTS))}")
+    return named
 
 
 class CrashRun(Struct, frozen=True, kw_only=True):
