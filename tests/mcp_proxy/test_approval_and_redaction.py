@@ -209,3 +209,18 @@ def test_what_is_wrong_with_all_arguments_together_quotes_none_that_is_redacted(
         assert "s3cret" not in str(caught.value)
         with pytest.raises(BadArguments, match='"ann" is not of type "integer"'):
             check({"user": "ann"})
+
+
+def test_the_answer_to_a_question_that_is_no_longer_open_does_not_reach_the_server(notes: Notes) -> None:
+    """The client has taken the call back; the question was the proxy's own."""
+    options = configured(notes, ASKS)
+    with RawClient(notes, *options, era=LEGACY, capabilities={"elicitation": {}}) as client:
+        id = client.begin_call("add", "x")
+        asked = client.read()
+        assert asked["method"] == "elicitation/create"
+        client.send({"method": "notifications/cancelled", "params": {"requestId": id}})
+        client.ask("other/thing")
+        client.send({"id": asked["id"], "result": {"action": "accept"}})
+        client.ask("other/thing")
+        assert asked["id"] not in [one.get("id") for one in notes.seen]
+    assert notes.notes == []

@@ -109,3 +109,23 @@ def test_a_function_says_whether_it_happened(notes: Notes) -> None:
 def test_conditions(condition: dict[str, Any], result: dict[str, Any], expected: bool) -> None:
     """Text, or a value at a pointer into the structure, or into a text that is JSON."""
     assert holds(LandedIf(**condition), result) is expected
+
+
+def test_a_verify_tool_that_answers_too_late_does_not_reach_the_client(notes: Notes) -> None:
+    """Its client has taken the call back meanwhile, and has never asked that."""
+    asked = 'arguments = { text = "{args.text}" }'
+    waits = 'arguments = { text = "{args.text}", how = { first = { wait = "look" } } }'
+    (notes.place / "c.toml").write_text(BY_TOOL.replace(asked, waits))
+    options = ("--config", str(notes.place / "c.toml"))
+    with RawClient(notes, *options, era=MODERN) as client:
+        client.begin_call("add", "x", then={"die": True})
+        client.finish()
+    with RawClient(notes, *options, era=MODERN) as client:
+        id = client.begin_call("add", "x", then={"die": True})
+        notes.wait_until_waiting("look")
+        client.send({"method": "notifications/cancelled", "params": {"requestId": id}})
+        client.send_line("no message")
+        assert client.read()["error"]["code"] == -32700
+        notes.allow("look")
+        client.ask("other/thing")
+        assert client.others == []

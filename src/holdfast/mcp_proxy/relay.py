@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 import anyio
 
@@ -124,6 +124,10 @@ class Relay:
         """The last calls that the server has seen and the client was told the end of, the oldest first."""
         self._listings: dict[MessageId, None] = {}
         """The client's requests for a list of tools."""
+        self._own_prefix = f"holdfast-{randomness.token_hex(16)}-"
+        """What the ids of the proxy's own requests begin with: their answers pass to the other side neither
+        while they are awaited nor later."""
+        self._own_count = 0
         self._own: dict[MessageId, _OwnRequest] = {}
         """Requests of the proxy's own to the server."""
         self._asked: dict[MessageId, _OwnRequest] = {}
@@ -212,8 +216,9 @@ class Relay:
                 start(self._serve, call)
         elif message.method == "notifications/cancelled":
             await self._take_cancellation(message)
-        elif message.is_response and message.id in self._asked:
-            self._asked[message.id].set_answer(message)
+        elif message.is_response and self._is_own(message.id):
+            if (asked := self._asked.get(message.id)) is not None:
+                asked.set_answer(message)
         else:
             if message.method == "initialize" and isinstance(message.params, dict):
                 self._capabilities = message.params.get("capabilities")
@@ -325,9 +330,9 @@ class Relay:
             self._catalogue.is_stale = True
         if not message.is_response or message.id is None:
             return False
-        own = self._own.get(message.id)
-        if own is not None:
-            own.set_answer(message)
+        if self._is_own(message.id):
+            if (own := self._own.get(message.id)) is not None:
+                own.set_answer(message)
             return True
         call = self._calls.get(message.id)
         if call is not None:
@@ -410,7 +415,7 @@ class Relay:
             return {"resultType": "input_required", "inputRequests": {APPROVAL: form}}
         if not _can_elicit(self._capabilities):
             return None
-        id = f"holdfast-{randomness.token_hex(16)}"
+        id = self._make_own_id()
         own = self._asked[id] = _OwnRequest()
         try:
             await self._client.send(request(id, "elicitation/create", asked))
@@ -499,9 +504,16 @@ class Relay:
         answer = await self._ask("tools/call", {**params, "_meta": meta} if meta else params)
         return judge(answer, believes_errors=True)
 
+    def _make_own_id(self) -> str:
+        self._own_count += 1
+        return f"{self._own_prefix}{self._own_count}"
+
+    def _is_own(self, id: MessageId | None) -> TypeGuard[str]:
+        return isinstance(id, str) and id.startswith(self._own_prefix)
+
     async def _ask(self, method: str, params: Json) -> RpcMessage:
         """Ask the server something, and wait for the answer, which the client does not see."""
-        id = f"holdfast-{randomness.token_hex(16)}"
+        id = self._make_own_id()
         own = self._own[id] = _OwnRequest()
         try:
             await self._server.send(request(id, method, params))
