@@ -121,12 +121,9 @@ def as_result(given: Given, tool: ProxyTool, *, place: Place, status: str) -> di
         result["structuredContent"] = value
     elif tool.has_output_schema:
         # Clients refuse a result without the structure that the tool has announced.
-        result["content"] = [
-            {
-                "type": "text",
-                "text": f"{tool.name}: IT HAPPENED, and its result is lost. What is known: {text or 'nothing more'}",
-            }
-        ]
+        known = text or "nothing more"
+        lost = f"{tool.name}: IT HAPPENED, and its result is lost. What is known: {known}"
+        result["content"] = [{"type": "text", "text": lost}]
         result["isError"] = True
     return result
 
