@@ -61,6 +61,19 @@ async def given(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
                 yield other
 
 
+@pytest.fixture
+def closed_default_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Close the event loop that frameworks make for sync code, and leave to the thread. Else it is found by
+    the garbage collector, and fails whichever test runs then."""
+    yield
+    if inspect.iscoroutinefunction(request.function):
+        return
+    with warnings.catch_warnings(), suppress(RuntimeError):  # There is none.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        asyncio.get_event_loop().close()
+    asyncio.set_event_loop(None)
+
+
 # -- PostgreSQL ------------------------------------------------------------------------------------------
 
 

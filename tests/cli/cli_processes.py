@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -109,6 +110,8 @@ class Terminal:
         )
         os.close(theirs)
         self.screen = ""
+        # What is read at once may end in the middle of a character.
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
 
     def __enter__(self) -> Terminal:
         return self
@@ -146,7 +149,7 @@ class Terminal:
             part = os.read(self._ours, 65536)
         except OSError:  # The other end was closed.
             part = b""
-        self.screen += part.decode(errors="replace")
+        self.screen += self._decode(part, final=not part)
         return bool(part)
 
     @property

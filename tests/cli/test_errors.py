@@ -223,6 +223,7 @@ def test_a_shell_completes_commands_and_sessions(stocked: Path) -> None:
     commands, _, sessions = done.stdout.partition("--\n")
     assert {one.strip() for one in commands.split()} == {
         "refuse",
+        "replay",
         "resume",
         "resolve",
         "resolve-operation",

@@ -47,6 +47,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
         (f"{Q}.py Look", 3),
     ],
     "resume": [("hostile.py torn", 0), ("hostile.py --all", 0), ("hostile.py break", 6)],
+    "replay": [("look hostile.py", 0), ("--all hostile.py", 0), (f"{Q} hostile.py", 2)],
     "worker": [("hostile.py --until-idle", 0)],
     "submit": [(f"look {Q}", 0), (f"other Hello --agent {Q}", 0)],
     "cancel": [(f"look --reason {Q} --by {Q}", 0)],

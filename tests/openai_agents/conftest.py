@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeAlias
@@ -32,17 +30,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def default_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """An event loop for `run_sync`, which makes one that it never closes. Its end would fail a later test."""
-    if inspect.iscoroutinefunction(request.function):
-        yield
-        return
-    with asyncio.Runner() as runner:
-        asyncio.set_event_loop(runner.get_loop())
-        try:
-            yield
-        finally:
-            asyncio.set_event_loop(None)
+def default_loop(closed_default_loop: None) -> None:
+    """`run_sync` leaves one open."""
 
 
 @pytest.fixture(scope="session")

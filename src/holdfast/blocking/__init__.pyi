@@ -1,6 +1,6 @@
 """The types of `holdfast.blocking`. Made by tools/blocking_stubs.py from the async classes."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, overload
@@ -46,7 +46,7 @@ from ..store.approvals import Answered, Doubt
 from ..store.opening import AnyStore
 from ..store.store import Store as AsyncStore
 from ..store.work_queue import WorkerInfo
-from ..tools.declaration import AnyTool
+from ..tools.declaration import AnyTool, Hook
 from ..tools.dispatch import OnResult
 from ..tools.effects_by_name import ToolEffects
 from ..tools.outcome import Result
@@ -601,6 +601,10 @@ class Registry:
     def add(self, given: AnyTool | Callable[..., Any]) -> AnyTool:
         """Add a tool; a plain function counts as one that declares nothing."""
 
+    def in_replay(self, body: Callable[[AnyTool], Hook | None]) -> Registry:
+        """The same registry with other bodies: its gates decide, and nothing of its tools is run. A tool for
+        which there is none stays as it is."""
+
     @property
     def waits_for_people(self) -> bool:
         """Whether a call in doubt waits for a person; else the model is told."""
@@ -700,6 +704,26 @@ class Agent(Generic[DepsT, OutputT]):
     def name(self) -> str | None: ...
     @property
     def registry(self) -> Registry: ...
+    def in_replay(
+        self,
+        model: Model | None,
+        body: Callable[[AnyTool], Hook],
+        before_request: Callable[[Session], Awaitable[None]],
+    ) -> Agent[DepsT, OutputT]:
+        """The same agent with another model (None: its own) and other bodies of its tools, for a replay.
+
+        The tool with which the model gives a typed output keeps its own: it only checks the type. There is no
+        cap on seconds: a replay takes none.
+        """
+
+    @property
+    def model_name(self) -> str:
+        """The name of its model, which need not be opened for that."""
+
+    @property
+    def budget(self) -> Budget | None:
+        """The caps that it sets on its sessions; None if it leaves those that they have."""
+
     def run(
         self,
         message: str | Message | ForeignMessage,

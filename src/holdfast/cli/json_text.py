@@ -6,11 +6,13 @@ Comments and commas before a closing bracket are read, too: editors write and ac
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
+_BYTE_ORDER_MARK: Final = codecs.BOM_UTF8.decode()
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 _COMMENT: Final = re.compile(r"//|/\*")
 _STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -92,7 +94,7 @@ def skip_blank(text: str, at: int) -> int:
 def parse_text(text: str) -> Value:
     """The value that the text holds; `BadJson` if there is none, or more than one."""
     reader = _Reader(text)
-    found = reader.read(reader.skip(1 if text.startswith("\ufeff") else 0), 0)
+    found = reader.read(reader.skip(1 if text.startswith(_BYTE_ORDER_MARK) else 0), 0)
     if reader.skip(found.end) != len(text):
         raise reader.error(reader.skip(found.end), "there is more after the end")
     return found
