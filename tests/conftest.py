@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import inspect
 import os
 import random
 import signal
