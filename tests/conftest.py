@@ -1,11 +1,14 @@
 """What every test may ask for."""
 
+import asyncio
 import inspect
 import os
 import random
 import signal
 import tempfile
+import warnings
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
