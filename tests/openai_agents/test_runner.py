@@ -141,6 +141,19 @@ async def test_what_the_record_cannot_hold_is_refused_in_words(store: holdfast.S
             await DurableRunner.run(agent, "Pay.", session=session, **given)
         with pytest.raises(BadInput, match=name):
             DurableRunner.run_streamed(agent, "Pay.", session=session, **given)
+    wrong: Any
+    for wrong in ("", 5):
+        with pytest.raises(BadInput, match="run_key is a text"):
+            await DurableRunner.run(agent, "Pay.", session=session, run_key=wrong)
+    wrong = None
+    with pytest.raises(BadInput, match="input is a text"):
+        await DurableRunner.run(agent, wrong, session=session)
+    with pytest.raises(BadInput, match="starting_agent is an Agent"):
+        await DurableRunner.run(wrong, "Pay.", session=session)
+    with pytest.raises(BadInput, match="timeout_s is a number of seconds"):
+        DurableRunner.with_options(timeout_s=0)
+    with pytest.raises(BadInput, match="wait_s is a number of seconds"):
+        DurableRunner.with_options(wait_s=-1)
 
 
 @STREAMED

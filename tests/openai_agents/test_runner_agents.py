@@ -28,7 +28,7 @@ from agents import (
 from agents.tool import ComputerTool, LocalShellTool, WebSearchTool
 
 import holdfast
-from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, effects
+from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, RunWaits, effects
 from holdfast.adapters.openai_agents.plain_runs import PlainRunWatcher
 from holdfast.errors import BadInput
 
@@ -405,3 +405,27 @@ async def test_a_plain_run_in_a_durable_tool_is_warned_of(
     finally:
         set_tracing_disabled(True)
         set_trace_processors([])
+
+
+async def test_two_agents_that_are_in_doubt_of_one_effect_say_what_they_wait_for(
+    store: holdfast.Store,
+) -> None:
+    """Both make the call; the ledger has it once, as that of the one that was first."""
+    sent: list[str] = []
+
+    @effects(side_effects="mutate")
+    @function_tool
+    async def send() -> str:
+        """Send."""
+        sent.append("mail")
+        raise TimeoutError
+
+    inner: Agent[Any] = Agent(name="inner", model=answering(lambda _: [call("send", "t0-a")]), tools=[send])
+    asking = [call("ask", "t0-a", input="Ann"), call("ask", "t0-b", input="Bob")]
+    as_tool = inner.as_tool("ask", "Ask", failure_error_function=None)
+    outer: Agent[Any] = Agent(name="outer", model=answering(lambda _: asking), tools=[as_tool])
+    for _ in range(2):
+        with pytest.raises(RunWaits) as found:
+            await DurableRunner.run(outer, "Go.", session=HoldfastSession("ann", store))
+        assert {(one.tool, one.kind) for one in found.value.waiting} == {("send", "in_doubt")}
+    assert sent == ["mail"]

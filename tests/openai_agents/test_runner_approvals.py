@@ -142,6 +142,11 @@ async def test_approved_in_another_process_an_agent_in_a_tool_goes_on(store: hol
             assert isinstance(await get_root_cause(work), Cut)
         else:
             assert (await work).final_output == "Told: looked and paid back 900"
+    # Passed once more, it gives the outcome: the agent in the tool does not ask again.
+    state = await RunState.from_json(till.agent, json.loads(kept))
+    state.approve(state.get_interruptions()[0])
+    again = await DurableRunner.run(till.agent, state, session=session)
+    assert (again.interruptions, again.final_output) == ([], "Told: looked and paid back 900")
     assert (till.paid_back, till.looked) == ([900], 1)
 
 

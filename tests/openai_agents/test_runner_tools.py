@@ -10,6 +10,7 @@ import anyio
 import pytest
 from agents import (
     Agent,
+    ModelBehaviorError,
     Runner,
     ToolOutputImage,
     ToolOutputText,
@@ -103,6 +104,27 @@ async def test_a_failing_tool_that_acts_is_in_doubt_unless_it_says_that_nothing_
     telling = DurableRunner.with_options(in_doubt="tell")
     told = await telling.run(make(act, how="cut"), "Go.", session=HoldfastSession("c", store))
     assert "not known" in told.final_output
+
+
+async def test_a_model_that_misbehaves_inside_a_tool_that_acts_leaves_it_in_doubt(
+    store: holdfast.Store,
+) -> None:
+    """The SDK refuses arguments by the same exception: only then nothing was run."""
+    sent: list[int] = []
+
+    @effects(side_effects="mutate")
+    @function_tool
+    def send(x: int) -> str:
+        """Send, and then have a model sum up."""
+        sent.append(x)
+        raise ModelBehaviorError("the summary makes no sense")
+
+    told = await DurableRunner.run(make(send, x="one"), "Go.", session=HoldfastSession("a", store))
+    assert ("error" in told.final_output, sent) == (True, [])
+    for _ in range(2):
+        with pytest.raises(RunWaits):
+            await DurableRunner.run(make(send, x=1), "Go.", session=HoldfastSession("b", store))
+    assert sent == [1]
 
 
 async def test_one_tool_that_raises_leaves_its_neighbour_in_doubt(store: holdfast.Store) -> None:

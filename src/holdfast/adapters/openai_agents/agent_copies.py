@@ -32,7 +32,11 @@ from agents import (
     handoff,
 )
 from agents._public_agent import get_public_agent, set_public_agent
-from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
+from agents.agent_tool_state import (
+    drop_agent_tool_run_result,
+    get_agent_tool_state_scope,
+    peek_agent_tool_run_result,
+)
 from agents.exceptions import ToolTimeoutError
 from agents.items import ToolApprovalItem, TResponseStreamEvent
 from agents.lifecycle import AgentHooksBase, RunHooksBase
@@ -379,15 +383,18 @@ class Copies:
             recorder = find_recorder()
             if recorder is None:
                 return await tool.on_invoke_tool(ctx, arguments)
+            ref, recorded = recorder.refer_to(ctx.tool_call_id), recorder.find_output(ctx.tool_call_id)
+            if agent_tool is not None and (recorded is not None or recorder.tools.is_completed(ref)):
+                agent_tool.forget_state(ctx)
             try:
                 return await recorder.tools.execute(
                     ctx,
-                    recorder.refer_to(ctx.tool_call_id),
+                    ref,
                     declared,
                     tool.params_json_schema,
                     arguments,
                     run,
-                    recorder.find_output(ctx.tool_call_id),
+                    recorded,
                     raises=raises,
                 )
             except ToolTimeoutError as error:
@@ -540,6 +547,11 @@ class AgentTool:
         """What the run waits for now."""
         pending = self._find_pending(ctx)
         return [] if pending is None else list(pending.interruptions)
+
+    def forget_state(self, ctx: TheirContext[Any]) -> None:
+        """Drop the state that a `RunState` holds of a run that has ended since: the SDK would ask again."""
+        if ctx.tool_call is not None:
+            drop_agent_tool_run_result(ctx.tool_call, scope_id=get_agent_tool_state_scope(ctx))
 
     def _find_pending(self, ctx: TheirContext[Any]) -> Any:
         if ctx.tool_call is None:

@@ -30,7 +30,7 @@ from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
 from ...tools.canonical import fingerprint
-from ...tools.waiting import find_waiting
+from ...tools.waiting import find_waiting_calls
 from ..foreign_calls import CALLER, name_call
 from ..run_errors import RunWaits
 from .context import EFFECT
@@ -309,7 +309,7 @@ class RunRecord:
         if self.tools.below is not None:
             raise self.tools.below
         if self.tools.waits:
-            waiting = await find_waiting(self.session)
+            waiting = await find_waiting_calls(self.session, self.tools.waits)
             raise RunWaits(self.session.id, waiting, again="DurableRunner.run(…)")
 
     async def end(self, interruptions: Sequence[ToolApprovalItem]) -> None:

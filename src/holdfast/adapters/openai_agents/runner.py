@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -33,6 +34,7 @@ from ...core.entries import Parent
 from ...errors import BadInput, Fenced
 from ...ids import SessionId, fit_session_id, label_of_original
 from ...limits import CRASHES_MAX, LEASE_TERM_S, REPEATS_MAX, TOOL_GRACE_S, TOOL_TIMEOUT_S
+from ...reprs import describe_value
 from ...session.cadence import Cadence
 from ...session.run import current_run
 from ...session.session import Session as OurSession
@@ -102,6 +104,12 @@ class Options(Struct, frozen=True, kw_only=True):
         """Refuse what makes no sense."""
         if self.store is not None:
             find_open_store(self.store)
+        if not 0 < self.timeout_s < math.inf:
+            raise BadInput(
+                f"timeout_s is a number of seconds, more than 0 and finite, not {self.timeout_s!r}"
+            )
+        if not self.wait_s >= 0:
+            raise BadInput(f"wait_s is a number of seconds, 0 or more, not {self.wait_s!r}")
         RunTools.check(
             in_doubt=self.in_doubt,
             max_repeats=self.max_repeats,
@@ -291,6 +299,18 @@ def _refuse_conversations(
             )
 
 
+def _check_arguments(agent: object, given: object, run_key: object) -> None:
+    if not isinstance(agent, Agent):
+        raise BadInput(f"starting_agent is an Agent, not {describe_value(agent)}")
+    if not isinstance(given, str | list | RunState):
+        raise BadInput(
+            f"input is a text, a list of items or a RunState, not {describe_value(given)}: to go on with a "
+            "run that was cut off, pass what it began with"
+        )
+    if run_key is not None and not (isinstance(run_key, str) and run_key):
+        raise BadInput(f"run_key is a text that names the run, and not empty, not {describe_value(run_key)}")
+
+
 class RunnerCall:
     """One call of the runner."""
 
@@ -304,6 +324,7 @@ class RunnerCall:
         run_key: str | None,
         run_config: RunConfig | dict[str, Any] | None,
     ) -> None:
+        _check_arguments(agent, given, run_key)
         watch()
         self._options, self._agent, self._given, self._run_key = options, agent, given, run_key
         self._around = find_around()
@@ -628,7 +649,7 @@ async def record_run(
     """Begin a run in its session, or continue one: the recorder is there inside the block."""
     history = await read_history(session, session.state) if has_history else []
     begun = await begin(session, asked, history)
-    if has_history:
+    if has_history and begun.since != session.state.seq:
         history = await read_history_at(session, begun.since)
     recorded = await load(session, begun)
     model = config.model if isinstance(config.model, str) else None

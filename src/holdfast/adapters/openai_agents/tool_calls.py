@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ _PARTS: Final[dict[str, type[Any]]] = {
     "image": ToolOutputImage,
     "file": ToolOutputFileContent,
 }
+_NOT_THE_TOOL: Final = {"agents", "holdfast", *sys.stdlib_module_names}
+"""The packages between a call and the body of its tool."""
 
 
 class ToolWaits(Exception):
@@ -83,13 +86,13 @@ class _GivenArguments:
 class RunTools(ForeignCalls):
     """The tools of one run, as the ledger of its session sees them."""
 
-    waits = False
-    """Whether a call waits for a person."""
     below: RunWaits | None = None
     """Why an agent that runs in a tool waits."""
 
     def __init__(self, session: Session, **options: Any) -> None:
         super().__init__(session, **options)
+        self.waits: list[tuple[CallRef, Result]] = []
+        """The calls that wait for a person."""
         self.used = Usage()
         """What the replies of the run used, and those of agents in its tools, recorded ones included."""
 
@@ -147,7 +150,12 @@ class RunTools(ForeignCalls):
             asked = self.find_question(ref)
             call = CallRequest(ref, tool.name, original_args(args, last, asked), tool)
             result = await self.registry.dispatch_call(call, session=self.session, deps=deps)
-        return self._conclude(result, body, raises=raises)
+        return self._conclude(ref, result, body, raises=raises)
+
+    def is_completed(self, ref: CallRef) -> bool:
+        """Whether the call has a result on record."""
+        tried = self.session.state.facts.effects.find_call(ref)
+        return bool(tried) and tried[-1].status == "completed"
 
     async def _repeat(self, ctx: TheirContext[Any], ref: CallRef, recorded: str) -> Any:
         """What the model was told of the call; the value itself, if that is what it was."""
@@ -168,7 +176,7 @@ class RunTools(ForeignCalls):
         is_there = given.value is not None or given.text == "null"
         return give_output(given.value if is_there else given.text)
 
-    def _conclude(self, result: Result, body: _TheirBody, *, raises: bool) -> Any:
+    def _conclude(self, ref: CallRef, result: Result, body: _TheirBody, *, raises: bool) -> Any:
         match result.status:
             case "completed" if body.has_value:
                 return body.value
@@ -181,13 +189,13 @@ class RunTools(ForeignCalls):
             case "waiting":
                 if isinstance(body.error, RunWaits):
                     self.below = body.error
-                self.waits = True
+                self.waits.append((ref, result))
                 return result.content
             case "in_doubt" if self.tells:
                 return result.content
             case "in_doubt" if body.error is None or not raises:
                 # Its neighbours are not cut off: the run stops once they have ended.
-                self.waits = True
+                self.waits.append((ref, result))
                 return result.content
             case _ if body.error is None:
                 return result.content
@@ -222,7 +230,10 @@ class _TheirBody:
             try:
                 self.value = await self._invoke(self._ctx, given)
             except ModelBehaviorError as error:
-                self.error = error  # The arguments were refused: nothing was run.
+                self.error = error
+                if _ran_into(error):
+                    raise
+                # The arguments were refused: nothing was run.
                 raise RetryWanted(describe_error(error)) from error
             except (RunWaits, ToolWaits) as error:
                 self.error = error
@@ -232,6 +243,17 @@ class _TheirBody:
                 raise
         self.has_value = True
         return keep_output(self.value)
+
+
+def _ran_into(error: BaseException) -> bool:
+    """Whether an error came by way of code that is neither the SDK's nor ours: the tool itself was run."""
+    frame = error.__traceback__
+    while frame is not None:
+        module = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if module not in _NOT_THE_TOOL:
+            return True
+        frame = frame.tb_next
+    return False
 
 
 # -- what tools return -----------------------------------------------------------------------------------
