@@ -1,14 +1,11 @@
 """What every test may ask for."""
 
-import asyncio
 import inspect
 import os
 import random
 import signal
 import tempfile
-import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from holdfast import blocking
 from holdfast.drivers.contract import Driver
 from holdfast.drivers.memory import MemoryDriver
 from tests.crash.fork_server import Warm
+from tests.default_loop import closed_after
 from tests.server import PostgresServer, find_programs
 from tests.stores import POSTGRES, PREFIX, connect, drop, remove_store, schema_of, server_url
 
@@ -67,15 +65,12 @@ async def given(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 def closed_default_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Close the event loop that frameworks make for sync code, and leave to the thread. Else it is found by
-    the garbage collector, and fails whichever test runs then."""
-    yield
+    """Close the event loop that frameworks leave to the thread of a sync test."""
     if inspect.iscoroutinefunction(request.function):
+        yield
         return
-    with warnings.catch_warnings(), suppress(RuntimeError):  # There is none.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        asyncio.get_event_loop().close()
-    asyncio.set_event_loop(None)
+    with closed_after():
+        yield
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from tests.default_loop import closed_after
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
@@ -49,7 +51,7 @@ def run_page(page: Path) -> dict[str, Any]:
     They share their names. Those with `await` at the top share an event loop, too.
     """
     names: dict[str, Any] = {"__name__": page.stem}
-    with start_blocking_portal() as portal:
+    with closed_after(), start_blocking_portal() as portal:
         for block in find_blocks(page, "python"):
             _run(block, names, portal)
     return names

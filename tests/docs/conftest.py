@@ -29,8 +29,3 @@ def providers_of_a_page_end_with_it() -> Iterator[None]:
     """The other tests want none."""
     with own_providers():
         yield
-
-
-@pytest.fixture(autouse=True)
-def default_loop(closed_default_loop: None) -> None:
-    """Pages that run an agent without an event loop leave one open."""
