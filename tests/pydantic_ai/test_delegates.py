@@ -113,3 +113,24 @@ async def test_a_parent_that_is_run_again_finds_its_delegates_work(where: str) -
         assert len(sessions) == 2
     assert two.log == ["a"]
     assert (two.outer.asked, two.inner.asked) == ([0, 1], [0, 1])
+
+
+async def test_an_effect_that_another_session_is_in_doubt_of_is_named() -> None:
+    sent: list[str] = []
+    async with holdfast.open_store("memory:") as store:
+        for name in ("ann", "bob", "bob"):
+            script = Script([call("send", to="x")], "sent")
+            agent = script.agent(name="clerk", capabilities=[Durable(store, session=name)])
+
+            @agent.tool_plain(metadata=effects(side_effects={"mutate"}, scope="global"))
+            async def send(to: str) -> str:
+                sent.append(to)
+                raise TimeoutError
+
+            with pytest.raises((RunWaits, TimeoutError)) as found:
+                await agent.run("a")
+            if name == "bob":
+                assert isinstance(found.value, RunWaits)
+                assert [(one.tool, one.kind) for one in found.value.waiting] == [("send", "in_doubt")]
+                assert (await look(store, name)).facts.head.status == "waiting"
+    assert sent == ["x"]

@@ -28,7 +28,7 @@ from ...messages import ForeignMessage, Json
 from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
-from ...tools.waiting import find_waiting
+from ...tools.waiting import find_waiting, find_waiting_calls
 from ..foreign_calls import CALLER
 from ..message_overlap import overlap
 from ..run_errors import RunWaits
@@ -262,8 +262,11 @@ class RunRecorder:
         """Raise `RunWaits` if a call is in doubt, or if an agent in a tool waits."""
         if self.tools.below is not None:
             raise self.tools.below
-        if self.tools.waits:
-            raise RunWaits(self.session.id, await find_waiting(self.session), again=AGAIN)
+        if self.tools.in_doubt:
+            waiting = await find_waiting(self.session)
+            calls = await find_waiting_calls(self.session, self.tools.in_doubt)
+            more = tuple(one for one in calls if one not in waiting)
+            raise RunWaits(self.session.id, waiting + more, again=AGAIN)
 
     async def end(self, result: AgentRunResult[Any]) -> None:
         """Record how the run ended."""

@@ -80,13 +80,13 @@ def _find_canonical(args: Args) -> Json | None:
 class Tools(ForeignCalls):
     """The tools of one run, as the ledger of its session sees them."""
 
-    waits = False
-    """Whether a call is in doubt, and a person must settle it."""
     below: RunWaits | None = None
     """Why an agent that runs in a tool waits."""
 
     def __init__(self, session: Session, **options: Any) -> None:
         super().__init__(session, **options)
+        self.in_doubt: list[tuple[CallRef, Result]] = []
+        """Calls that a person must settle."""
         self._invalid: dict[str, str] = {}
         """Why the arguments of calls that were made before are not valid any more, by the call."""
 
@@ -135,7 +135,7 @@ class Tools(ForeignCalls):
             asked = self.find_question(ref)
             call = CallRequest(ref, tool.name, original_args(args, last, asked), tool)
             result = await self.registry.dispatch_call(call, session=self.session, deps=ctx.deps)
-        return self._conclude(ctx, result, body)
+        return self._conclude(ctx, ref, result, body)
 
     def _give(self, ctx: RunContext[Any], body: _HandlerBody, kept: Json) -> Any:
         """The value that the body gave now, or else the recorded one."""
@@ -144,7 +144,7 @@ class Tools(ForeignCalls):
         ctx.usage.tool_calls += 1  # It counts, as if it had been run here.
         return give_result(kept)
 
-    def _conclude(self, ctx: RunContext[Any], result: Result, body: _HandlerBody) -> Any:
+    def _conclude(self, ctx: RunContext[Any], ref: CallRef, result: Result, body: _HandlerBody) -> Any:
         match result.status:
             case "completed" if result.unkept:
                 raise ToolFailed(result.content)
@@ -161,7 +161,7 @@ class Tools(ForeignCalls):
                 raise ToolFailed(result.content)
             case "in_doubt" if body.error is None or body.cut_off:
                 # Its neighbours are not cut off: the run stops once they have ended.
-                self.waits = True
+                self.in_doubt.append((ref, result))
                 return result.content
             case _ if body.error is None:
                 raise ToolFailed(result.content)
