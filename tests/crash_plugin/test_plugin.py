@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -81,7 +82,8 @@ def test_reports_reach_terminal_and_files_from_all_workers(tmp_path: Path) -> No
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
     assert "test_it.py::careful: killed at 2 boundaries: 2 same end" in done.stdout
     assert "1. done twice: test_it.py:6" in done.stdout
-    assert 'again: pytest --holdfast-kill="before end"' in done.stdout
+    again = 'pytest test_it.py::test_careless --holdfast-kill="before end"'
+    assert f"again: {again}" in done.stdout
     page = (tmp_path / "page.html").read_text()
     assert page.count("<h2>") == 3
     assert "before write world/log.txt#1" in page
@@ -105,7 +107,64 @@ def test_one_boundary_is_made_again_by_its_name(tmp_path: Path) -> None:
     name = "before write world/log.txt#1 > before end"
     done = run_pytest(tmp_path, "-k", "careless", f"--holdfast-kill={name}")
     assert "killed at 1 of 2 boundaries: 1 done twice" in done.stdout, done.stdout + done.stderr
-    assert f'again: pytest --holdfast-kill="{name}"' in done.stdout
+    assert f'again: pytest test_it.py::test_careless --holdfast-kill="{name}"' in done.stdout
+
+
+def test_the_command_that_is_printed_makes_the_run_again(tmp_path: Path) -> None:
+    """Also of a test with parameters, beside another one whose scenario has no such boundary."""
+    (tmp_path / "test_it.py").write_text(
+        TESTS
+        + """
+def other(world):
+    (world.path / "other.txt").touch()
+
+def test_other(holdfast_crash):
+    holdfast_crash(other)
+
+@pytest.mark.parametrize("word", ["a b"])
+def test_named(holdfast_crash, word):
+    holdfast_crash(careless, sample=1)
+"""
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    folder = tmp_path / "below"
+    folder.mkdir()
+    done = run_pytest(folder, "../test_it.py", "-k", "test_named or test_other")
+    found = re.search(r"again: pytest (.*)", done.stdout)
+    assert found is not None, done.stdout + done.stderr
+    done = run_pytest(folder, *shlex.split(found[1]))
+    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    assert "passed" not in done.stdout
+    assert f"again: {found[0].removeprefix('again: ')}" in done.stdout
+
+
+def test_reports_of_tests_that_are_expected_to_fail_are_printed_and_written(tmp_path: Path) -> None:
+    """A known failure is what the report is for. A test that fails by itself has its report printed whole."""
+    (tmp_path / "test_it.py").write_text(
+        TESTS
+        + """
+@pytest.mark.xfail
+def test_known(holdfast_crash):
+    holdfast_crash(careless)
+
+@pytest.mark.xfail(strict=False)
+def test_unexpected(holdfast_crash):
+    holdfast_crash(careful)
+
+def test_own_assert(holdfast_crash):
+    assert not holdfast_crash(careless, allow=["done twice"]).findings
+"""
+    )
+    chosen = "test_known or test_unexpected or test_own_assert"
+    done = run_pytest(tmp_path, "-k", chosen, "--holdfast-html=page.html", "--holdfast-markdown=table.md")
+    assert "1 failed, 4 deselected, 1 xfailed, 1 xpassed" in done.stdout, done.stdout + done.stderr
+    said = done.stdout.partition("what a crash would do")[2]
+    assert said.count("1. done twice: test_it.py:6") == 2
+    assert "again: pytest test_it.py::test_known" in said
+    assert "again: pytest test_it.py::test_own_assert" in said
+    assert "test_it.py::careful: killed at" in said
+    assert (tmp_path / "page.html").read_text().count("<h2>") == 3
+    assert (tmp_path / "table.md").read_text().count("###") == 3
 
 
 def test_the_reports_on_the_page_are_those_of_its_tests(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ them, so the harness kills it exactly there. Without a harness, nothing here doe
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import itertools
 import json
 import os
 import re
@@ -17,7 +19,9 @@ import sqlite3
 import sys
 import sysconfig
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
@@ -79,6 +83,8 @@ class HarnessChannel:
 
 
 _channel: HarnessChannel | None = None
+_tasks: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_task_numbers = itertools.count(1)
 
 
 def connect(channel: HarnessChannel) -> None:
@@ -96,13 +102,38 @@ def find_channel() -> HarnessChannel | None:
 def announce(phase: str, operation: str, detail: str = "") -> None:
     """Tell the harness of an operation of the world, in the thread that makes it."""
     if _channel is not None:
-        _channel.ask({"at": phase, "operation": operation, "detail": detail, "lines": user_lines(1)})
+        _channel.ask(
+            {
+                "at": phase,
+                "operation": operation,
+                "detail": detail,
+                "lines": user_lines(1),
+                "strand": _find_strand(),
+            }
+        )
 
 
 def note_request(method: str, url: str) -> None:
     """Tell the harness which line makes a request; the server tells when it arrives."""
     if _channel is not None:
-        _channel.ask({"request": f"{method} {url}", "lines": user_lines(1)})
+        _channel.ask({"request": f"{method} {url}", "lines": user_lines(1), "strand": _find_strand()})
+
+
+def _find_strand() -> int:
+    """The number of the task that is running; 0 without one, -1 in a worker thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return -1
+    task: Any = None
+    with suppress(RuntimeError):
+        task = asyncio.current_task()
+    if task is None and (trio := sys.modules.get("trio")) is not None:
+        with suppress(RuntimeError):
+            task = trio.lowlevel.current_task()
+    if task is None:
+        return 0
+    if task not in _tasks:
+        _tasks[task] = next(_task_numbers)
+    return _tasks[task]
 
 
 # -- lines of the user's code --------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def _live(end: socket.socket) -> NoReturn:
         boundaries.watch_requests()
         boundaries.connect(channel)
         result = call(function, world)
-        channel.ask({"at": "before", "operation": "end", "detail": "", "lines": []})
+        channel.ask({"at": "before", "operation": "end", "detail": "", "lines": [], "strand": 0})
         ended: dict[str, Any] = {"ended": True, "result": _as_text(result)}
         if order["first"]:
             ended["modules"] = sorted(set(sys.modules) - loaded)

@@ -19,7 +19,10 @@ class Lifetime(Struct):
 
     events: list[BoundaryEvent] = field(default_factory=list)
     killed: bool = False
-    hung: bool = False
+    hung: str = ""
+    """Why it counts as hung."""
+    signs: int = 0
+    """How often it was heard of."""
     returned: bool = False
     result: str | None = None
     error: str = ""
@@ -31,7 +34,7 @@ class Lifetime(Struct):
     @property
     def is_over(self) -> bool:
         """Whether nothing more comes of it."""
-        return self.killed or self.hung or self.returned or bool(self.error)
+        return self.killed or self.returned or bool(self.hung or self.error)
 
     def take_end(self, message: Mapping[str, Any]) -> None:
         """What the process says when it has ended."""
@@ -64,7 +67,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Of the undisturbed run."""
     world: CrashWorld
     scenario: str
-    timeout_s: float
 
 
 def difference(expected: Counter[str], found: Counter[str]) -> str:
@@ -88,7 +90,7 @@ def judge(lives: Sequence[Lifetime], end: End, namer: Namer, settings: Settings)
         line = _line_of_tool(namer.open, settings) or _last_line(last.events)
         return _found(
             "hung",
-            f"no sign for {settings.timeout_s:g} s after {namer.name(events[-1]) if events else 'the start'}",
+            f"{last.hung}; the last boundary was {namer.name(events[-1]) if events else 'none'}",
             line or settings.scenario,
             "end what waits for something that died with the process; give waits a timeout",
         )

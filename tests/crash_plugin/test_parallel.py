@@ -1,0 +1,72 @@
+"""Names that do not depend on timing, and resumptions that go in circles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.crash_test import (
+    CrashReport,
+    CrashWorld,
+    DirectoryWorld,
+    HttpRequest,
+    HttpResponse,
+    HttpWorld,
+    run_crash_test,
+)
+
+from . import parallel_agents
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="forks warm processes: Linux")
+
+
+def run_in_order(scenario: Callable[[Any], Any], *orders: str, **options: Any) -> CrashReport:
+    """A crash test of the scenario, whose operations come in this order."""
+
+    def answer(request: HttpRequest, done: Sequence[HttpRequest]) -> HttpResponse:
+        if request.method == "GET":
+            return HttpResponse(200, orders, done=False)
+        return HttpResponse(201)
+
+    return run_crash_test(scenario, world=HttpWorld(answer), **options)
+
+
+@pytest.mark.parametrize("scenario", [parallel_agents.refund_in_threads, parallel_agents.refund_in_tasks])
+def test_what_may_run_in_parallel_is_named_by_what_it_does(scenario: Callable[[Any], Any]) -> None:
+    """The same names in the same order, and the same effect for each of them, whichever came first."""
+    one = run_in_order(scenario, "9", "10", "41", sample=1)
+    other = run_in_order(scenario, "41", "10", "9", sample=1)
+    assert one.boundaries == other.boundaries
+    assert [name.startswith("after") for name in one.boundaries] == [False, True] * 3 + [False]
+    for orders in (("9", "10"), ("10", "9")):
+        report = run_in_order(scenario, *orders, kill="after POST /refunds#1", twice=False)
+        assert 'POST /refunds: {"order": "9"} (2 times, not 1)' in report.findings[0].first.what
+        report = run_in_order(scenario, *orders, kill="after POST /refunds#2", twice=False)
+        assert 'POST /refunds: {"order": "10"} (2 times, not 1)' in report.findings[0].first.what
+
+
+def test_what_one_task_does_is_numbered_as_it_comes() -> None:
+    """In a plain loop, the first is the first."""
+    scenario = parallel_agents.refund_one_after_the_other
+    report = run_in_order(scenario, "42", "41", kill="after POST /refunds#1", twice=False)
+    assert report.findings[0].first.what == 'POST /refunds: {"order": "42"} (2 times, not 1)'
+
+
+@pytest.mark.parametrize(
+    ("scenario", "world", "kill"),
+    [
+        (parallel_agents.writes_in_circles, DirectoryWorld(), "before write world/work#1"),
+        (parallel_agents.asks_in_circles, HttpWorld(), "before POST /refunds#1"),
+    ],
+)
+def test_a_resumption_that_goes_in_circles_is_hung(
+    scenario: Callable[[Any], Any], world: CrashWorld, kill: str
+) -> None:
+    """It is never silent, so no timeout ends it; how often it was heard of does."""
+    report = run_crash_test(scenario, world=world, kill=kill)
+    (finding,) = report.findings
+    assert finding.verdict == "hung"
+    assert finding.first.what.startswith("it goes in circles: 10")
