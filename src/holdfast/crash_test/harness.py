@@ -289,7 +289,16 @@ class _Case:
             lines = [(file, line) for file, line in message["lines"]]
             detail = self.world.masked(message["detail"])
             operation, strand = message["operation"], message["strand"]
-            self._see(life, [self.namer.operation(message["at"], operation, detail, lines, strand)])
+            event = self.namer.operation(
+                message["at"],
+                operation,
+                detail,
+                lines,
+                strand,
+                by_framework=message.get("by_framework", False),
+                nth=message.get("nth"),
+            )
+            self._see(life, [event])
 
     def _count_sign(self, life: Lifetime) -> None:
         life.signs += 1

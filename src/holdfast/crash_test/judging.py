@@ -169,7 +169,9 @@ def _repeated(events: Sequence[BoundaryEvent], settings: Settings) -> BoundaryEv
 
     usual, now = count(settings.events), count(events)
     for event in reversed(events):
-        if event.key is None or event.phase != "before" or event.key[0].startswith(_NOT_THE_WORLD):
+        if event.key is None or event.phase != "before" or event.by_framework:
+            continue
+        if event.key[0].startswith(_NOT_THE_WORLD):
             continue
         if now[event.key[:2]] > usual[event.key[:2]] > 0:
             return event
@@ -183,7 +185,7 @@ _NOT_THE_WORLD = ("end", *(f"{verb} agent" for verb in _VERBS))
 
 def _find_operation(fact: str, events: Sequence[BoundaryEvent], world: CrashWorld) -> BoundaryEvent | None:
     subject = world.subject(fact)
-    found = [one for one in events if one.key is not None and subject in one.label]
+    found = [one for one in events if one.key is not None and not one.by_framework and subject in one.label]
     return next((one for one in reversed(found) if one.lines), found[-1] if found else None)
 
 

@@ -50,7 +50,7 @@ stands for them."""
 _SERIAL: Final = ("reply", "checkpoint")
 _RANKS: Final = {"issued": 0, "completed": 2, "failed": 2, "settled": 2, "discarded": 2}
 _PHASES: Final = ("before", "during", "after")
-SERIAL_OPERATIONS: Final = ("model request", "put")
+_SERIAL_OPERATIONS: Final = ("model request", "put")
 """Operations of frameworks that never come at the same time."""
 END: Final = "end"
 """The operation that stands for the end of the scenario."""
@@ -83,7 +83,9 @@ class BoundaryEvent(NamedTuple):
     open: tuple[Call, ...]
     """The calls that are under way."""
     strand: int | None = None
-    """What made the operation: a task, by its id, 0 for code without a task, or `MANY`."""
+    """What made the operation: a task, by its number, 0 for code without a task, or `MANY`."""
+    by_framework: bool = False
+    """Whether it says where a framework stands, and changes nothing in the world."""
 
 
 class Numbers:
@@ -155,12 +157,20 @@ class Namer:
         return self._numbers.name(event)
 
     def operation(
-        self, phase: str, operation: str, detail: str, lines: Sequence[Line], strand: int | None
+        self,
+        phase: str,
+        operation: str,
+        detail: str,
+        lines: Sequence[Line],
+        strand: int | None,
+        *,
+        by_framework: bool = False,
+        nth: int | None = None,
     ) -> BoundaryEvent:
-        """An operation of the world, or of a framework."""
+        """An operation of the world, or of a framework. `nth`: how often it was done, if that is known."""
         self._done[phase, operation, detail] += 1
-        key = (operation, detail, self._done[phase, operation, detail])
-        return BoundaryEvent(phase, operation, key, tuple(lines), self.open, strand)
+        key = (operation, detail, nth or self._done[phase, operation, detail])
+        return BoundaryEvent(phase, operation, key, tuple(lines), self.open, strand, by_framework)
 
     def entries(
         self, phase: str, entries: Sequence[tuple[str, int, str, Mapping[str, Any]]], lines: Sequence[Line]
@@ -262,7 +272,7 @@ def _parts(events: Sequence[BoundaryEvent]) -> Iterator[list[BoundaryEvent]]:
     """Between replies and checkpoints, which never come at the same time."""
     part: list[BoundaryEvent] = []
     for event in events:
-        if event.label.startswith(_SERIAL) if event.key is None else event.label in SERIAL_OPERATIONS:
+        if event.label.startswith(_SERIAL) if event.key is None else event.label in _SERIAL_OPERATIONS:
             yield part
             yield [event]
             part = []
@@ -273,7 +283,7 @@ def _parts(events: Sequence[BoundaryEvent]) -> Iterator[list[BoundaryEvent]]:
 
 def _is_parallel(part: Sequence[BoundaryEvent]) -> bool:
     """Whether timing may decide on the order."""
-    strands = {event.strand for event in part if event.key is not None and event.label != END}
+    strands = {event.strand for event in part if event.strand is not None and event.label != END}
     return MANY in strands or len(strands) > 1 or any(len(event.open) > 1 for event in part)
 
 
