@@ -112,13 +112,19 @@ def _crash(
         workers=workers,
         **options,
     )
-    report = report.made_by(config.cwd_relative_nodeid(request.node.nodeid))
+    report = report.made_by(_as_argument(request.node.nodeid, config))
     reports.append(report.as_json())
     for name, value in report.as_properties():
         request.node.user_properties.append((name, value))
     if report.failing(allow):
         pytest.fail(report.as_text(), pytrace=False)
     return report
+
+
+def _as_argument(node: str, config: pytest.Config) -> str:
+    """The id of a test as seen from where pytest was started."""
+    file, colons, rest = node.partition("::")
+    return os.path.relpath(config.rootpath / file, config.invocation_params.dir) + colons + rest
 
 
 @pytest.hookimpl(wrapper=True)

@@ -80,9 +80,9 @@ def test_reports_reach_terminal_and_files_from_all_workers(tmp_path: Path) -> No
     files = ("--holdfast-html=page.html", "--holdfast-markdown=table.md", "--junitxml=junit.xml")
     done = run_pytest(tmp_path, "-n", "1", "-m", "holdfast_crash", *files)
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
-    assert "test_it.py::careful: killed at 2 boundaries: 2 same end" in done.stdout
+    assert "test_it.py::careful: killed at 4 boundaries: 4 same end" in done.stdout
     assert "1. done twice: test_it.py:6" in done.stdout
-    again = 'pytest test_it.py::test_careless --holdfast-kill="before end"'
+    again = 'pytest test_it.py::test_careless --holdfast-kill="after write world/log.txt#1"'
     assert f"again: {again}" in done.stdout
     page = (tmp_path / "page.html").read_text()
     assert page.count("<h2>") == 3
@@ -90,14 +90,14 @@ def test_reports_reach_terminal_and_files_from_all_workers(tmp_path: Path) -> No
     assert "<script" not in page
     assert "http" not in page
     table = (tmp_path / "table.md").read_text()
-    assert "| done twice | 2 |" in table
+    assert "| done twice | 3 |" in table
     properties = {
         (case.get("name"), one.get("name")): one.get("value")
         for case in ElementTree.parse(tmp_path / "junit.xml").iter("testcase")
         for one in case.iter("property")
     }
-    assert properties["test_careful", "holdfast.boundaries"] == "2"
-    assert properties["test_careful", "holdfast.same_end"] == "2"
+    assert properties["test_careful", "holdfast.boundaries"] == "4"
+    assert properties["test_careful", "holdfast.same_end"] == "4"
     assert "done twice test_it.py:6" in str(properties["test_careless", "holdfast.finding.1"])
 
 
@@ -106,7 +106,7 @@ def test_one_boundary_is_made_again_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     name = "before write world/log.txt#1 > before end"
     done = run_pytest(tmp_path, "-k", "careless", f"--holdfast-kill={name}")
-    assert "killed at 1 of 2 boundaries: 1 done twice" in done.stdout, done.stdout + done.stderr
+    assert "killed at 1 of 3 boundaries: 1 done twice" in done.stdout, done.stdout + done.stderr
     assert f'again: pytest test_it.py::test_careless --holdfast-kill="{name}"' in done.stdout
 
 

@@ -387,6 +387,18 @@ class _WatchedConnection(sqlite3.Connection):
         """A cursor that tells, too."""
         return super().cursor(factory or _WatchedCursor)
 
+    def execute(self, *args: Any) -> Any:
+        """With a cursor of its own."""
+        return self.cursor().execute(*args)
+
+    def executemany(self, *args: Any) -> Any:
+        """With a cursor of its own."""
+        return self.cursor().executemany(*args)
+
+    def executescript(self, *args: Any) -> Any:
+        """With a cursor of its own."""
+        return self.cursor().executescript(*args)
+
     def commit(self) -> None:
         """Commit."""
         self.tell(super().commit)
