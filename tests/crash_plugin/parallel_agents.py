@@ -45,6 +45,21 @@ def refund_one_after_the_other(world: HttpWorld) -> None:
         post(world, "/refunds", {"order": order})
 
 
+def post_with_httpx(world: HttpWorld) -> None:
+    """Imports its client when it is needed."""
+    import httpx
+
+    httpx.post(f"{world.url}/refunds", json={"order": "42"}).raise_for_status()
+
+
+async def post_with_async_httpx(world: HttpWorld) -> None:
+    """The same in an event loop."""
+    import httpx
+
+    async with httpx.AsyncClient() as client:
+        await client.post(f"{world.url}/refunds", json={"order": "42"})
+
+
 def writes_in_circles(world: DirectoryWorld) -> None:
     """Resumed, it waits for its own end, and notes each look at it."""
     begun = world.agent_dir / "begun"

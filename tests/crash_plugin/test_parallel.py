@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +50,36 @@ def test_what_may_run_in_parallel_is_named_by_what_it_does(scenario: Callable[[A
         assert 'POST /refunds: {"order": "10"} (2 times, not 1)' in report.findings[0].first.what
 
 
+@pytest.mark.parametrize("name", ["own_agents.unverified_pair", "pydantic_ai_agents.stock_pydantic_ai"])
+def test_findings_are_the_same_in_the_same_order_with_two_processes_at_a_time(name: str) -> None:
+    """An agent whose calls run in parallel, and one of a framework."""
+    module, _, function = name.partition(".")
+    scenario = getattr(import_module(f"tests.crash_plugin.{module}"), function)
+    one, other = (run_crash_test(scenario, world=HttpWorld(), workers=2, sample=6) for _ in range(2))
+    assert one.findings
+    assert one.boundaries == other.boundaries
+    assert one.as_text() == other.as_text()
+
+
 def test_what_one_task_does_is_numbered_as_it_comes() -> None:
     """In a plain loop, the first is the first."""
     scenario = parallel_agents.refund_one_after_the_other
     report = run_in_order(scenario, "42", "41", kill="after POST /refunds#1", twice=False)
     assert report.findings[0].first.what == 'POST /refunds: {"order": "42"} (2 times, not 1)'
+
+
+@pytest.mark.parametrize("fork", [True, False])
+@pytest.mark.parametrize("scenario", [parallel_agents.post_with_httpx, parallel_agents.post_with_async_httpx])
+def test_a_client_that_is_imported_late_says_which_line_makes_a_request(
+    scenario: Callable[[Any], Any], fork: bool
+) -> None:
+    """Also in a process that was started afresh, and imports it in the middle of the scenario."""
+    kill = "after POST /refunds#1"
+    report = run_crash_test(scenario, world=HttpWorld(), kill=kill, twice=False, fork=fork)
+    (finding,) = report.findings
+    lines, first = inspect.getsourcelines(scenario)
+    number = next(number for number, line in enumerate(lines, first) if "/refunds" in line)
+    assert finding.line == f"tests/crash_plugin/parallel_agents.py:{number}"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ..docs.blocks import find_blocks
 
@@ -174,6 +175,72 @@ def test_the_reports_on_the_page_are_those_of_its_tests(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "-q")
     for block in find_blocks(PAGE, "text"):
         assert block.source in done.stdout, done.stdout + done.stderr
+
+
+def test_options_choose_where_and_how_it_is_killed(tmp_path: Path) -> None:
+    """A sample, another function for the resumption, a check that fails, and processes started afresh."""
+    (tmp_path / "test_it.py").write_text(
+        TESTS
+        + """
+def three(world):
+    for name in "abc":
+        (world.path / name).write_text(name)
+
+def resume_three(world):
+    (world.path / "resumed").write_text("yes")
+    three(world)
+
+def complain(world):
+    assert not (world.path / "resumed").exists(), "it was resumed"
+
+def test_three(holdfast_crash):
+    holdfast_crash(three, resume=resume_three, twice=False, check=complain)
+"""
+    )
+    options = ("-k", "test_three", "--holdfast-sample=2", "--holdfast-start=spawn")
+    done = run_pytest(tmp_path, *options)
+    assert "test_it.py::three: killed at 2 of 10 boundaries: 2 diverged" in done.stdout, (
+        done.stdout + done.stderr
+    )
+    assert "-> it was resumed; unexpected: resumed: yes" in done.stdout
+    assert "killed before write world/a#1" in done.stdout
+    done = run_pytest(tmp_path, "-k", "test_three", "--holdfast-kill=before no#1")
+    assert "'before no#1' is no boundary of three" in done.stdout
+
+
+def test_a_module_that_starts_threads_is_started_afresh_and_the_report_says_so(tmp_path: Path) -> None:
+    """Forking a process with threads can deadlock."""
+    threads = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+    (tmp_path / "test_it.py").write_text(threads + TESTS)
+    done = run_pytest(tmp_path, "-k", "test_allowed")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "each process was started afresh: importing test_it starts 1 threads" in done.stdout
+
+
+def test_two_workers_of_xdist_have_their_reports_on_one_page(tmp_path: Path) -> None:
+    """Each test uses one processor then; the page is in the order of the scenarios."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    done = run_pytest(tmp_path, "-n", "2", "-m", "holdfast_crash", "--holdfast-markdown=table.md")
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    names = re.findall(r"### (\S+):", (tmp_path / "table.md").read_text())
+    assert names == ["test_it.py::careful", "test_it.py::careless", "test_it.py::careless"]
+
+
+def test_the_workflow_on_the_page_is_yaml_that_runs_what_the_page_says() -> None:
+    """A job with steps, of which the last comments the table that the one before it wrote."""
+    (block,) = find_blocks(PAGE, "yaml")
+    workflow = yaml.safe_load(block.source)
+    assert workflow[True] == "pull_request"  # `on`, in YAML.
+    assert workflow["permissions"] == {"contents": "read", "pull-requests": "write"}
+    (job,) = workflow["jobs"].values()
+    *_, test, comment = job["steps"]
+    assert "--holdfast-markdown=crash.md" in shlex.split(test["run"])
+    assert "--body-file crash.md" in comment["run"]
+    assert "always()" in comment["if"]
+    assert set(comment["env"]) == {"GH_TOKEN", "NUMBER"}
 
 
 def test_the_workflow_on_the_page_uses_options_that_exist() -> None:

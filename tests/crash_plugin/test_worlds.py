@@ -237,6 +237,54 @@ def test_a_world_of_ones_own_names_its_operations() -> None:
     assert report.verdicts["after mail#1"] == "done twice"
 
 
+class Queue(CrashWorld):
+    """A world outside of its folder."""
+
+    def __init__(self, outside: Path) -> None:
+        super().__init__()
+        self.outside = outside
+
+    @property
+    def file(self) -> Path:
+        """One for each run."""
+        return self.outside / f"{self.folder.parent.name}.txt"
+
+    def set_up(self) -> None:
+        """Nothing was sent."""
+        self.file.write_text("")
+
+    def facts(self) -> list[str]:
+        """A fact for each line."""
+        return [f"queue: {line}" for line in self.file.read_text().splitlines()]
+
+    def save(self) -> str:
+        """What was sent."""
+        return self.file.read_text()
+
+    def restore(self, saved: str) -> None:
+        """Take back what came after."""
+        self.file.write_text(saved)
+
+
+def send_once(world: Queue) -> None:
+    """Sends, unless it has noted that it did."""
+    noted = world.agent_dir / "noted"
+    if not noted.exists():
+        with world.operation("queue"):
+            world.file.write_text(world.file.read_text() + "hello\n")
+        noted.write_text("yes")
+
+
+def test_a_world_outside_of_its_folder_is_saved_and_restored(tmp_path: Path) -> None:
+    """Before the second kill, it is put back to where the first one left it."""
+    kill = "before write agent/noted#1 > before end"
+    report = run_crash_test(send_once, world=Queue(tmp_path), kill="before queue#1", twice=True)
+    # Not put back, the first resumption's message would be there as well.
+    assert report.findings == ()
+    (finding,) = run_crash_test(send_once, world=Queue(tmp_path), kill=kill).findings
+    assert finding.first.what == "queue: hello (2 times, not 1)"
+
+
 def test_check_decides_in_the_place_of_the_comparison() -> None:
     """One mail too many is no matter, says this check; no mail at all is."""
 

@@ -36,6 +36,12 @@ class Lifetime(Struct):
         """Whether nothing more comes of it."""
         return self.killed or self.returned or bool(self.hung or self.error)
 
+    @property
+    def done(self) -> list[BoundaryEvent]:
+        """The events without the operation before which it was killed."""
+        is_cut = self.killed and self.events and self.events[-1].phase == "before"
+        return self.events[:-1] if is_cut else self.events
+
     def take_end(self, message: Mapping[str, Any]) -> None:
         """What the process says when it has ended."""
         self.returned = "error" not in message
@@ -85,7 +91,7 @@ def judge(lives: Sequence[Lifetime], end: End, namer: Namer, settings: Settings)
     events = [event for life in lives for event in life.events]
     more, missing = end.facts - settings.expected.facts, settings.expected.facts - end.facts
     is_wrong = bool(end.failed_check) if end.is_checked else bool(more or missing)
-    told = difference(settings.expected.facts, end.facts) or end.failed_check
+    told = "; ".join(filter(None, [end.failed_check, difference(settings.expected.facts, end.facts)]))
     if last.hung:
         line = _line_of_tool(namer.open, settings) or _last_line(last.events)
         return _found(
@@ -94,7 +100,8 @@ def judge(lives: Sequence[Lifetime], end: End, namer: Namer, settings: Settings)
             line or settings.scenario,
             "end what waits for something that died with the process; give waits a timeout",
         )
-    if is_wrong and (twice := _find_twice(more, events, settings)) is not None:
+    done_events = [event for life in lives for event in life.done]
+    if is_wrong and (twice := _find_twice(more, done_events, settings)) is not None:
         _, done = twice
         return _found("done twice", told, _line_of_event(done, settings), _mend_twice(done, namer, settings))
     if doubts := [call for call in namer.in_doubt if changes_the_world(call)]:
@@ -193,8 +200,8 @@ def _mend_twice(done: BoundaryEvent | None, namer: Namer, settings: Settings) ->
     if not settings.has_entries:
         return (
             "nothing records the effect before it is made: make it in a tool of holdfast, "
-            '@holdfast.tool(side_effects="mutate", verify=…), that Agent, Registry, Durable or durable_tools '
-            "runs (docs/declare-tools.md)"
+            '@holdfast.tool(side_effects="mutate", verify=…), that Agent, Registry, Durable, DurableRunner '
+            "or durable_tools runs (docs/declare-tools.md)"
         )
     changing = [call for call in (done.open if done else ()) if changes_the_world(call)]
     if not changing:
