@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mcp"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from plain_server import Server, text
+from tests.mcp.plain_server import Server, text
 
 
 class RefundServer(Server):

@@ -8,7 +8,6 @@ them, so the harness kills it exactly there. Without a harness, nothing here doe
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import functools
 import io
@@ -25,10 +24,11 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
+
+from ..system.aio import find_task
 
 Line: TypeAlias = tuple[str, int]
 """A file and a line in it."""
@@ -138,12 +138,7 @@ def _find_strand() -> int:
     """The number of the task that is running; 0 without one, -1 in a worker thread."""
     if threading.current_thread() is not threading.main_thread():
         return -1
-    task: Any = None
-    with suppress(RuntimeError):
-        task = asyncio.current_task()
-    if task is None and (trio := sys.modules.get("trio")) is not None:
-        with suppress(RuntimeError):
-            task = trio.lowlevel.current_task()
+    task = find_task()
     if task is None:
         return 0
     if task not in _tasks:

@@ -321,9 +321,10 @@ class _Case:
             strands = self._strands.get(operation, set())
             strand = next(iter(strands)) if len(strands) == 1 else MANY
             self._see(life, [self.namer.operation(phase, operation, detail, lines, strand)])
-            if life.is_over:
+            goes_on = not (life.killed or life.hung)
+            if not goes_on:
                 self._kill()
-            return not life.is_over
+            return goes_on
 
     def end(self) -> End:
         """How it stands in the world now."""

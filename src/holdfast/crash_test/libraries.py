@@ -138,6 +138,10 @@ def _watch_langchain(module: Any) -> None:
         begun[run_id] = operation, detail
         announce_framework("before", operation, detail)
 
+    def end(run_id: Any) -> None:
+        if run_id in begun:
+            announce_framework("after", *begun.pop(run_id))
+
     class Handler(BaseCallbackHandler):
         run_inline = True
 
@@ -156,11 +160,14 @@ def _watch_langchain(module: Any) -> None:
             name = (serialized or {}).get("name") or told.get("name")
             begin(run_id, f"tool {name}", _as_detail(told.get("inputs") or input_str))
 
-        def _end(self, result: Any, *, run_id: Any, **told: Any) -> None:
-            if run_id in begun:
-                announce_framework("after", *begun.pop(run_id))
+        def on_chain_end(self, outputs: Any, *, run_id: Any, **told: Any) -> None:
+            end(run_id)
 
-        on_chain_end = on_llm_end = on_tool_end = _end
+        def on_llm_end(self, response: Any, *, run_id: Any, **told: Any) -> None:
+            end(run_id)
+
+        def on_tool_end(self, output: Any, *, run_id: Any, **told: Any) -> None:
+            end(run_id)
 
     # By default, so that it is there in every context, also in threads of the user's own.
     handler: ContextVar[Any] = ContextVar("holdfast_crash_test", default=Handler())  # noqa: B039
@@ -174,7 +181,7 @@ def _watch_checkpointers(module: Any) -> None:
     """Wrap `put` and `put_writes` of every checkpointer, now and when its class is made."""
     base = module.BaseCheckpointSaver
 
-    def init_subclass(cls: Any, **options: Any) -> None:
+    def init_subclass(cls: Any, /, **options: Any) -> None:
         super(base, cls).__init_subclass__(**options)
         _watch_checkpointer(cls)
 
