@@ -145,6 +145,37 @@ def test_calls_beside_one_that_hangs_go_on(bank: Bank, era: str) -> None:
     assert bank.paid == ["ann:5", "bob:1"]
 
 
+def test_a_kill_at_every_boundary_leaves_each_effect_once_or_in_doubt(bank: Bank, era: str) -> None:
+    """The proxy kills itself before and after each thing that it hands to the disk, to the server and to the
+    client; the client calls again through another one."""
+    with bank.client(era) as client:
+        client.ask("tools/call", PAY)
+        client.close()
+        count = len(client.list_passed())
+    seen: set[str] = set()
+    for boundary in range(count):
+        to = f"n{boundary}"
+        call = {"name": "pay", "arguments": {"to": to, "cents": 1}}
+        with RawClient(bank.notes, url=bank.url, era=era, name="bank", dies_at=boundary) as client:
+            is_delivered = client.has_answer(client.begin("tools/call", call))
+            client.close()
+            last = client.list_passed()[-1]
+        done = bank.paid.count(f"{to}:1")
+        with bank.client(era) as client:
+            status = status_of(client.ask("tools/call", call)["result"])
+        seen.add(f"{status} {done}")
+        if status == "in_doubt":
+            assert not is_delivered, last
+        elif status == "replayed":
+            assert done == 1, last
+        else:
+            # The server has never seen it, or the client has got its answer.
+            assert status is None
+            assert done == is_delivered, last
+        assert bank.paid.count(f"{to}:1") == done + (status is None), last
+    assert seen == {"None 0", "None 1", "in_doubt 0", "in_doubt 1", "replayed 1"}, seen
+
+
 def test_a_header_comes_from_the_environment_and_is_nowhere_else(
     bank: Bank,
 ) -> None:

@@ -40,6 +40,11 @@ _DEPTH_MAX: Final = 32
 Path: TypeAlias = tuple[str, ...]
 
 
+def is_header_name(name: str) -> bool:
+    """Whether HTTP takes it for the name of a header."""
+    return _TOKEN.fullmatch(name) is not None
+
+
 class ParamHeaders:
     """Which arguments of which tools are repeated in headers, as the server lists its tools."""
 
@@ -77,7 +82,7 @@ def _find_marked(schema: Json, path: Path) -> Iterator[tuple[Path, str]]:
     for name, one in properties.items():
         if isinstance(one, dict):
             token = one.get(_PARAM)
-            if isinstance(token, str) and _TOKEN.fullmatch(token) and one.get("type") in _PARAM_TYPES:
+            if isinstance(token, str) and is_header_name(token) and one.get("type") in _PARAM_TYPES:
                 yield (*path, name), token
             yield from _find_marked(one, (*path, name))
 

@@ -62,7 +62,7 @@ class _Place(Struct):
     pause_s: float
 
 
-class HttpServer:
+class RemoteServer:
     """A server behind an address. It has what `ServerProcess` has, and is its own pipes."""
 
     def __init__(
@@ -89,7 +89,7 @@ class HttpServer:
         self._is_closed = False
 
     @property
-    def pipes(self) -> HttpServer:
+    def pipes(self) -> RemoteServer:
         """What is written to and read from."""
         return self
 
@@ -469,12 +469,12 @@ def _with_id(line: bytes, id: MessageId | None) -> bytes:
 
 
 @asynccontextmanager
-async def connected(address: ServerAddress) -> AsyncIterator[HttpServer]:
+async def connected(address: ServerAddress) -> AsyncIterator[RemoteServer]:
     """A server behind an address, until the end of the block. Nothing is sent to it yet."""
     client = httpx2.AsyncClient(headers=dict(address.headers), transport=TellingTransport())
     sink, source = anyio.create_memory_object_stream[bytes](0)
     async with client, sink, source, anyio.create_task_group() as tasks:
-        server = HttpServer(address, client, tasks, sink, source)
+        server = RemoteServer(address, client, tasks, sink, source)
         try:
             yield server
         finally:

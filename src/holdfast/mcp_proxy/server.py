@@ -35,11 +35,16 @@ class Server(Protocol):
         """End it, or what connects the proxy with it. The exit code of the proxy."""
 
 
+def check_addresses() -> None:
+    """Raise `MissingExtra` if what speaks to addresses is not installed."""
+    check_versions("holdfast mcp proxy --url", "mcp", {"mcp": ((2, 3), 3)})
+
+
 def find_server(command: Sequence[str], address: ServerAddress | None) -> AbstractAsyncContextManager[Server]:
     """The server that the command starts, or the one at the address, until the end of the block."""
     if address is None:
         return started(command)
-    check_versions("holdfast mcp proxy --url", "mcp", {"mcp": ((2, 3), 3)})
+    check_addresses()
     from .http_server import connected
 
     return connected(address)

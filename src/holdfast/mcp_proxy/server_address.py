@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..redact import show_address
-from .http_headers import OWN_HEADERS
+from .http_headers import OWN_HEADERS, is_header_name
 
-_HEADER: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\x20-\x7e]*")
 
 
@@ -39,7 +38,7 @@ def read_address(url: str, headers: Sequence[str], environment: Mapping[str, str
     found: dict[str, str] = {}
     for one in headers:
         name, _, variable = one.partition("=")
-        if not _HEADER.fullmatch(name) or not variable:
+        if not is_header_name(name) or not variable:
             # What was written may be the secret itself.
             raise BadInput(
                 "--header is NAME=VARIABLE, such as Authorization=MY_TOKEN: the name of a header, and of the "
