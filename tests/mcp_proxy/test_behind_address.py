@@ -145,6 +145,7 @@ def test_calls_beside_one_that_hangs_go_on(bank: Bank, era: str) -> None:
     assert bank.paid == ["ann:5", "bob:1"]
 
 
+@pytest.mark.parametrize("era", [pytest.param(LEGACY, marks=pytest.mark.long), MODERN])
 def test_a_kill_at_every_boundary_leaves_each_effect_once_or_in_doubt(bank: Bank, era: str) -> None:
     """The proxy kills itself before and after each thing that it hands to the disk, to the server and to the
     client; the client calls again through another one."""
