@@ -67,9 +67,10 @@ async def stock_openai(world: HttpWorld) -> Any:
 async def durable_openai(world: HttpWorld) -> Any:
     """The same with `DurableRunner`."""
 
-    async def was_refunded(order: str) -> holdfast.Landed | holdfast.NotLanded:
-        key = current_effect().key
-        return holdfast.Landed(order) if was_posted(world, "/refunds", key) else holdfast.NotLanded()
+    async def was_refunded(
+        ctx: holdfast.ToolContext[Any], order: str
+    ) -> holdfast.Landed | holdfast.NotLanded:
+        return holdfast.Landed(order) if was_posted(world, "/refunds", ctx.key) else holdfast.NotLanded()
 
     @effects(side_effects="mutate", verify=was_refunded)
     @function_tool

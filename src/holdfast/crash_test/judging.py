@@ -91,7 +91,9 @@ def judge(lives: Sequence[Lifetime], end: End, namer: Namer, settings: Settings)
     events = [event for life in lives for event in life.events]
     more, missing = end.facts - settings.expected.facts, settings.expected.facts - end.facts
     is_wrong = bool(end.failed_check) if end.is_checked else bool(more or missing)
-    told = "; ".join(filter(None, [end.failed_check, difference(settings.expected.facts, end.facts)]))
+    # pytest writes more lines below the message of an assert.
+    failed_check = end.failed_check.partition("\n")[0]
+    told = "; ".join(filter(None, [failed_check, difference(settings.expected.facts, end.facts)]))
     if last.hung:
         line = _line_of_tool(namer.open, settings) or _last_line(last.events)
         return _found(
