@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,6 +59,15 @@ async def post_with_async_httpx(world: HttpWorld) -> None:
 
     async with httpx.AsyncClient() as client:
         await client.post(f"{world.url}/refunds", json={"order": "42"})
+
+
+def post_with_a_socket(world: HttpWorld) -> None:
+    """A client that nothing knows of."""
+    host, _, port = world.url.partition("//")[2].partition(":")
+    with socket.create_connection((host, int(port))) as service:
+        service.sendall(b"POST /refunds HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n42")
+        while service.recv(1000):
+            pass
 
 
 def writes_in_circles(world: DirectoryWorld) -> None:

@@ -82,6 +82,16 @@ def test_a_client_that_is_imported_late_says_which_line_makes_a_request(
     assert finding.line == f"tests/crash_plugin/parallel_agents.py:{number}"
 
 
+def test_a_request_of_an_unknown_client_is_found_at_the_line_of_the_scenario() -> None:
+    """Of a tool, it would be the tool's."""
+    scenario = parallel_agents.post_with_a_socket
+    kill = "after POST /refunds#1"
+    report = run_crash_test(scenario, world=HttpWorld(), kill=kill, twice=False)
+    (finding,) = report.findings
+    line = inspect.getsourcelines(scenario)[1]
+    assert (finding.verdict, finding.line) == ("done twice", f"tests/crash_plugin/parallel_agents.py:{line}")
+
+
 @pytest.mark.parametrize(
     ("scenario", "world", "kill"),
     [

@@ -372,10 +372,12 @@ class _WatchedConnection(sqlite3.Connection):
         except BaseException:
             self.begun.clear()
             raise
-        if self.begun and not self.in_transaction:
-            for operation, detail in self.begun:
-                announce("after", operation, detail)
-            self.begun.clear()
+        # With `autocommit=False`, the next transaction begins with the commit of the last one.
+        is_over = not self.in_transaction
+        ended = [one for one in self.begun if is_over or one[0].startswith("commit ")]
+        self.begun = [one for one in self.begun if one not in ended]
+        for operation, detail in ended:
+            announce("after", operation, detail)
         return result
 
     def cursor(self, factory: Any = None) -> Any:
