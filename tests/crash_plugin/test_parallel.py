@@ -58,7 +58,10 @@ def test_findings_are_the_same_in_the_same_order_with_two_processes_at_a_time(na
     one, other = (run_crash_test(scenario, world=HttpWorld(), workers=2, sample=6) for _ in range(2))
     assert one.findings
     assert one.boundaries == other.boundaries
-    assert one.as_text() == other.as_text()
+    assert [(f.verdict, f.line) for f in one.findings] == [(f.verdict, f.line) for f in other.findings]
+    if function == "stock_pydantic_ai":
+        # Of parallel calls, it is a matter of timing what else has happened at a kill.
+        assert one.as_text() == other.as_text()
 
 
 def test_what_one_task_does_is_numbered_as_it_comes() -> None:
