@@ -60,7 +60,7 @@ from .declarations import DeclaredTools, NamedEffects
 from .durable_run import Driving, RunRecord, driving, find_around
 from .journal import LABELS, labels_of
 from .plain_runs import watch
-from .recorded_run import Asked, begin, config_of, list_items, load, read_history, read_history_at
+from .recorded_run import Asked, begin, config_of, list_items, load
 from .replies import list_calls
 from .results import show_error, show_events, show_result
 from .run_session import RunSession
@@ -647,10 +647,7 @@ async def record_run(
     has_history: bool,
 ) -> AsyncIterator[RunRecord]:
     """Begin a run in its session, or continue one: the recorder is there inside the block."""
-    history = await read_history(session, session.state) if has_history else []
-    begun = await begin(session, asked, history)
-    if has_history and begun.since != session.state.seq:
-        history = await read_history_at(session, begun.since)
+    begun, history = await begin(session, asked, has_history=has_history)
     recorded = await load(session, begun)
     model = config.model if isinstance(config.model, str) else None
     run = session.run(
