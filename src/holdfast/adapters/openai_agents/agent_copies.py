@@ -194,6 +194,15 @@ class DurableHooks(RunHooksBase[Any, Any]):
     def __init__(self, inner: Any) -> None:
         self._inner = validate_run_hooks(inner)
 
+    async def on_llm_start(
+        self, context: RunContextWrapper[Any], agent: Any, *args: Any, **named: Any
+    ) -> None:
+        """Note whose reply comes next."""
+        recorder = find_recorder()
+        if recorder is not None:
+            recorder.agent = agent.name
+        await self._inner.on_llm_start(context, _show(agent), *args, **named)
+
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Any, response: ModelResponse) -> None:
         """Bring what people answered about the calls of a reply, from whatever process."""
         recorder = find_recorder()

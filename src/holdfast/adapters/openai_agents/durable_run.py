@@ -29,6 +29,7 @@ from ...messages import CallPart, ForeignMessage, Json, role_of_item
 from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
+from ...system.aio import run_to_end
 from ...tools.canonical import fingerprint
 from ...tools.waiting import find_waiting_calls
 from ..foreign_calls import CALLER, name_call
@@ -75,13 +76,16 @@ class RunRecord:
         self.saved: list[InputItem] = []
         """The items that the SDK has added in this attempt."""
         self.given = 0
-        """How many replies this run was given so far."""
+        """How many replies the SDK was given so far. One that is on record and did not arrive comes next."""
+        self.agent: str | None = None
+        """The agent whose model is asked."""
         self.resumed_at: int | None = None
         """With a `RunState`: how many replies it holds."""
         self._held = set[str]()
         """With a `RunState`: the keys of its items."""
         self._is_replaced = False
-        self._is_asking = False
+        self._request_error: Exception | None = None
+        """Why the last request to a model has failed."""
         self._delegates = Counter[str]()
 
     @property
@@ -123,30 +127,35 @@ class RunRecord:
                     "asks for more than it had. Use the agent that the run had, or another run_key"
                 )
             return None
-        reply = self._recorded.replies[self.given]
-        self.given += 1
-        self.tools.used.add(reply.usage)
+        reply = self.hand_on()
         with custom_span("holdfast replay", {"entry": reply.seq, "replayed": True}):
             return reply
 
     @asynccontextmanager
     async def asking(self, model: str | None) -> AsyncIterator[RecordedRequest]:
         """Around a request to the model."""
-        self._is_asking = True
-        async with self.run.request(model=model) as request:
-            yield RecordedRequest(self, request, model)
-        self._is_asking = False
+        try:
+            async with self.run.request(model=model) as request:
+                yield RecordedRequest(self, request, model)
+        except Exception as error:
+            self._request_error = error
+            raise
 
     def note_reply(self, data: Json) -> None:
-        """A reply was recorded."""
+        """A reply was recorded. It counts as given when it is handed on."""
         items = reversed(self.session.state.transcript_fold.items)
         item = next(one for one in items if one.role == "assistant")
         calls = tuple(part.id for part in item.parts if isinstance(part, CallPart))
         reply = ReplyOnRecord(item.seq, calls, data)
         self._recorded.replies.append(reply)
+        self._note(reply.items)
+
+    def hand_on(self) -> ReplyOnRecord:
+        """The next recorded reply, which the SDK is given now."""
+        reply = self._recorded.replies[self.given]
         self.given += 1
         self.tools.used.add(reply.usage)
-        self._note(reply.items)
+        return reply
 
     def _note(self, items: Sequence[InputItem]) -> None:
         self._recorded.items += items
@@ -330,7 +339,8 @@ class RunRecord:
         if isinstance(error, RunWaits):
             self.run.pause(", ".join(sorted({one.kind for one in error.waiting})) or "approval")
             return True
-        if self.session.is_lost or self._is_asking or not isinstance(error, ENDED):
+        # A request that failed may be made again. One that was cut off, by a guardrail say, has not failed.
+        if self.session.is_lost or error is self._request_error or not isinstance(error, ENDED):
             return False
         await self._correct()
         self.run.fail(f"{OVER}: {type(error).__name__}", describe_error(error))
@@ -343,12 +353,21 @@ class RecordedRequest:
     def __init__(self, recorder: RunRecord, request: Request, model: str | None) -> None:
         self._recorder, self._request, self._model = recorder, request, model
 
-    async def end(self, response: ModelResponse, *, agent: str | None = None) -> None:
-        """Record the reply. Durable on return."""
+    async def end(self, response: ModelResponse) -> None:
+        """Record the reply, and hand it on. Durable on return.
+
+        A caller that is cancelled meanwhile finds it on record when it asks again: the model is not asked.
+        """
+        agent = self._recorder.agent
         message, usage = as_recorded(response, agent=agent, model=self._model), usage_of(response.usage)
-        cost_usd = None if self._model is None else find_cost_usd(f"openai:{self._model}", usage)
-        await self._request.reply(message, usage=usage, cost_usd=max(cost_usd or 0.0, 0.0), model=self._model)
-        self._recorder.note_reply(message.data)
+        cost_usd = max(find_cost_usd(f"openai:{self._model}", usage) or 0.0, 0.0) if self._model else 0.0
+
+        async def record() -> None:
+            await self._request.reply(message, usage=usage, cost_usd=cost_usd, model=self._model)
+            self._recorder.note_reply(message.data)
+
+        await run_to_end(record)
+        self._recorder.hand_on()
 
 
 def _pack(blobs: BlobCache, message: ForeignMessage) -> bytes:
