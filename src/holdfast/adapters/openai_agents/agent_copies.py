@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from inspect import isawaitable
 from types import CellType, FunctionType
@@ -64,6 +64,7 @@ from ...errors import BadInput
 from .declarations import DeclaredTools, effects
 from .durable_run import RunRecord, find_recorder
 from .items import InputItem
+from .mcp_retries import find_server, without_retries
 from .replies import response_of
 from .tool_calls import ToolWaits
 
@@ -380,13 +381,15 @@ class Copies:
         # Within the body, so that the ledger sees a call that was cut off.
         raw.timeout_behavior = "raise_exception"
         agent_tool = self._take_agent(tool)
+        server = find_server(tool, declared, getattr(tool.on_invoke_tool, _INVOKER, None))
 
         async def run(ctx: TheirContext[Any], arguments: str) -> Any:
             if agent_tool is not None:
                 return await self._run_agent(agent_tool, ctx, arguments)
             if arguments != ctx.tool_arguments:
                 ctx._function_tool_arguments = None  # Those that the SDK has checked are others.
-            return await invoke_function_tool(function_tool=raw, context=ctx, arguments=arguments)
+            with nullcontext() if server is None else without_retries(server):
+                return await invoke_function_tool(function_tool=raw, context=ctx, arguments=arguments)
 
         async def invoke(ctx: TheirContext[Any], arguments: str) -> Any:
             recorder = find_recorder()
