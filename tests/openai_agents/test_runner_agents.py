@@ -26,10 +26,11 @@ from agents import (
     set_tracing_disabled,
 )
 from agents.tool import ComputerTool, LocalShellTool, WebSearchTool
+from agents.tracing import get_trace_provider, set_trace_provider
+from agents.tracing.provider import DefaultTraceProvider
 
 import holdfast
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, RunWaits, effects
-from holdfast.adapters.openai_agents.plain_runs import PlainRunWatcher
 from holdfast.errors import BadInput
 
 from .runs import Cut, answering, call, count_turns, get_root_cause, kinds_of, play, say
@@ -375,9 +376,11 @@ async def test_a_durable_run_in_a_tool_is_found_again(store: holdfast.Store) -> 
         await DurableRunner.run(helper, "Help.")
 
 
+@pytest.mark.parametrize("tracing", ["on", "off", "other provider"])
 async def test_a_plain_run_in_a_durable_tool_is_warned_of(
-    store: holdfast.Store, caplog: pytest.LogCaptureFixture
+    store: holdfast.Store, caplog: pytest.LogCaptureFixture, tracing: str
 ) -> None:
+    """Once in a run, and whatever the program does about tracing. A durable run there is not."""
     helper: Agent[Any] = Agent(name="helper", model=answering(lambda _: say("Helped.")))
     kinds: list[Any] = [Runner, DurableRunner]
 
@@ -385,24 +388,32 @@ async def test_a_plain_run_in_a_durable_tool_is_warned_of(
     @function_tool
     async def help_me() -> str:
         """Help."""
-        result = await kinds[0].run(helper, "Help.")
+        for _ in range(2):
+            result = await kinds[0].run(helper, "Help.")
         return str(result.final_output)
 
     def reply(items: list[Any]) -> Any:
         return say("Thanks.") if count_turns(items) else [call("help_me", "t0-a")]
 
     agent: Agent[Any] = Agent(name="clerk", model=answering(reply), tools=[help_me])
-    set_trace_processors([PlainRunWatcher()])
-    set_tracing_disabled(False)
+    before = get_trace_provider()
+    if tracing == "other provider":
+        set_trace_provider(DefaultTraceProvider())
+    set_tracing_disabled(tracing == "off")
     try:
         with caplog.at_level(logging.WARNING, logger="holdfast"):
-            await DurableRunner.run(agent, "Go.", session=HoldfastSession("ann", store))
-            assert "'helper' runs inside a durable tool by way of Runner" in caplog.text
+            for name in ("ann", "cat"):
+                set_trace_processors([])
+                caplog.clear()
+                await DurableRunner.run(agent, "Go.", session=HoldfastSession(name, store))
+                assert caplog.text.count("'helper' runs inside a durable tool by way of Runner") == 1
             caplog.clear()
             kinds.pop(0)
             await DurableRunner.run(agent, "Go.", session=HoldfastSession("bob", store))
+            await Runner.run(helper, "Help.")
             assert "by way of Runner" not in caplog.text
     finally:
+        set_trace_provider(before)
         set_tracing_disabled(True)
         set_trace_processors([])
 

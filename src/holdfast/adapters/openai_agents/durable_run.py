@@ -87,6 +87,8 @@ class RunRecord:
         self._request_error: Exception | None = None
         """Why the last request to a model has failed."""
         self._delegates = Counter[str]()
+        self.plain_agents = set[str]()
+        """The agents that ran in its tools without a record."""
 
     @property
     def root_run(self) -> str:
