@@ -14,8 +14,8 @@ log = logging.getLogger("holdfast")
 
 
 class _WatchedSpans:
-    """`create_span` of a trace provider. The SDK calls it for every agent that begins to run, also with tracing
-    off, and whatever the processors are."""
+    """`create_span` of a trace provider. The SDK calls it for every agent that begins to run, also when
+    tracing is off, and whatever the processors are."""
 
     def __init__(self, inner: Callable[..., Any]) -> None:
         self._inner = inner
