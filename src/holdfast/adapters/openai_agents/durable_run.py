@@ -25,7 +25,7 @@ from ...content.encode import encode_content
 from ...core.entries import ApprovalAsked, ApprovalRefused, Body, CallRef, MessageAdded, SessionRewound
 from ...engine.blob_cache import BlobCache
 from ...errors import BadInput
-from ...messages import CallPart, ForeignMessage, Json, role_of_item
+from ...messages import OPENAI_AGENTS, CallPart, ForeignMessage, Json, role_of_item
 from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
@@ -210,7 +210,7 @@ class RunRecord:
         entries = await self._make_entries(items)
         state = self.session.state.facts.values
         gone = SessionRewound(version=0, seq=0, transcript=(), state=state)
-        self.session._writer.record_all([(gone, None), *entries])
+        self.session._writer.record_all([(gone, None), *entries, *self._list_arrived()])
         self.session._writer.take_checkpoint()
         await self.session.flush()
 
@@ -238,9 +238,21 @@ class RunRecord:
             for item in session.state.transcript_fold.items
             if seq < item.seq <= since
         ]
-        kept = [*between, *await self._make_entries(added[self.beginning.said :])]
-        session._writer.record_all([(rewound, None), *kept])
+        kept = await self._make_entries(added[self.beginning.said :])
+        session._writer.record_all([(rewound, None), *between, *kept, *self._list_arrived()])
         self._is_replaced = True
+
+    def _list_arrived(self) -> list[tuple[Body, bytes | None]]:
+        """What was sent to the session since the run began, and no model was shown: it is not left behind."""
+        fold = self.session.state.transcript_fold
+        return [
+            (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
+            for item in (*fold.items, *fold.queued)
+            if item.seq > self.beginning.since
+            and item.results is None
+            # One that was added anew here has no number any more.
+            and (item.inbox is not None or item.format != OPENAI_AGENTS)
+        ]
 
     def _list_saved(self) -> list[InputItem]:
         """The items of the run that the SDK has saved, in this attempt or before the run was paused."""

@@ -410,8 +410,8 @@ class RunnerCall:
                             result = await go()
                         finally:
                             await run_to_end(recorder.tools.stop)
-                        if _is_cut(result):
-                            recorder.run.cancel("after_turn")
+                        if (mode := _find_cancel_mode(result)) is not None:
+                            recorder.run.cancel(mode)
                         else:
                             await recorder.end(result.interruptions)
                         show_result(result)
@@ -612,9 +612,10 @@ def _find_loss(error: BaseException | None) -> Fenced | None:
     return error
 
 
-def _is_cut(result: RunResult | RunResultStreaming) -> bool:
-    """Whether the caller stopped it after a turn: the same call goes on."""
-    return isinstance(result, RunResultStreaming) and result._cancel_mode != "none"
+def _find_cancel_mode(result: RunResult | RunResultStreaming) -> str | None:
+    """How the caller stopped it, so that the same call goes on; None if it has ended."""
+    mode = result._cancel_mode if isinstance(result, RunResultStreaming) else "none"
+    return None if mode == "none" else mode
 
 
 def _check_session(session: Session | None, around: SessionId | None) -> HoldfastSession | None:
