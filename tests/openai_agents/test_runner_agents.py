@@ -25,7 +25,20 @@ from agents import (
     set_trace_processors,
     set_tracing_disabled,
 )
-from agents.tool import ComputerTool, LocalShellTool, WebSearchTool
+from agents.tool import (
+    ApplyPatchTool,
+    CodeInterpreterTool,
+    ComputerTool,
+    CustomTool,
+    FileSearchTool,
+    HostedMCPTool,
+    ImageGenerationTool,
+    LocalShellTool,
+    ProgrammaticToolCallingTool,
+    ShellTool,
+    ToolSearchTool,
+    WebSearchTool,
+)
 from agents.tracing import get_trace_provider, set_trace_provider
 from agents.tracing.provider import DefaultTraceProvider
 
@@ -303,31 +316,54 @@ async def get_root_cause_or_none(work: Any) -> BaseException | None:
     return None
 
 
-async def test_tools_that_act_without_a_record_are_refused_and_hosted_ones_are_passed_on(
-    store: holdfast.Store,
-) -> None:
-    session = HoldfastSession("ann", store)
-
-    async def shell(request: Any) -> str:
-        raise AssertionError
-
-    screen: Any = _Screen()
-    acting: list[Any] = [LocalShellTool(executor=shell), ComputerTool(computer=screen)]
-    for tool in acting:
-        agent: Agent[Any] = Agent(name="clerk", model=answering(lambda _: say("Hi.")), tools=[tool])
-        with pytest.raises(BadInput, match="acts on this machine"):
-            await DurableRunner.run(agent, "Hello.", session=session)
-    searching: Agent[Any] = Agent(
-        name="clerk", model=answering(lambda _: say("Hi.")), tools=[WebSearchTool()]
-    )
-    found = await DurableRunner.run(searching, "Hello.", session=session)
-    assert found.final_output == "Hi."
-    assert [type(tool) for tool in searching.model.calls[-1].tools] == [WebSearchTool]  # type: ignore[union-attr]
-
-
 class _Screen:
     environment = "browser"
     dimensions = (1, 1)
+
+
+async def _act(*given: Any) -> Any:
+    raise AssertionError
+
+
+_anything: Any = _Screen()
+_ACTING: list[Any] = [
+    LocalShellTool(executor=_act),
+    ComputerTool(computer=_anything),
+    ShellTool(executor=_act),
+    ShellTool(executor=_act, environment={"type": "local"}),
+    ApplyPatchTool(editor=_anything),
+    CustomTool(name="custom", description="", on_invoke_tool=_act),
+    # One of a later version of the SDK.
+    type("NewTool", (), {"name": "new"})(),
+]
+_HOSTED: list[Any] = [
+    WebSearchTool(),
+    FileSearchTool(vector_store_ids=["v"]),
+    CodeInterpreterTool(tool_config={"type": "code_interpreter", "container": {"type": "auto"}}),
+    ImageGenerationTool(tool_config={"type": "image_generation"}),
+    HostedMCPTool(tool_config={"type": "mcp", "server_label": "s", "server_url": "https://example.org"}),
+    ToolSearchTool(),
+    ProgrammaticToolCallingTool(),
+    ShellTool(environment={"type": "container_auto"}),
+]
+
+
+@pytest.mark.parametrize("tool", _ACTING, ids=lambda tool: type(tool).__name__)
+async def test_tools_that_act_without_a_record_are_refused(tool: Any) -> None:
+    async with holdfast.open_store("memory:") as store:
+        agent: Agent[Any] = Agent(name="clerk", model=answering(lambda _: say("Hi.")), tools=[tool])
+        with pytest.raises(BadInput, match="acts on this machine"):
+            await DurableRunner.run(agent, "Hello.", session=HoldfastSession("ann", store))
+
+
+@pytest.mark.parametrize("tool", _HOSTED, ids=lambda tool: type(tool).__name__)
+async def test_tools_that_the_provider_runs_are_passed_on(tool: Any) -> None:
+    async with holdfast.open_store("memory:") as store:
+        model = answering(lambda _: say("Hi."))
+        agent: Agent[Any] = Agent(name="clerk", model=model, tools=[tool])
+        found = await DurableRunner.run(agent, "Hello.", session=HoldfastSession("ann", store))
+        assert found.final_output == "Hi."
+        assert [one is tool for one in model.calls[-1].tools] == [True]
 
 
 async def test_an_agent_of_a_tool_has_a_session_of_ours_or_none(store: holdfast.Store) -> None:

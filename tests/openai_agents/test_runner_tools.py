@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -227,6 +229,28 @@ async def test_tools_are_declared_by_decorator_by_name_and_by_glob(
         effects(side_effects="read")(print)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="current_effect"):
         current_effect()
+
+
+async def test_a_declaration_stays_with_copies_of_its_tool_but_not_with_replacements(
+    store: holdfast.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`dataclasses.replace` makes another tool; it is declared anew."""
+
+    @effects(side_effects="read")
+    @function_tool
+    def look() -> str:
+        """Look."""
+        return "looked"
+
+    anew = effects(side_effects="read")(dataclasses.replace(look, name="anew"))
+    tools = [copy.copy(look), dataclasses.replace(look, name="other"), anew]
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        await DurableRunner.run(make(*tools).clone(), "Go.", session=HoldfastSession("ann", store))
+    rows = (await store.load("ann")).facts.effects.rows.values()
+    assert {row.tool: set(row.side_effects) for row in rows} == {
+        "look": {"read"}, "other": {"mutate"}, "anew": {"read"},
+    }  # fmt: skip
+    assert "tool 'other' does not say" in caplog.text
 
 
 class Server(MCPServer):

@@ -16,19 +16,22 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from agents import (
     Agent,
-    ApplyPatchTool,
-    ComputerTool,
-    CustomTool,
+    CodeInterpreterTool,
+    FileSearchTool,
     FunctionTool,
     Handoff,
-    LocalShellTool,
+    HostedMCPTool,
+    ImageGenerationTool,
     Model,
     ModelBehaviorError,
     ModelProvider,
     ModelResponse,
+    ProgrammaticToolCallingTool,
     RunState,
     ShellTool,
     Tool,
+    ToolSearchTool,
+    WebSearchTool,
     handoff,
 )
 from agents._public_agent import get_public_agent, set_public_agent
@@ -70,8 +73,16 @@ from .tool_calls import ToolWaits
 
 log = logging.getLogger("holdfast")
 A = TypeVar("A", bound=Agent[Any])
-_ACTING: Final = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
-"""Tools that the SDK runs on this machine, by protocols of their own."""
+_HOSTED: Final = (
+    CodeInterpreterTool,
+    FileSearchTool,
+    HostedMCPTool,
+    ImageGenerationTool,
+    ProgrammaticToolCallingTool,
+    ToolSearchTool,
+    WebSearchTool,
+)
+"""Tools that the model's provider runs. The SDK runs all others on this machine, each in its own way."""
 _INVOKER: Final = "_invoke_tool_impl"
 
 
@@ -350,15 +361,16 @@ class Copies:
 
     def _take(self, tool: Tool, keep: bool) -> Tool:
         """The tool through the ledger. One that the model's provider runs stays as it is."""
-        if isinstance(tool, _ACTING):
-            environment = getattr(tool, "environment", None)
-            if isinstance(environment, Mapping) and environment.get("type") != "local":
+        if not isinstance(tool, FunctionTool):
+            environment = tool.environment if isinstance(tool, ShellTool) else None
+            elsewhere = isinstance(environment, Mapping) and environment.get("type") != "local"
+            if elsewhere or isinstance(tool, _HOSTED):
                 return tool
             raise BadInput(
                 f"tool {tool.name!r} ({type(tool).__name__}) acts on this machine without a record, so "
                 "DurableRunner does not run it: declare a @function_tool that does the same"
             )
-        if not isinstance(tool, FunctionTool) or hasattr(tool, _ORIGINAL):
+        if hasattr(tool, _ORIGINAL):
             return tool
         if not keep:
             return self._wrap(tool)
