@@ -22,7 +22,7 @@ RETRIES: Final = 2
 
 
 @asynccontextmanager
-async def serving(place: Path) -> AsyncIterator[MCPServerStdio]:
+async def serving(place: Path, **options: Any) -> AsyncIterator[MCPServerStdio]:
     """A server that writes down what it does. The SDK retries, and no limit of time is ever reached."""
     program, *args = command(place)
     params: Any = {"command": program, "args": args}
@@ -31,6 +31,7 @@ async def serving(place: Path) -> AsyncIterator[MCPServerStdio]:
         client_session_timeout_seconds=300,
         max_retry_attempts=RETRIES,
         retry_backoff_seconds_base=0,
+        **options,
     ) as server:
         yield server
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import RunState
 
 import holdfast
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, RunWaits
@@ -84,6 +85,31 @@ async def test_an_error_that_a_server_reports_is_an_output(store: holdfast.Store
     assert "no money" in found.final_output
     rows = (await store.load("ann")).facts.effects.rows.values()
     assert [row.status for row in rows] == ["completed"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["state", "holdfast"])
+async def test_a_call_that_needs_an_approval_is_made_once_it_is_given(
+    store: holdfast.Store, tmp_path: Path, how: str
+) -> None:
+    """`require_approval` of a server: by a `RunState`, or by way of the store and the same call."""
+    session = HoldfastSession("ann", store)
+    async with serving(tmp_path, require_approval="always") as server:
+        agent = make_agent(server)
+        paused = await DurableRunner.run(agent, "Pay.", session=session)
+        assert [one.name for one in paused.interruptions] == ["pay"]
+        assert payments(tmp_path) == []
+        given: str | RunState[Any] = "Pay."
+        if how == "state":
+            given = paused.to_state()
+            given.approve(paused.interruptions[0])
+        else:
+            (asked,) = (await store.load("ann")).facts.effects.questions.values()
+            await store.approve("ann", asked.call.id, by="cat")
+        found = await DurableRunner.run(agent, given, session=session)
+        assert not found.interruptions
+    assert "paid" in found.final_output
+    assert payments(tmp_path) == ONCE
 
 
 @pytest.mark.anyio
