@@ -24,6 +24,7 @@ from agents.testing import ModelStep, ScriptedModel, assistant_message
 import holdfast
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, effects
 from holdfast.adapters.openai_agents.recorded_run import Asked, begin
+from holdfast.agents import experiment_log
 from holdfast.cli.entry_text import describe
 from holdfast.cli.outline import outline
 from holdfast.cli.session_report import read_report
@@ -191,3 +192,4 @@ async def test_each_reply_says_which_agent_gave_it(store: holdfast.Store) -> Non
     replied = [moment.what for moment in timeline.moments if moment.kind == "model"]
     assert replied == ["→ transfer_to_cashier()", "cashier: Cashed."]
     assert [row.what for row in outline(timeline) if row.kind == "model"][-1] == "cashier: Cashed."
+    assert [one["agent_id"] async for one in experiment_log(store, "ann")] == ["triage", "cashier"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..content.lazy import BlobMedia, peek, read_content
-from ..content.message_blocks import list_blocks, list_stored_blocks
+from ..content.message_blocks import find_agent, list_blocks, list_stored_blocks
 from ..content.references import SCHEME
 from ..core import effects
 from ..core import entries as kinds
@@ -120,22 +120,11 @@ def entry_message_text(entry: Entry, body: kinds.MessageAdded | kinds.ModelRepli
     return blocks_text(entry_blocks(entry, body))
 
 
-class _Reply(msgspec.Struct):
-    agent: str | None = None
-
-
-class _ReplyContent(msgspec.Struct):
-    reply: _Reply = msgspec.field(default_factory=_Reply)
-
-
-_decode_reply = msgspec.json.Decoder(_ReplyContent).decode
-
-
 def reply_agent(entry: Entry, body: kinds.ModelReplied) -> str:
-    """The agent that gave a reply, where a run has several and the reply says so; else an empty text."""
+    """The agent that gave a reply, if the reply says so; else an empty text."""
     if entry.content is None or body.format != OPENAI_AGENTS:
         return ""
-    return _decode_reply(entry.content).reply.agent or ""
+    return find_agent(msgspec.json.decode(entry.content), body.format) or ""
 
 
 def entry_details_text(entry: Entry, text: str) -> str:

@@ -21,7 +21,7 @@ from ...tools.declaration import AnyTool
 _RETRIES: Final = "max_retry_attempts"
 
 
-class _Held(Struct):
+class _PausedRetries(Struct):
     """A server that makes no retries now, and what it is set to."""
 
     server: MCPServer
@@ -29,7 +29,7 @@ class _Held(Struct):
     calls: int = 0
 
 
-_held: dict[int, _Held] = {}
+_held: dict[int, _PausedRetries] = {}
 """By the id of the server."""
 
 
@@ -55,7 +55,7 @@ def without_retries(server: MCPServer) -> Iterator[None]:
     if not retries and id(server) not in _held:
         yield
         return
-    held = _held.setdefault(id(server), _Held(server, retries))
+    held = _held.setdefault(id(server), _PausedRetries(server, retries))
     held.calls += 1
     setattr(found, _RETRIES, 0)
     try:
