@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import RunState
 
 import holdfast
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, RunWaits
@@ -17,6 +16,7 @@ from tests.mcp.killed_client import payments
 
 from . import paying_over_mcp
 from .paying_over_mcp import RETRIES, make_agent, serving
+from .runs import approve
 
 ONCE = ["ann:5"]
 
@@ -88,9 +88,9 @@ async def test_an_error_that_a_server_reports_is_an_output(store: holdfast.Store
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("how", ["state", "holdfast"])
+@pytest.mark.parametrize("by_state", [True, False], ids=["state", "holdfast"])
 async def test_a_call_that_needs_an_approval_is_made_once_it_is_given(
-    store: holdfast.Store, tmp_path: Path, how: str
+    store: holdfast.Store, tmp_path: Path, by_state: bool
 ) -> None:
     """`require_approval` of a server: by a `RunState`, or by way of the store and the same call."""
     session = HoldfastSession("ann", store)
@@ -99,13 +99,7 @@ async def test_a_call_that_needs_an_approval_is_made_once_it_is_given(
         paused = await DurableRunner.run(agent, "Pay.", session=session)
         assert [one.name for one in paused.interruptions] == ["pay"]
         assert payments(tmp_path) == []
-        given: str | RunState[Any] = "Pay."
-        if how == "state":
-            given = paused.to_state()
-            given.approve(paused.interruptions[0])
-        else:
-            (asked,) = (await store.load("ann")).facts.effects.questions.values()
-            await store.approve("ann", asked.call.id, by="cat")
+        given = await approve(store, paused, by_state=by_state) or "Pay."
         found = await DurableRunner.run(agent, given, session=session)
         assert not found.interruptions
     assert "paid" in found.final_output

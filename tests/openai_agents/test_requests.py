@@ -23,6 +23,7 @@ from agents.testing import ModelStep, ScriptedModel, assistant_message
 
 import holdfast
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, effects
+from holdfast.adapters.openai_agents.agent_copies import DurableModel
 from holdfast.adapters.openai_agents.recorded_run import Asked, begin
 from holdfast.agents import experiment_log
 from holdfast.cli.entry_text import describe
@@ -32,7 +33,7 @@ from holdfast.core.entries import ModelReplied
 from holdfast.session.writer import SessionWriter
 
 from .items_by_hand import user
-from .runs import Cut, answering, call, get_root_cause, kinds_of, play, say
+from .runs import Cut, Office, answering, call, get_root_cause, kinds_of, play, say
 
 pytestmark = pytest.mark.anyio
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["at once", "streamed"])
@@ -172,6 +173,34 @@ async def test_a_reply_whose_time_runs_out_while_it_is_recorded_is_not_asked_for
     assert (found.final_output, again.final_output) == ("Reply 1.", "Reply 1.")
     replies = [one async for one in store.tail("ann", follow=False) if isinstance(one.body, ModelReplied)]
     assert (len(replies), len(attempts)) == (1, 1)
+
+
+async def test_a_reply_that_is_lost_on_its_way_to_the_runner_is_given_again(
+    store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is on record when the time of its request runs out: the next attempt is given it, and the next
+    request is another one."""
+    get_response, is_lost = DurableModel.get_response, [True]
+
+    async def lose(self: DurableModel, *args: Any, **options: Any) -> Any:
+        response = await get_response(self, *args, **options)
+        if is_lost.pop() if is_lost else False:
+            raise ModelTimeoutError(BEFORE_ITS_END)
+        return response
+
+    monkeypatch.setattr(DurableModel, "get_response", lose)
+    office = Office()
+    office.agent.model_settings = ModelSettings(
+        retry=ModelRetrySettings(
+            max_retries=1, policy=retry_policies.network_error(), backoff={"initial_delay": 0}
+        )
+    )
+    session = HoldfastSession("ann", store)
+    found = await DurableRunner.run(office.agent, "Pay.", session=session, run_key="k")
+    assert (found.final_output, len(office.model.calls)) == ("Paid [1, 2].", 3)
+    again = await DurableRunner.run(office.agent, "Pay.", session=session, run_key="k")
+    assert again.to_input_list() == found.to_input_list()
+    assert (await store.load("ann")).budget.tokens == 45
 
 
 async def test_each_reply_says_which_agent_gave_it(store: holdfast.Store) -> None:

@@ -15,7 +15,6 @@ from agents import (
     RunContextWrapper,
     RunHooks,
     Runner,
-    RunState,
     ToolGuardrailFunctionOutput,
     ToolInputGuardrailTripwireTriggered,
     ToolOutputGuardrailTripwireTriggered,
@@ -32,7 +31,7 @@ import holdfast
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, effects
 from holdfast.errors import BadInput, HoldfastError
 
-from .runs import Cut, Office, answering, call, count_turns, get_root_cause, play, say
+from .runs import Cut, Office, answering, approve, call, count_turns, get_root_cause, play, say
 
 pytestmark = pytest.mark.anyio
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["at once", "streamed"])
@@ -319,8 +318,8 @@ async def test_an_agent_as_a_tool_takes_parameters_and_shows_its_events(store: h
     assert seen[2] == []
 
 
-@pytest.mark.parametrize("how", ["state", "holdfast"])
-async def test_an_agent_as_a_tool_may_need_an_approval(store: holdfast.Store, how: str) -> None:
+@pytest.mark.parametrize("by_state", [True, False], ids=["state", "holdfast"])
+async def test_an_agent_as_a_tool_may_need_an_approval(store: holdfast.Store, by_state: bool) -> None:
     """Before it is run, by a `RunState` or by way of the store."""
     inner: Agent[Any] = Agent(name="inner", model=answering(lambda _: say("Booked.")))
     as_tool = inner.as_tool("books", "Keep the books", needs_approval=True)
@@ -329,13 +328,7 @@ async def test_an_agent_as_a_tool_may_need_an_approval(store: holdfast.Store, ho
     paused = await DurableRunner.run(agent, "Go.", session=session)
     assert [one.name for one in paused.interruptions] == ["books"]
     assert len(inner.model.calls) == 0  # type: ignore[union-attr]
-    given: str | RunState[Any] = "Go."
-    if how == "state":
-        given = paused.to_state()
-        given.approve(paused.interruptions[0])
-    else:
-        (waiting,) = (await store.load("ann")).facts.effects.questions.values()
-        await store.approve("ann", waiting.call.id, by="cat")
+    given = await approve(store, paused, by_state=by_state) or "Go."
     found = await DurableRunner.run(agent, given, session=session)
     assert found.final_output == "Booked."
     assert len(inner.model.calls) == 1  # type: ignore[union-attr]

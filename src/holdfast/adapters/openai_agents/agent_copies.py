@@ -209,10 +209,10 @@ class DurableHooks(RunHooksBase[Any, Any]):
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Any, *args: Any, **named: Any
     ) -> None:
-        """Note whose reply comes next."""
+        """Note whose reply comes next. Attempts of one request are told of once."""
         recorder = find_recorder()
         if recorder is not None:
-            recorder.agent = agent.name
+            recorder.begin_request(agent.name)
         await self._inner.on_llm_start(context, _show(agent), *args, **named)
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Any, response: ModelResponse) -> None:

@@ -79,6 +79,8 @@ class RunRecord:
         """How many replies the SDK was given so far. One that is on record and did not arrive comes next."""
         self.agent: str | None = None
         """The agent whose model is asked."""
+        self._is_handed_on = False
+        """Whether the reply of the request that the SDK makes now was given to it."""
         self.resumed_at: int | None = None
         """With a `RunState`: how many replies it holds."""
         self._held = set[str]()
@@ -122,6 +124,8 @@ class RunRecord:
     async def next_reply(self) -> ReplyOnRecord | None:
         """The next reply, if it is on record; None if the model must be asked."""
         await self.stop_if_waiting()
+        if self._is_handed_on:
+            self.given -= 1  # It did not arrive: this is another attempt of the same request.
         if not self.is_replaying:
             if self.beginning.is_over:
                 raise BadInput(
@@ -156,8 +160,14 @@ class RunRecord:
         """The next recorded reply, which the SDK is given now."""
         reply = self._recorded.replies[self.given]
         self.given += 1
-        self.tools.used.add(reply.usage)
+        if not self._is_handed_on:
+            self.tools.used.add(reply.usage)
+        self._is_handed_on = True
         return reply
+
+    def begin_request(self, agent: str) -> None:
+        """The SDK begins a request to the model of an agent: it has the replies before it."""
+        self.agent, self._is_handed_on = agent, False
 
     def _note(self, items: Sequence[InputItem]) -> None:
         self._recorded.items += items
