@@ -12,6 +12,7 @@ from agents import (
     Agent,
     GuardrailFunctionOutput,
     InputGuardrailTripwireTriggered,
+    ModelBehaviorError,
     ModelRetrySettings,
     ModelSettings,
     ModelTimeoutError,
@@ -131,6 +132,28 @@ async def test_a_guardrail_that_trips_during_a_request_ends_the_run(
     assert (first.status, first.reason) == ("failed", "over: InputGuardrailTripwireTriggered")
     assert second.config["openai_agents"]["drive"] is None, "it goes on with the one that was refused"
     assert kinds_of(await session.get_items()) == ["user", "assistant"]
+
+
+@STREAMED
+async def test_a_request_that_failed_is_made_again_by_the_same_run(
+    store: holdfast.Store, streamed: bool
+) -> None:
+    """Also if it failed with an exception that ends a run where the runner raises it."""
+    failing = [True]
+
+    def reply(_: list[Any]) -> Any:
+        if failing.pop() if failing else False:
+            raise ModelBehaviorError("the provider sent nonsense")
+        return say("Good day.")
+
+    agent: Agent[Any] = Agent(name="clerk", model=answering(reply))
+    session = HoldfastSession("ann", store)
+    with pytest.raises(ModelBehaviorError, match="nonsense"):
+        await play(DurableRunner, agent, "Hello.", session=session, streamed=streamed)
+    await play(DurableRunner, agent, "Hello.", session=session, streamed=streamed)
+    first, second = sorted([run async for run in store.runs()], key=lambda run: run.started_at)
+    assert (first.status, first.reason) == ("failed", "error")
+    assert second.config["openai_agents"]["drive"] == first.run
 
 
 @STREAMED

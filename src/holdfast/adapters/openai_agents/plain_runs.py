@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from agents.tracing import AgentSpanData, get_trace_provider
@@ -44,4 +45,5 @@ def watch() -> None:
     """Warn of such runs from now on, as long as the trace provider stays."""
     provider: Any = get_trace_provider()
     if not isinstance(provider.create_span, _WatchedSpans):
-        provider.create_span = _WatchedSpans(provider.create_span)
+        with suppress(AttributeError):  # Of a class with slots.
+            provider.create_span = _WatchedSpans(provider.create_span)
