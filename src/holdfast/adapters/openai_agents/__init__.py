@@ -15,6 +15,7 @@ with explain_moved(_ADAPTER, "openai-agents", "openai-agents", "agents"):
     from ..run_errors import RunWaits
     from .context import annotate, current_effect
     from .declarations import as_tools, effects
+    from .replayed import in_replay
     from .runner import DurableRunner
     from .session import HoldfastSession
 
@@ -26,4 +27,5 @@ __all__ = [
     "as_tools",
     "current_effect",
     "effects",
+    "in_replay",
 ]

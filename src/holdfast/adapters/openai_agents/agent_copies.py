@@ -68,6 +68,7 @@ from .declarations import DeclaredTools, effects
 from .durable_run import RunRecord, find_recorder
 from .items import InputItem
 from .mcp_retries import find_server, without_retries
+from .replayed import ask, find_replay, give_recorded
 from .replies import response_of
 from .tool_calls import ToolWaits
 
@@ -112,8 +113,12 @@ class DurableModel(Model):
         reply = await recorder.next_reply()
         if reply is not None:
             return reply.as_response()
+        turn = find_replay()
         async with recorder.asking(self._name) as asking:
-            response = await self._inner.get_response(*args, **options)
+            if turn is None:
+                response = await self._inner.get_response(*args, **options)
+            else:
+                response = await ask(turn, lambda: self._inner.get_response(*args, **options))
             await asking.end(response)
         return response
 
@@ -394,8 +399,14 @@ class Copies:
         raw.timeout_behavior = "raise_exception"
         agent_tool = self._take_agent(tool)
         server = find_server(tool, declared, getattr(tool.on_invoke_tool, _INVOKER, None))
+        turn, prepare = find_replay(), getattr(tool.on_invoke_tool, "prepare_arguments", None)
 
         async def run(ctx: TheirContext[Any], arguments: str) -> Any:
+            if turn is not None:
+                if prepare is not None:
+                    # What checks the arguments is a part of the body.
+                    prepare(arguments, tool.name).owner(arguments, tool.name)
+                return give_recorded(turn, tool.name, ctx.tool_call_id)
             if agent_tool is not None:
                 return await self._run_agent(agent_tool, ctx, arguments)
             if arguments != ctx.tool_arguments:
@@ -426,7 +437,6 @@ class Copies:
                     raise
                 return await _tell_timeout(tool, ctx, error)
 
-        prepare = getattr(tool.on_invoke_tool, "prepare_arguments", None)
         if prepare is not None:
             invoke.__agents_prepare_arguments__ = prepare  # type: ignore[attr-defined]
         made = copy.copy(tool)

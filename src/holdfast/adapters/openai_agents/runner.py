@@ -61,6 +61,7 @@ from .durable_run import Driving, RunRecord, driving, find_around
 from .journal import LABELS, labels_of
 from .plain_runs import watch
 from .recorded_run import Asked, begin, config_of, list_items, load
+from .replayed import find_replay
 from .replies import list_calls
 from .results import show_error, show_events, show_result
 from .run_session import RunSession
@@ -454,6 +455,9 @@ class RunnerCall:
             async with open_delegate(self._around, self._agent.name) as session:
                 self.session.session_id = session.id
                 yield session
+            return
+        if (turn := find_replay()) is not None:
+            yield turn.session
             return
         async with AsyncExitStack() as stack:
             store = await self._get_store(stack)
