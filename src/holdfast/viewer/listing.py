@@ -1,8 +1,8 @@
-"""All sessions of a store, as the pages list them: read once for all who look, and not more often than it is cheap."""
+"""All sessions of a store, as the pages list them: read once for all visitors, and only as often as is cheap."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 from msgspec import Struct
@@ -36,7 +36,7 @@ class Listed(Struct, frozen=True, kw_only=True):
 class Listing:
     """Reads the list when it is asked for and the last one is too old."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
         self._lock = anyio.Lock()
         self._last: Listed | None = None
@@ -51,7 +51,7 @@ class Listing:
         async with self._lock:
             if self._last is None or monotonic_s() >= self._valid_until_s:
                 began_s = monotonic_s()
-                self._last = await _read(self._store)
+                self._last = await _read(self._store())
                 ended_s = monotonic_s()
                 rest_s = max(VIEWER_LIST_AGE_S, VIEWER_LIST_REST * (ended_s - began_s))
                 self._valid_until_s = ended_s + rest_s
