@@ -24,7 +24,7 @@ from ..limits import VIEWER_NEEDS
 from ..messages import Json
 from ..store.approvals import Waiting
 from .addresses import link_to, session_link
-from .answers import PersonsAnswer, Need, Needs, check_corrected, find_answers, find_need, read_needs
+from .answers import Need, Needs, PersonsAnswer, check_corrected, find_answers, find_need, read_needs
 from .context import Viewer, viewer_of
 from .layout import (
     command,
@@ -370,7 +370,7 @@ def _read_result(said: str) -> Json:
 async def _answer_operation(
     request: Request, viewer: Viewer, given: Mapping[str, str], operation: str, who: str
 ) -> Response:
-    """PersonsAnswer for a call of a deleted session."""
+    """Answer for a call of a deleted session."""
     verdict = _find_verdict(given.get("answer", ""))
     if verdict is None or verdict == "gave_up":
         raise BadInput("choose one of the answers")
