@@ -13,6 +13,7 @@ import holdfast
 from holdfast import Registry, Store, tool
 from holdfast.core.entries import ApprovalGiven, ApprovalRefused, ToolSettled
 from holdfast.limits import ASKED_SCHEMA_BYTES_MAX, VIEWER_NEEDS
+from tests.internals import engine_of
 from tests.tools.example_tools import call, hear, reply
 from tests.viewer.visitors import Url, ask, doubt, kill, open_session, pay, text_of, visiting
 
@@ -290,6 +291,84 @@ async def test_many_that_wait_are_paged() -> None:
         assert first.count("<article") == VIEWER_NEEDS
         assert second.count("<article") == 2
         assert 'href="/needs?page=1" rel="next"' in first
+
+
+async def test_a_journal_that_did_not_change_is_not_read_again() -> None:
+    """A page that is open all day costs a listing now and then."""
+    async with holdfast.open_store("memory:") as store, visiting(store) as visitor:
+        await ask(store, "asking", ANN)
+        await visitor.get("/needs")
+        read = count_reads(store)
+        page = await visitor.get("/needs/list")
+        assert "asking" in page
+        assert read == []
+        await doubt(store, "doubtful")
+        await visitor.answer("asking", await entry_of(store), "Approve")
+        read.clear()
+        page = await visitor.get("/needs")
+        assert "doubtful" in page
+        assert "need-asking" not in page
+        assert set(read) == {"doubtful"}
+
+
+async def entry_of(store: Store) -> int:
+    """The entry that asked for approval."""
+    (entry,) = (await store.load("asking")).facts.effects.questions
+    return entry
+
+
+def count_reads(store: Store) -> list[str]:
+    """Note whose journal the driver is asked for."""
+    driver = engine_of(store).driver
+    read_before, read = driver.read, []
+
+    def noted(session: Any, *args: Any, **options: Any) -> Any:
+        read.append(session)
+        return read_before(session, *args, **options)
+
+    driver.read = noted  # type: ignore[method-assign]
+    return read
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'-alert(1)-'",
+    "</textarea></pre><script>alert(1)</script>",
+    "\x1b]0;x\x07\x00\u202etxt\u200b",
+)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+async def test_what_was_said_is_text(hostile: str) -> None:
+    """Titles, arguments, notes, errors, reasons, names of people and labels: never markup, nothing hidden."""
+
+    @tool(name="send", side_effects={"mutate"})
+    async def send_and_say(ctx: holdfast.ToolContext[Any], text: str) -> str:
+        """Send."""
+        await ctx.annotate(note=hostile, requests=[hostile])
+        raise ConnectionError(hostile)
+
+    async with (
+        holdfast.open_store("memory:") as store,
+        visiting(store, identify=lambda _: hostile.replace("\x00", "0")) as visitor,
+    ):
+        entry = await ask(store, "asking", {"to": hostile, "cents": 5}, title=hostile)
+        async with store.session("doubtful", labels={"tenant": hostile[:100]}) as session:
+            await session.add(hostile)
+            await reply(session, call("send", {"text": hostile}, id=hostile))
+            await Registry([send_and_say]).dispatch_step(session)
+        pages = [
+            await visitor.get(path) for path in ("/", "/needs", f"/needs/call?session=asking&entry={entry}")
+        ]
+        wrong = await visitor.answer("asking", entry, "Approve", args=hostile, note=hostile)
+        done = await visitor.answer("asking", entry, "Refuse", reason=hostile)
+        for page in (*pages, wrong.text, done.text):
+            tags = set(re.findall(r"<(/?[a-z0-9]+)", page))
+            assert len(re.findall("<script", page)) == 1
+            assert not tags & {"img", "iframe", "object", "embed", "svg"}
+            assert not re.search(r"<[^>]*\son\w+=", page)
+            assert not re.search("[\x00\x1b\u202e\u200b]", page)
 
 
 async def test_the_schema_is_recorded_with_the_question_unless_it_is_large() -> None:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from ..cli.options import Common, user_name
 from ..store.store import Store
+from .answers import NeedsReader
 from .listing import Listing
 
 Identify: TypeAlias = Callable[[Request], "str | Awaitable[str | None] | None"]
@@ -35,6 +36,7 @@ class Viewer:
         self.read_only = read_only
         """Whether a visitor may change nothing at all, not even answer."""
         self.listing = Listing(lambda: self.store)
+        self.needs = NeedsReader(lambda: self.store)
         self._identify = identify
         self._reading: Store | None = None
 

@@ -24,7 +24,7 @@ from ..limits import VIEWER_NEEDS
 from ..messages import Json
 from ..store.approvals import Waiting
 from .addresses import link_to, session_link
-from .answers import Need, Needs, PersonsAnswer, check_corrected, find_answers, find_need, read_needs
+from .answers import Need, Needs, PersonsAnswer, check_corrected, find_answers, find_need
 from .context import Viewer, viewer_of
 from .layout import (
     command,
@@ -76,7 +76,7 @@ async def _needs_count(request: Request) -> Response:
 
 async def _read(request: Request) -> Html:
     viewer, number = viewer_of(request), read_page_number(request)
-    needs = await read_needs(viewer.store, await viewer.listing.get(), number)
+    needs = await viewer.needs.read(await viewer.listing.get(), number)
     return await _draw_list(request, viewer, needs, number)
 
 
