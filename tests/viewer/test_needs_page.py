@@ -12,10 +12,11 @@ import pytest
 import holdfast
 from holdfast import Registry, Store, tool
 from holdfast.core.entries import ApprovalGiven, ApprovalRefused, ToolSettled
+from holdfast.formatting import visible
 from holdfast.limits import ASKED_SCHEMA_BYTES_MAX, VIEWER_NEEDS
 from tests.internals import engine_of
 from tests.tools.example_tools import call, hear, reply
-from tests.viewer.visitors import Url, ask, doubt, kill, open_session, pay, text_of, visiting
+from tests.viewer.visitors import Markup, Url, ask, doubt, kill, open_session, pay, text_of, visiting
 
 ANN = {"to": "ann", "cents": 500}
 
@@ -354,20 +355,19 @@ async def test_what_was_said_is_text(hostile: str) -> None:
         visiting(store, identify=lambda _: hostile.replace("\x00", "0")) as visitor,
     ):
         entry = await ask(store, "asking", {"to": hostile, "cents": 5}, title=hostile)
-        async with store.session("doubtful", labels={"tenant": hostile[:100]}) as session:
+        async with store.session("doubtful", labels={"tenant": visible(hostile)}) as session:
             await session.add(hostile)
             await reply(session, call("send", {"text": hostile}, id=hostile))
             await Registry([send_and_say]).dispatch_step(session)
-        pages = [
-            await visitor.get(path) for path in ("/", "/needs", f"/needs/call?session=asking&entry={entry}")
-        ]
+        call_page = f"/needs/call?session=asking&entry={entry}"
+        pages = [await visitor.get(path) for path in ("/", "/needs", call_page)]
         wrong = await visitor.answer("asking", entry, "Approve", args=hostile, note=hostile)
         done = await visitor.answer("asking", entry, "Refuse", reason=hostile)
         for page in (*pages, wrong.text, done.text):
-            tags = set(re.findall(r"<(/?[a-z0-9]+)", page))
-            assert len(re.findall("<script", page)) == 1
-            assert not tags & {"img", "iframe", "object", "embed", "svg"}
-            assert not re.search(r"<[^>]*\son\w+=", page)
+            markup = Markup(page)
+            assert markup.tags.count("script") == 1
+            assert not {"img", "iframe", "object", "embed", "svg"} & set(markup.tags)
+            assert not [name for name in markup.attributes if name.startswith("on")]
             assert not re.search("[\x00\x1b\u202e\u200b]", page)
 
 
