@@ -260,6 +260,17 @@ async def test_who_is_unknown_answers_nothing() -> None:
         assert given.by == "Zoe"
 
 
+async def test_a_user_without_a_name_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container: the page says so, and `identify` may name somebody."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 987_654_321)
+    async with holdfast.open_store("memory:") as store, visiting(store) as visitor:
+        entry = await ask(store, "asking", ANN)
+        assert "You are not known here" in await visitor.get("/needs")
+        assert (await visitor.answer("asking", entry, "Approve")).status_code == 403
+
+
 async def test_what_a_deleted_session_left_in_doubt_is_answered(store_url: Url) -> None:
     """Another session may still do the same: so the answer goes to the operation."""
 

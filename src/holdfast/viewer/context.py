@@ -52,7 +52,10 @@ class Viewer:
     async def find_visitor(self, request: Request) -> str | None:
         """The person who sends a request: as `identify=` says, else the user of this process."""
         if self._identify is None:
-            return user_name(None)
+            try:
+                return user_name(None)
+            except (KeyError, OSError):  # The system has no name for this user.
+                return None
         found = self._identify(request)
         name = found if isinstance(found, str) or found is None else await found
         return name.strip() or None if name else None
