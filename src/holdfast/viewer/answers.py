@@ -17,7 +17,7 @@ from ..ids import SessionId
 from ..limits import VIEWER_NEEDS
 from ..messages import Json
 from ..session.inbox import find_answer
-from ..store.approvals import Waiting, find_waiting_of_deleted, read_waiting
+from ..store.approvals import Waiting, read_waiting
 from ..store.store import Store
 from ..tools.foreign_schema import ForeignArguments
 from ..tools.schema import BadArguments
@@ -90,8 +90,7 @@ class NeedsReader:
             except HoldfastError as error:  # One damaged session must not hide what the others wait for.
                 damaged.append((head.session, str(error)))
         if page == 0:
-            deleted = await find_waiting_of_deleted(store)
-            shown += [Need(waiting=one, head=None, held=False, answers=()) for one in deleted]
+            shown += [Need(waiting=one, head=None, held=False, answers=()) for one in listed.deleted]
         shown.sort(key=lambda need: (need.waiting.since, need.waiting.entry))
         return Needs(shown=shown, sessions=len(sure), damaged=damaged)
 

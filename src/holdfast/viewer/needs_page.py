@@ -113,8 +113,10 @@ def _draw_need(
     place = f"need-{one.session}-{one.entry}"
     own = link_to(request, "/needs/call", session=one.session, entry=one.entry)
     where: Child = one.session
+    called = el("code", one.tool)
     if need.head is not None:
         where = el("a", one.session, href=session_link(request, one.session))
+        called = el("a", called, href=own, data_row="", id=f"{place}-link")
     said = [
         (
             "session",
@@ -135,7 +137,7 @@ def _draw_need(
             "h2",
             draw_status("in_doubt" if doubt else "waiting", "in doubt" if doubt else "to approve"),
             " ",
-            el("a", el("code", one.tool), href=own, data_row="", id=f"{place}-link"),
+            called,
         ),
         facts(said),
         el("pre", _args_text(one)),
@@ -381,6 +383,7 @@ async def _answer_operation(
         note=given.get("note", ""),
         result=_read_result(given.get("result", "")),
     )
+    viewer.listing.forget()
     late = "Another person answered first: this changed nothing."
     said = "Your answer is recorded with the operation." if settled == "settled" else late
     return message_page(request, "Answered", said, 200)
