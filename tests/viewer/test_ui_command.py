@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import signal
@@ -72,6 +73,30 @@ def test_two_have_two_ports_and_two_cookies(place: Path) -> None:
             for address in (one, other):
                 assert client.get(address.partition("?")[0]).status_code == 200
             assert len(client.cookies) == 2
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "dir"])
+def test_read_only_leaves_every_file_as_it_is(scheme: str, tmp_path: Path) -> None:
+    """Of a store that nobody else has open; before, while and after it is shown."""
+    url = f"{scheme}:{tmp_path}/store"
+    with blocking.open_store(url) as store, store.session("s") as session:
+        session.add("Hello")
+    before = digests(tmp_path)
+    with serving(tmp_path, "--store", url, "--read-only") as (process, address):
+        with httpx.Client(follow_redirects=True) as client:
+            page = client.get(address)
+            assert "read only" in page.text
+            assert ">s</a>" in page.text
+            assert client.get(page.url.join("/needs")).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    assert digests(tmp_path) == before
+
+
+def digests(place: Path) -> dict[str, str]:
+    """The contents of all files."""
+    found = [path for path in place.rglob("*") if path.is_file()]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 def test_a_port_that_is_taken_is_an_error_if_it_was_named(place: Path) -> None:
