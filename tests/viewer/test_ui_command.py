@@ -170,6 +170,23 @@ def test_without_the_extra_it_says_which(
     assert "pip install 'holdfast[viewer]'" in capsys.readouterr().err
 
 
+def test_the_application_says_so_too() -> None:
+    """Whoever imports it without what it needs is told which extra that is."""
+    script = (
+        "import sys, importlib.metadata as metadata\n"
+        "found = metadata.version\n"
+        "def version(package):\n"
+        "    if package == 'starlette': raise metadata.PackageNotFoundError(package)\n"
+        "    return found(package)\n"
+        "metadata.version = version\n"
+        "import holdfast.viewer\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "MissingExtra" in done.stderr
+    assert "pip install 'holdfast[viewer]'" in done.stderr
+
+
 def test_the_demo_shows_its_database(tmp_path: Path) -> None:
     """The session of the demo is there, killed twice and completed."""
     process = subprocess.Popen(
