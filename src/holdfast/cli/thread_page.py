@@ -19,8 +19,9 @@ from ..adapters.langgraph_threads import (
 from ..core.head import Head
 from ..drawing.markup import Html, document, el
 from ..drawing.model import Bar, BarKind, Drawing, Event, Gap, Item, Mark, Row, Step
+from ..drawing.status import draw_status
 from ..drawing.style import PAGE
-from ..formatting import count, shorten, span
+from ..formatting import count, shorten, span, utc_text
 from ..store.store import Store
 from ..system.clock import utc_now
 from .entry_text import message_text
@@ -29,13 +30,11 @@ from .html_page import (
     draw_effects,
     draw_needs,
     draw_session,
-    draw_status,
     draw_timeline,
-    draw_transcript,
     list_needs,
     read_page_data,
-    utc_text,
 )
+from .html_transcript import draw_transcript
 from .options import Common
 from .thread_report import (
     ThreadReport,
