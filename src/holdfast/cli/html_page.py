@@ -128,14 +128,14 @@ def make_page(data: PageData) -> str:
 # -- the head -------------------------------------------------------------------------------------------
 
 
-def _draw_head(data: PageData) -> Html:
-    head, state = data.head, data.state
+def list_facts(head: Head, state: SessionState, *, held: bool) -> list[tuple[str, str]]:
+    """What there is to say of a session, by name."""
     budget, caps = state.budget, state.budget.caps
     money = usd(budget.usd) + (f" of {usd(caps.usd)}" if caps.usd is not None else "")
     tokens = f"{budget.tokens:,}" + (f" of {caps.tokens:,}" if caps.tokens is not None else "")
     lease = ""
     if head.lease is not None:
-        lease = head.lease.name if data.held else f"{head.lease.name}, which is gone"
+        lease = head.lease.name if held else f"{head.lease.name}, which is gone"
     facts = [
         ("agent", head.agent or ""),
         ("steps", f"{head.step:,}" if head.step else ""),
@@ -151,7 +151,15 @@ def _draw_head(data: PageData) -> Html:
         ("labels", ", ".join(f"{key}={value}" for key, value in head.labels.items())),
         ("summary", shorten(state.summary, 400)),
     ]
-    rows = [el("div", el("dt", name), el("dd", shown)) for name, shown in facts if shown]
+    return [(name, said) for name, said in facts if said]
+
+
+def _draw_head(data: PageData) -> Html:
+    head = data.head
+    rows = [
+        el("div", el("dt", name), el("dd", said))
+        for name, said in list_facts(head, data.state, held=data.held)
+    ]
     title = [head.session, " ", draw_status(standing(head, data.held))]
     about = [el("div", head.title, class_="dim")] if head.title else []
     if head.reason:

@@ -18,7 +18,7 @@ from ..adapters.langgraph_threads import (
 )
 from ..core.head import Head
 from ..drawing.markup import Html, document, el
-from ..drawing.model import Bar, BarKind, Drawing, Event, Gap, Item, Mark, Row, Step
+from ..drawing.model import Bar, BarKind, Drawing, Event, Gap, Item, Mark, Row, Step, find_span
 from ..drawing.status import draw_status
 from ..drawing.style import PAGE
 from ..formatting import count, shorten, span, utc_text
@@ -128,19 +128,8 @@ def draw_thread(data: ThreadPageData) -> Drawing | None:
     items.sort(key=lambda item: (item.at, order[type(item)]))
     if not items:
         return None
-    times = [at for item in items for at in _list_times(item)]
-    return Drawing(session=data.report.thread, start=min(times), end=max(times), items=items)
-
-
-def _list_times(item: Item) -> Iterator[datetime]:
-    yield item.at
-    if isinstance(item, Step):
-        for row in item.rows:
-            for bar in row.bars:
-                yield from (bar.start, bar.end)
-            yield from (mark.at for mark in row.marks)
-    elif isinstance(item, Gap) and item.until is not None:
-        yield item.until
+    start, end = find_span(items)
+    return Drawing(session=data.report.thread, start=start, end=end, items=items)
 
 
 def _list_events(one: ThreadCheckpoint) -> Iterator[Event]:
