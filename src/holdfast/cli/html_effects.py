@@ -120,4 +120,5 @@ def _draw_intent(row: Effect) -> Html:
     said += [", ".join(row.side_effects)] if row.side_effects else []
     said += [f"at most {span(row.timeout_s)}"] if row.timeout_s is not None else []
     said += [f"undoes the effect of entry {row.undoes}"] if row.undoes is not None else []
-    return el("details", el("summary", "intent", class_="dim"), el("div", " · ".join(said), class_="dim"))
+    shown = el("div", " · ".join(said), class_="dim")
+    return el("details", el("summary", "intent", class_="dim"), shown, id=f"intent-{row.issued}")

@@ -5,7 +5,7 @@ What people, models and tools said is text on it, never markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from ..drawing.style import PAGE
 from ..drawing.svg import draw_legend, draw_overview, draw_steps
 from ..errors import HoldfastError
 from ..formatting import count, short_args, shorten, span, usd, utc_text
-from ..limits import DRAWN_DELEGATES_MAX, PAGE_EFFECTS_MAX
+from ..limits import DELEGATE_DEPTH_MAX, DRAWN_DELEGATES_MAX, PAGE_EFFECTS_MAX
 from ..store.store import Store
 from ..system.clock import utc_now
 from .advice import answer_commands, continue_call
@@ -61,32 +61,57 @@ async def read_page_data(store: Store, head: Head, common: Common = DEFAULTS) ->
     held, now = await store.is_held(head), utc_now()
     state = await store.load(head.session)
     entries = [entry async for entry in store.tail(head.session, follow=False) if entry.seq <= state.seq]
-    delegates: dict[str, Drawing] = {}
-    for session in list(state.facts.delegates)[-DRAWN_DELEGATES_MAX:]:
-        try:
-            drawn = await _draw_delegate(store, session, now)
-        except HoldfastError:  # Deleted or damaged: the page of its parent is of use without it.
-            continue
-        if drawn is not None:
-            delegates[session] = drawn
     return PageData(
         head=head,
         held=held,
         state=state,
         entries=entries,
-        delegates=delegates,
+        delegates=await DelegateReader(store, now).draw(state),
         now=now,
         runs=[run async for run in store.runs(session=head.session)],
         common=common,
     )
 
 
-async def _draw_delegate(store: Store, session: str, now: datetime) -> Drawing | None:
-    head = await store.head(session)
-    held = await store.is_held(head)
-    state = await store.load(session)
-    entries = [entry async for entry in store.tail(session, follow=False)]
-    return draw_journal(session, entries, state.facts.effects.rows, describe=describe, held=held, now=now)
+class DelegateReader:
+    """Reads and draws the sessions that worked for one, and those that worked for them."""
+
+    def __init__(self, store: Store, now: datetime) -> None:
+        self._store, self._now = store, now
+        self._left = DRAWN_DELEGATES_MAX
+        self.seqs: dict[str, int] = {}
+        """How far each of them was read."""
+
+    async def draw(self, state: SessionState, depth: int = DELEGATE_DEPTH_MAX) -> dict[str, Drawing]:
+        """The drawings of the delegates of a session, by their ids; theirs are inside of them."""
+        found: dict[str, Drawing] = {}
+        for session in list(state.facts.delegates)[-self._left :] if self._left and depth else []:
+            if not self._left:
+                break
+            self._left -= 1
+            try:
+                drawn = await self._draw_one(session, depth - 1)
+            except HoldfastError:  # Deleted or damaged: the page of its parent is of use without it.
+                continue
+            if drawn is not None:
+                found[session] = drawn
+        return found
+
+    async def _draw_one(self, session: str, depth: int) -> Drawing | None:
+        head = await self._store.head(session)
+        held = await self._store.is_held(head)
+        state = await self._store.load(session)
+        self.seqs[session] = state.seq
+        entries = [entry async for entry in self._store.tail(session, follow=False)]
+        return draw_journal(
+            session,
+            (entry for entry in entries if entry.seq <= state.seq),
+            state.facts.effects.rows,
+            describe=describe,
+            held=held,
+            now=self._now,
+            delegates=await self.draw(state, depth),
+        )
 
 
 def draw_session(data: PageData) -> Drawing | None:
@@ -108,7 +133,7 @@ def make_page(data: PageData) -> str:
     state, head = data.state, data.head
     drawing = draw_session(data)
     needs = list_needs(data)
-    then = [] if data.held or not (needs or head.open_run) else [_name_next(data)]
+    then = [] if data.held or not (needs or head.open_run) else [name_next(data)]
     main = el(
         "main",
         _draw_head(data),
@@ -167,8 +192,8 @@ def _draw_head(data: PageData) -> Html:
     return el("header", el("h1", *title), *about, el("dl", *rows, class_="facts"))
 
 
-def list_needs(data: PageData) -> list[Html]:
-    """What waits for a person, each with the commands that answer it."""
+def list_needs(data: PageData, link: Callable[[int], str] = lambda issued: f"#effect-{issued}") -> list[Html]:
+    """What waits for a person, each with the commands that answer it. `link` is the address of an effect."""
     effects = data.state.facts.effects
     found: list[dict[str, Any]] = []
     said: list[Html] = []
@@ -182,7 +207,7 @@ def list_needs(data: PageData) -> list[Html]:
             continue
         call = el("code", shorten(f"{effect.tool}({short_args(effect.args)})", 300))
         why = effect.reason or "the process that ran it is gone and left no outcome"
-        link = el("a", call, href=f"#effect-{effect.issued}")
+        link = el("a", call, href=link(effect.issued))
         said.append(join(link, f" is in doubt: {shorten(why, 600)}"))
         found.append(_shape_need(data, "in_doubt", effect.call.id, effect.issued))
     items: list[Html] = []
@@ -197,7 +222,8 @@ def _shape_need(data: PageData, kind: str, call: str, entry: int) -> dict[str, A
     return {"session": data.head.session, "kind": kind, "call": call, "entry": entry, "operation": None}
 
 
-def _name_next(data: PageData) -> str:
+def name_next(data: PageData) -> str:
+    """What continues the session."""
     return continue_call(data.head, data.runs, data.common, options=data.common.explicit_options)
 
 

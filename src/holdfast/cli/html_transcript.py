@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -135,8 +135,9 @@ def draw_messages(
 class _Sheet:
     """Messages that are drawn together: a result is drawn with its call, if both are among them."""
 
-    def __init__(self, shown: Iterable[PlacedMessage], show_media: ShowMedia | None) -> None:
+    def __init__(self, shown: Sequence[PlacedMessage], show_media: ShowMedia | None) -> None:
         self._show_media = show_media
+        self._first, self._folded = shown[0].place if shown else 0, 0
         self._results: dict[str, list[_PlacedResult]] = {}
         """By the id of their call, in order: ids may be used again."""
         for one in shown:
@@ -180,7 +181,8 @@ class _Sheet:
                 return el("div", cut_text(block.text), class_="said") if block.text else None
             case Reasoning():
                 summary = el("summary", "reasoning", class_="dim")
-                return el("details", summary, el("div", cut_text(block.text), class_="said reasoning"))
+                said = el("div", cut_text(block.text), class_="said reasoning")
+                return el("details", summary, said, id=self._name("reasoning"))
             case ToolCall():
                 answered = self._results.get(block.id) or []
                 return self._draw_call(block, answered.pop(0) if answered else None)
@@ -225,4 +227,9 @@ class _Sheet:
             label = "error" if result.is_error else "result"
             again = f", repeats the outcome of {result.replay_of}" if result.replay_of else ""
             parts += [el("div", f"{label}{again}", class_="dim"), *self._draw_result(answer)]
-        return el("details", head, *parts, class_="call")
+        return el("details", head, *parts, id=self._name("call"), class_="call")
+
+    def _name(self, kind: str) -> str:
+        """An id for something that is folded: a page that is drawn anew leaves it open."""
+        self._folded += 1
+        return f"{kind}-{self._first}-{self._folded}"

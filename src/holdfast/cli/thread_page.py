@@ -73,7 +73,7 @@ def make_thread_page(data: ThreadPageData) -> str:
     report = data.report
     drawing = draw_thread(data)
     needs = [] if data.tools is None else list_needs(data.tools)
-    needs += [el("li", "the graph asks: ", el("code", one)) for one in _list_asked(report)]
+    needs += [el("li", "the graph asks: ", el("code", one)) for one in list_asked(report)]
     main = el(
         "main",
         _draw_head(data),
@@ -98,7 +98,7 @@ def _draw_head(data: ThreadPageData) -> Html:
     return el("header", title, el("dl", *rows, class_="facts"))
 
 
-def _list_asked(report: ThreadReport) -> list[str]:
+def list_asked(report: ThreadReport) -> list[str]:
     """What nodes have asked, and no person has answered. What holdfast asks is in the ledger of the tools."""
     latest = report.root.latest
     asked = [] if latest is None else list_questions(latest.unanswered)
