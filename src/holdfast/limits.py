@@ -432,8 +432,8 @@ there are and however many pages are open, it is busy with it for a tenth of the
 VIEWER_LIST_AGE_S = 1.0
 """… and not before so many seconds."""
 
-VIEWER_DRAWINGS = 4
-"""Timelines that the viewer keeps: one of 10,000 steps takes some 50 MB."""
+VIEWER_KEPT = 4
+"""States and timelines of sessions that the viewer keeps: of one of 10,000 steps, they take some 100 MB."""
 
 VIEWER_NOW_S = 4.0
 """While a session runs, its timeline in the viewer is drawn anew after so many seconds."""

@@ -58,8 +58,10 @@ def find_due(
 
 
 def list_due(engine: Engine, limit: int) -> list[Head]:
-    """List sessions of all agents that have something to do and no living holder, the oldest first; also those
-    that were postponed. Blocks."""
+    """List sessions of all agents that have something to do and no living holder, the oldest first.
+
+    Those that were postponed are among them. Blocks.
+    """
     wanted = DueFilter(until=_ALWAYS)
     found = _heads(engine, wanted, limit)
     for holder in _list_gone(engine):

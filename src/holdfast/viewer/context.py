@@ -9,8 +9,8 @@ from starlette.requests import Request
 
 from ..cli.options import Common, user_name
 from ..store.store import Store
-from .drawing_cache import DrawingCache
 from .listing import Listing
+from .session_cache import SessionCache
 
 Identify: TypeAlias = Callable[[Request], "str | None | Awaitable[str | None]"]
 """Who sends a request, for the record; None if nobody is known."""
@@ -36,7 +36,7 @@ class Viewer:
         self.read_only = read_only
         """Whether a visitor may change nothing at all, not even answer."""
         self.listing = Listing(store)
-        self.drawings = DrawingCache(store)
+        self.sessions = SessionCache(store)
         self._identify = identify
 
     async def find_visitor(self, request: Request) -> str | None:

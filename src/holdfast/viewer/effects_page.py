@@ -25,7 +25,7 @@ from .session_frame import Subject, session_page, wants_head
 async def show_effects(request: Request, subject: Subject) -> Response:
     """The effects of a session."""
     viewer = viewer_of(request)
-    state = await viewer.store.load(subject.session, subject.version)
+    state = await viewer.sessions.get_state(subject.head, subject.version)
     body = [] if wants_head(request) else await draw_effects(request, subject, state)
     command = f"holdfast show {subject.session} --all{viewer.common.explicit_options}"
     return await session_page(request, subject, state, "effects", *body, commands=[command])

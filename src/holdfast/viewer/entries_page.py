@@ -27,7 +27,7 @@ async def show_entries(request: Request, subject: Subject) -> Response:
     """The entries of a session, by pages of equal length."""
     viewer = viewer_of(request)
     store = viewer.store
-    state = await store.load(subject.session, subject.version)
+    state = await viewer.sessions.get_state(subject.head, subject.version)
     body: list[Child] = []
     pages = max(1, -(-state.seq // VIEWER_ENTRIES))
     after = read_number(request, "after")

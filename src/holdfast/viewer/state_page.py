@@ -32,7 +32,7 @@ _DECODE: Final = msgspec.json.Decoder().decode
 async def show_state(request: Request, subject: Subject) -> Response:
     """State, plan, summary, budget and runs."""
     viewer = viewer_of(request)
-    state = await viewer.store.load(subject.session, subject.version)
+    state = await viewer.sessions.get_state(subject.head, subject.version)
     body: list[Child] = []
     if not wants_head(request):
         body = draw_state(state)

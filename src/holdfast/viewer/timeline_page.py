@@ -36,10 +36,10 @@ _EFFECT, _ENTRY = "#effect-", "#entry-"
 async def show_timeline(request: Request, subject: Subject) -> Response:
     """The page that a session opens with."""
     viewer = viewer_of(request)
-    state = await viewer.store.load(subject.session, subject.version)
+    state = await viewer.sessions.get_state(subject.head, subject.version)
     body: list[Child] = []
     if not wants_head(request):
-        drawing = await viewer.drawings.get(subject.head, held=subject.held, version=subject.version)
+        drawing = await viewer.sessions.get_drawing(subject.head, held=subject.held, version=subject.version)
         needs = await _draw_needs(request, subject, state) if subject.version is None else None
         body = [
             needs,

@@ -47,7 +47,7 @@ _MESSAGES_MAX: Final = 200
 async def show_versions(request: Request, subject: Subject) -> Response:
     """The versions, the latest first."""
     viewer = viewer_of(request)
-    state = await viewer.store.load(subject.session, None)
+    state = await viewer.sessions.get_state(subject.head)
     body: list[Child] = []
     versions = state.checkpoints
     if not wants_head(request):
@@ -138,7 +138,7 @@ async def show_diff(request: Request, subject: Subject) -> Response:
     if a is None or b is None:
         raise HTTPException(400, "Say which versions to compare: ?a=1&b=2.")
     store = viewer.store
-    state = await store.load(subject.session)
+    state = await viewer.sessions.get_state(subject.head)
     changes = await store.diff(subject.session, a, b)
     body = await to_thread.run_sync(partial(draw_diff, changes, a, b))
     command = f"holdfast diff {subject.session} {a} {b}{viewer.common.explicit_options}"
@@ -313,7 +313,7 @@ async def _find_point(request: Request) -> tuple[Subject, SessionState, int]:
     if version is None:
         raise HTTPException(400, "Say which version: ?version=1.")
     subject.version = None
-    state = await viewer.store.load(subject.session)
+    state = await viewer.sessions.get_state(subject.head)
     state.get_checkpoint(version)
     return subject, state, version
 
