@@ -207,8 +207,8 @@ def list_needs(data: PageData, link: Callable[[int], str] = lambda issued: f"#ef
             continue
         call = el("code", shorten(f"{effect.tool}({short_args(effect.args)})", 300))
         why = effect.reason or "the process that ran it is gone and left no outcome"
-        link = el("a", call, href=link(effect.issued))
-        said.append(join(link, f" is in doubt: {shorten(why, 600)}"))
+        about = el("a", call, href=link(effect.issued))
+        said.append(join(about, f" is in doubt: {shorten(why, 600)}"))
         found.append(_shape_need(data, "in_doubt", effect.call.id, effect.issued))
     items: list[Html] = []
     for words, one in zip(said, found, strict=True):

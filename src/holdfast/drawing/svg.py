@@ -327,11 +327,31 @@ def _draw_money(drawing: Drawing, scale: TimeScale, start: datetime, end: dateti
 # -- the overview ---------------------------------------------------------------------------------------
 
 
-def draw_overview(drawing: Drawing, regions: Sequence[Region] = ()) -> Html:
+class Overview(Struct, frozen=True):
+    """All of a session, drawn; what leads to parts of it is drawn into it for each page."""
+
+    label: str
+    height: int
+    scale: TimeScale
+    labels: Html
+    inside: Html
+
+    def draw(self, regions: Sequence[Region] = ()) -> Html:
+        """The drawing, with links to parts of it."""
+        places = [_draw_region(one, self.scale, self.height) for one in regions]
+        column = _column(0, self.height, _OVERVIEW_LABEL_PC, self.inside, *places)
+        return _svg(self.height + 2, self.labels, column, label=self.label, class_="hf-overview")
+
+
+def draw_overview(drawing: Drawing) -> Html:
+    """All of a session in a few lanes, however long it is."""
+    return lay_out_overview(drawing).draw()
+
+
+def lay_out_overview(drawing: Drawing) -> Overview:
     """All of a session in a few lanes: processes, model, tools side by side, waits, money.
 
     However long it is, the drawing is small: what lies closer together than can be seen is drawn as one.
-    `regions` lead to parts of it.
     """
     start, end = drawing.start, drawing.end
     scale = make_scale(drawing, drawing.items, start, end)
@@ -360,9 +380,8 @@ def draw_overview(drawing: Drawing, regions: Sequence[Region] = ()) -> Html:
         y += _MONEY
     above, behind = _draw_axis(scale, 0.0, y)
     gaps = _draw_gaps(drawing, scale, start, end, y)
-    places = [_draw_region(one, scale, y) for one in regions]
-    column = _column(0, y, _OVERVIEW_LABEL_PC, *behind, *gaps, *above, *inside, *places)
-    return _svg(y + 2, *labels, column, label=f"timeline of {drawing.session}", class_="hf-overview")
+    column = join(*behind, *gaps, *above, *inside)
+    return Overview(f"timeline of {drawing.session}", y, scale, join(*labels), column)
 
 
 def _draw_region(one: Region, scale: TimeScale, height: int) -> Html:

@@ -43,7 +43,7 @@ def draw_pager(
     if pages <= 1:
         return None
 
-    def link(words: str, to: int, key: str, label: str) -> Html:
+    def link(words: str, to: int, key: str | None, label: str) -> Html:
         if not 1 <= to <= pages or to == number:
             return el("span", words, class_="dim", aria_hidden="true")
         query: dict[str, str | int | None] = {**changes, name: to}
@@ -51,11 +51,11 @@ def draw_pager(
 
     return el(
         "nav",
-        link("« first", 1, "Home", "first page"),
+        link("« first", 1, None, "first page"),
         link("before", number - 1, "[", "page before"),
         el("span", f"{said} · page {number:,} of {pages:,}"),
         link("next", number + 1, "]", "next page"),
-        link("last »", pages, "End", "last page"),
+        link("last »", pages, None, "last page"),
         class_="pager",
         aria_label="Pages of this list",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Generic, NamedTuple, TypeVar
 
 import anyio
@@ -14,8 +14,11 @@ from ..cli.entry_text import describe
 from ..cli.html_page import DelegateReader
 from ..core.head import Head
 from ..core.session_state import SessionState
+from ..drawing.chapters import Chapter, list_chapters
 from ..drawing.from_journal import draw_journal
-from ..drawing.model import Drawing
+from ..drawing.markup import Html
+from ..drawing.model import Drawing, find_span
+from ..drawing.svg import Overview, draw_legend, lay_out_overview
 from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import HoldfastError
@@ -54,10 +57,36 @@ class _Stamp(NamedTuple):
     now: datetime | None = None
 
 
-class _Drawn(NamedTuple):
-    """A drawing, and how far the delegates in it were read."""
+class Timeline:
+    """A drawing of a session, and what its pages share. Its parts are made when they are first asked for."""
 
-    drawing: Drawing | None
+    def __init__(self, drawing: Drawing) -> None:
+        self.drawing = drawing
+        self._chapters: dict[int, list[tuple[Chapter, datetime, datetime]]] = {}
+
+    @cached_property
+    def overview(self) -> Overview:
+        """All of it in a few lanes."""
+        return lay_out_overview(self.drawing)
+
+    @cached_property
+    def legend(self) -> Html | None:
+        """What its colours mean."""
+        return draw_legend(self.drawing)
+
+    def divide(self, steps: int) -> list[tuple[Chapter, datetime, datetime]]:
+        """Parts of so many steps each, with their beginnings and ends."""
+        found = self._chapters.get(steps)
+        if found is None:
+            chapters = list_chapters(self.drawing, steps)
+            found = self._chapters[steps] = [(one, *find_span(one.items)) for one in chapters]
+        return found
+
+
+class _Drawn(NamedTuple):
+    """A timeline, and how far the delegates in it were read."""
+
+    timeline: Timeline | None
     delegates: Mapping[str, int]
 
 
@@ -82,7 +111,7 @@ class SessionCache:
                 self._states.keep(stamp, state)
             return state
 
-    async def get_drawing(self, head: Head, *, held: bool, version: int | None = None) -> Drawing | None:
+    async def find_timeline(self, head: Head, *, held: bool, version: int | None = None) -> Timeline | None:
         """The timeline of a session, or what it was at a version; None of an empty one."""
         now = _rounded(utc_now()) if held and version is None else None
         stamp = _Stamp(head.uid, head.seq, version, now)
@@ -91,7 +120,7 @@ class SessionCache:
             if drawn is None or not await self._is_current(drawn):
                 drawn = await self._draw(head, now, version)
                 self._drawings.keep(stamp, drawn)
-            return drawn.drawing
+            return drawn.timeline
 
     async def _is_current(self, drawn: _Drawn) -> bool:
         """Whether its delegates have done nothing since."""
@@ -109,7 +138,7 @@ class SessionCache:
         inside = await delegates.draw(state)
         engine = self._store._engine
         drawing = await engine.call(partial(_draw, engine, state, inside, now, version is not None))
-        return _Drawn(drawing, delegates.seqs)
+        return _Drawn(None if drawing is None else Timeline(drawing), delegates.seqs)
 
 
 def _fold(engine: Engine, head: Head, version: int | None) -> SessionState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -109,7 +109,7 @@ def value_text(raw: msgspec.Raw) -> str:
 def _draw_budget(state: SessionState) -> Iterator[Html]:
     budget = state.budget
     caps, held = budget.caps, budget.reserved
-    rows = [
+    rows: list[tuple[str, float, float | None, float, Callable[[float], str]]] = [
         ("money", budget.usd, caps.usd, held.usd, usd),
         ("tokens", budget.tokens, caps.tokens, held.tokens, lambda number: f"{number:,.0f}"),
         ("steps", budget.steps, caps.steps, 0, lambda number: f"{number:,.0f}"),

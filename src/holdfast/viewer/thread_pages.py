@@ -27,6 +27,7 @@ from .context import viewer_of
 from .layout import fragment, live, page
 from .media import send_media
 from .page_numbers import LIVE, draw_pager, find_page, read_number, same_page
+from .session_cache import Timeline
 from .session_frame import Subject, draw_commands, draw_facts, draw_table, when
 from .timeline_page import draw_timeline
 from .transcript_page import draw_page
@@ -52,7 +53,8 @@ async def show_thread(request: Request, subject: Subject, heads: Sequence[Head])
     data = await _read(request, heads)
     drawing = await to_thread.run_sync(draw_thread, data)
     ledger = None if data.tools is None else data.tools.head.session
-    body = [_draw_needs(request, data), *await draw_timeline(request, subject, drawing, ledger=ledger)]
+    drawn = None if drawing is None else Timeline(drawing)
+    body = [_draw_needs(request, data), *await draw_timeline(request, subject, drawn, ledger=ledger)]
     return _thread_page(request, data, "", *body)
 
 

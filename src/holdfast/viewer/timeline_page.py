@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -14,16 +15,17 @@ from ..cli.html_page import PageData, draw_needs, list_needs, name_next
 from ..cli.session_report import Branch, read_branch
 from ..core.head import Head
 from ..core.session_state import SessionState
-from ..drawing.chapters import Chapter, list_chapters
+from ..drawing.chapters import Chapter
 from ..drawing.markup import Child, Html, el, join
-from ..drawing.model import Drawing, Gap, Step, find_span
+from ..drawing.model import Drawing, Gap, Step
 from ..drawing.status import draw_status
-from ..drawing.svg import Region, draw_legend, draw_overview, draw_steps
+from ..drawing.svg import Region, draw_steps
 from ..formatting import count, span, usd, utc_text
 from ..limits import CHAPTER_STEPS, VIEWER_STEPS
 from .addresses import link_to, session_link
 from .context import viewer_of
 from .page_numbers import draw_pager, find_page, read_number, same_page
+from .session_cache import Timeline
 from .session_frame import Subject, session_page, tab_link, wants_head
 
 _OVERVIEW_STEPS: Final = 4
@@ -39,11 +41,11 @@ async def show_timeline(request: Request, subject: Subject) -> Response:
     state = await viewer.sessions.get_state(subject.head, subject.version)
     body: list[Child] = []
     if not wants_head(request):
-        drawing = await viewer.sessions.get_drawing(subject.head, held=subject.held, version=subject.version)
+        drawn = await viewer.sessions.find_timeline(subject.head, held=subject.held, version=subject.version)
         needs = await _draw_needs(request, subject, state) if subject.version is None else None
         body = [
             needs,
-            *await draw_timeline(request, subject, drawing),
+            *await draw_timeline(request, subject, drawn),
             await draw_tree(request, subject.head),
         ]
     options = viewer.common.explicit_options
@@ -81,36 +83,38 @@ async def _draw_needs(request: Request, subject: Subject, state: SessionState) -
 
 
 async def draw_timeline(
-    request: Request, subject: Subject, drawing: Drawing | None, *, ledger: str | None = None
+    request: Request, subject: Subject, drawn: Timeline | None, *, ledger: str | None = None
 ) -> list[Child]:
     """The overview, and the steps of one chapter. `ledger`: the session that has the effects, if it is
     another one."""
-    if drawing is None:
+    if drawn is None:
         return [el("p", "Nothing has happened yet.", class_="note")]
-    return await to_thread.run_sync(partial(_draw, request, subject, drawing, ledger))
+    return await to_thread.run_sync(partial(_draw, request, subject, drawn, ledger))
 
 
-def _draw(request: Request, subject: Subject, drawing: Drawing, ledger: str | None) -> list[Child]:
+def _draw(request: Request, subject: Subject, drawn: Timeline, ledger: str | None) -> list[Child]:
+    drawing = drawn.drawing
     wanted = read_number(request, "steps")
     steps = wanted if wanted in VIEWER_STEPS else CHAPTER_STEPS
-    chapters = list_chapters(drawing, steps)
+    parts = drawn.divide(steps)
+    chapters = [chapter for chapter, _, _ in parts]
     number = _find_chapter(request, chapters)
     shown: list[Child] = [el("h2", "Timeline")]
     if len(drawing.steps) >= _OVERVIEW_STEPS:
-        regions = _list_regions(request, chapters, number)
-        shown.append(el("section", draw_overview(drawing, regions), draw_legend(drawing), class_="box"))
+        regions = _list_regions(request, parts, number)
+        shown.append(el("section", drawn.overview.draw(regions), drawn.legend, class_="box"))
     shown.append(_list_gaps(request, drawing, chapters))
     if not chapters:
         return shown
     chapter = chapters[number - 1]
     said = _name_chapter(chapter)
     pager = draw_pager(request, number, len(chapters), said, name="chapter", step=None, entry=None)
-    drawn = draw_steps(
+    steps_drawn = draw_steps(
         drawing, chapter.items, lambda of, place: _link(request, subject, drawing, ledger, of, place)
     )
-    legend = draw_legend(drawing) if len(drawing.steps) < _OVERVIEW_STEPS else None
+    legend = drawn.legend if len(drawing.steps) < _OVERVIEW_STEPS else None
     zoom = _draw_zoom(request, steps, chapter) if len(drawing.steps) > min(VIEWER_STEPS) else None
-    return [*shown, join(pager, zoom), el("section", drawn, legend, class_="box"), pager]
+    return [*shown, join(pager, zoom), el("section", steps_drawn, legend, class_="box"), pager]
 
 
 def _find_chapter(request: Request, chapters: Sequence[Chapter]) -> int:
@@ -133,17 +137,20 @@ def _name_chapter(chapter: Chapter) -> str:
     return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
-def _list_regions(request: Request, chapters: Sequence[Chapter], here: int) -> list[Region]:
-    if len(chapters) < 2:
+def _list_regions(
+    request: Request, parts: Sequence[tuple[Chapter, datetime, datetime]], here: int
+) -> list[Region]:
+    if len(parts) < 2:
         return []
     return [
         Region(
-            *find_span(chapter.items),
+            start,
+            end,
             link=same_page(request, chapter=number, step=None, entry=None),
             title=_name_chapter(chapter),
             here=number == here,
         )
-        for number, chapter in enumerate(chapters, 1)
+        for number, (chapter, start, end) in enumerate(parts, 1)
     ]
 
 

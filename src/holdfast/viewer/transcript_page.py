@@ -36,7 +36,8 @@ async def show_transcript(request: Request, subject: Subject) -> Response:
     """The messages of a session."""
     viewer = viewer_of(request)
     state = await viewer.store.load(subject.session, subject.version)
-    body, is_last = [], True
+    body: list[Child] = []
+    is_last = True
     if not wants_head(request):
         body, is_last = await to_thread.run_sync(partial(_draw, request, subject, state))
     version = "" if subject.version is None else f" --version {subject.version}"
