@@ -67,9 +67,17 @@ async def read_report(store: Store, head: Head, *, brief: bool) -> SessionReport
     )
 
 
-async def read_branch(store: Store, head: Head, held: bool, depth: int = DELEGATE_DEPTH_MAX) -> Branch:
-    """Read the runs of a session, and the sessions below it."""
-    runs = [run async for run in store.runs(session=head.session)]
+async def read_branch(
+    store: Store,
+    head: Head,
+    held: bool,
+    depth: int = DELEGATE_DEPTH_MAX,
+    *,
+    runs: list[RunInfo] | None = None,
+) -> Branch:
+    """Read the runs of a session, unless they are known, and the sessions below it."""
+    if runs is None:
+        runs = [run async for run in store.runs(session=head.session)]
     delegates: dict[str | None, list[Branch]] = {}
     if depth:
         async for child in store.sessions(parent=head.session):

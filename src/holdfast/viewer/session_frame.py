@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..adapters.langgraph_threads import ADAPTER_LABEL, LEDGERS, THREADS
 from ..cli.html_page import list_facts
 from ..cli.json_views import name_thread, standing
+from ..core.fold import RunInfo
 from ..core.head import Head
 from ..core.session_state import SessionState
 from ..drawing.markup import Child, Html, el, join
@@ -57,6 +59,14 @@ class Subject(Struct, kw_only=True):
     def is_ledger(self) -> bool:
         """Whether it has the effects of the tools of such a thread."""
         return self.head.labels.get(ADAPTER_LABEL) == LEDGERS
+
+
+def list_runs(subject: Subject, state: SessionState) -> list[RunInfo]:
+    """The runs of the session, oldest first. One without an end is interrupted if no process holds it."""
+    return [
+        replace(run, status="interrupted") if run.status == "running" and not subject.held else run
+        for run in list(state.facts.runs.values())
+    ]
 
 
 async def find_subject(request: Request) -> Subject:

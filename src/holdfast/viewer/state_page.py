@@ -20,6 +20,7 @@ from .session_frame import (
     draw_bar,
     draw_facts,
     draw_table,
+    list_runs,
     session_page,
     wants_head,
     when,
@@ -37,7 +38,7 @@ async def show_state(request: Request, subject: Subject) -> Response:
     if not wants_head(request):
         body = draw_state(state)
         if subject.version is None:
-            body += draw_runs([run async for run in viewer.store.runs(session=subject.session)])
+            body += draw_runs(list_runs(subject, state))
     command = f"holdfast show {subject.session} --brief --json{viewer.common.explicit_options}"
     return await session_page(request, subject, state, "state", *body, commands=[command])
 

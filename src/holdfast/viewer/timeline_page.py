@@ -26,7 +26,7 @@ from .addresses import link_to, session_link
 from .context import viewer_of
 from .page_numbers import draw_pager, find_page, read_number, same_page
 from .session_cache import Timeline
-from .session_frame import Subject, session_page, tab_link, wants_head
+from .session_frame import Subject, list_runs, session_page, tab_link, wants_head
 
 _OVERVIEW_STEPS: Final = 4
 """With fewer steps, the drawing of the steps says the same as an overview."""
@@ -42,11 +42,11 @@ async def show_timeline(request: Request, subject: Subject) -> Response:
     body: list[Child] = []
     if not wants_head(request):
         drawn = await viewer.sessions.find_timeline(subject.head, held=subject.held, version=subject.version)
-        needs = await _draw_needs(request, subject, state) if subject.version is None else None
+        needs = _draw_needs(request, subject, state) if subject.version is None else None
         body = [
             needs,
             *await draw_timeline(request, subject, drawn),
-            await draw_tree(request, subject.head),
+            await draw_tree(request, subject, state),
         ]
     options = viewer.common.explicit_options
     commands = [
@@ -56,7 +56,7 @@ async def show_timeline(request: Request, subject: Subject) -> Response:
     return await session_page(request, subject, state, "", *body, commands=commands)
 
 
-async def _draw_needs(request: Request, subject: Subject, state: SessionState) -> Html | None:
+def _draw_needs(request: Request, subject: Subject, state: SessionState) -> Html | None:
     """What waits for a person, and what continues the work."""
     viewer = viewer_of(request)
     head = subject.head
@@ -67,7 +67,7 @@ async def _draw_needs(request: Request, subject: Subject, state: SessionState) -
         entries=[],
         delegates={},
         now=head.updated_at,
-        runs=[run async for run in viewer.store.runs(session=head.session)],
+        runs=list_runs(subject, state),
         common=viewer.common,
     )
     needs = list_needs(data, lambda effect: tab_link(request, subject, "effects", entry=effect))
@@ -228,10 +228,10 @@ def _link(
 # -- the tree of runs -------------------------------------------------------------------------------------
 
 
-async def draw_tree(request: Request, head: Head) -> Html | None:
+async def draw_tree(request: Request, subject: Subject, state: SessionState) -> Html | None:
     """The runs of a session and the sessions below it; None if there is only one run."""
-    store = viewer_of(request).store
-    branch = await read_branch(store, head, await store.is_held(head))
+    head, runs = subject.head, list_runs(subject, state)
+    branch = await read_branch(viewer_of(request).store, head, subject.held, runs=runs)
     if len(branch.runs) < 2 and not branch.has_delegates and head.parent is None:
         return None
     return join(
