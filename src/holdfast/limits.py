@@ -416,6 +416,9 @@ FOREIGN_SCHEMA_STEPS_MAX = 10_000
 """How many schemas may apply to one value, through references and unions. Where each refers to the next one
 twice, forty of them would keep a validator busy for hours."""
 
+ASKED_SCHEMA_BYTES_MAX = 32 * 1024
+"""The schema of a call's arguments is recorded with the question whether to approve it, up to this size."""
+
 FORM_BYTES_MAX = 1024 * 1024
 """A form that is sent to the viewer: corrected arguments and results are far smaller."""
 
@@ -452,3 +455,6 @@ VIEWER_DUE = 200
 
 VIEWER_COUNTED_SESSIONS = 100
 """Sessions whose journals are read for statistics, the latest, unless more are asked for."""
+
+VIEWER_NEEDS = 20
+"""Sessions on one page of what waits for a person: each is read whole."""

@@ -5,7 +5,7 @@ What people, models and tools said is text on it, never markup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -133,7 +133,7 @@ def make_page(data: PageData) -> str:
     state, head = data.state, data.head
     drawing = draw_session(data)
     needs = list_needs(data)
-    then = [] if data.held or not (needs or head.open_run) else [name_next(data)]
+    then = [] if data.held or not (needs or head.open_run) else [_name_next(data)]
     main = el(
         "main",
         _draw_head(data),
@@ -192,8 +192,8 @@ def _draw_head(data: PageData) -> Html:
     return el("header", el("h1", *title), *about, el("dl", *rows, class_="facts"))
 
 
-def list_needs(data: PageData, link: Callable[[int], str] = lambda issued: f"#effect-{issued}") -> list[Html]:
-    """What waits for a person, each with the commands that answer it. `link` is the address of an effect."""
+def list_needs(data: PageData) -> list[Html]:
+    """What waits for a person, each with the commands that answer it."""
     effects = data.state.facts.effects
     found: list[dict[str, Any]] = []
     said: list[Html] = []
@@ -207,8 +207,8 @@ def list_needs(data: PageData, link: Callable[[int], str] = lambda issued: f"#ef
             continue
         call = el("code", shorten(f"{effect.tool}({short_args(effect.args)})", 300))
         why = effect.reason or "the process that ran it is gone and left no outcome"
-        about = el("a", call, href=link(effect.issued))
-        said.append(join(about, f" is in doubt: {shorten(why, 600)}"))
+        link = el("a", call, href=f"#effect-{effect.issued}")
+        said.append(join(link, f" is in doubt: {shorten(why, 600)}"))
         found.append(_shape_need(data, "in_doubt", effect.call.id, effect.issued))
     items: list[Html] = []
     for words, one in zip(said, found, strict=True):
@@ -222,8 +222,7 @@ def _shape_need(data: PageData, kind: str, call: str, entry: int) -> dict[str, A
     return {"session": data.head.session, "kind": kind, "call": call, "entry": entry, "operation": None}
 
 
-def name_next(data: PageData) -> str:
-    """What continues the session."""
+def _name_next(data: PageData) -> str:
     return continue_call(data.head, data.runs, data.common, options=data.common.explicit_options)
 
 

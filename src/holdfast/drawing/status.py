@@ -25,6 +25,6 @@ _TONES: Final[Mapping[str, Tone]] = {
 }
 
 
-def draw_status(word: str) -> Html:
-    """The status of a session, a run or an effect."""
-    return el("span", word.replace("_", " "), class_=f"hf-status {_TONES.get(word, 'plain')}")
+def draw_status(word: str, said: str | None = None) -> Html:
+    """The status of a session, a run or an effect; `said` is shown in its place."""
+    return el("span", said or word.replace("_", " "), class_=f"hf-status {_TONES.get(word, 'plain')}")

@@ -1,7 +1,7 @@
 """The viewer (extra `viewer`): a store as web pages, to look at and to answer what waits.
 
-`holdfast ui` opens it on this machine. `app(store)` is the same as an ASGI application, to be mounted behind a
-login of one's own:
+`holdfast ui` opens it on this machine. `app(store)` is the same as an ASGI application, to be mounted behind
+a login of one's own:
 
     Mount("/agents", holdfast.viewer.app(store, identify=who_is_logged_in, hosts=["tools.example.com"]))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -35,11 +34,11 @@ def app(
     """An ASGI application that shows an open store, to be mounted behind a login of one's own.
 
     `identify` is called with each request that answers or changes something, and says who sends it, for the
-    record; without a name, it is refused. By default, it is the user of this process. `allow_changes`: visitors
-    may fork and rewind. `read_only`: they may not even answer. `root_path`: the prefix that a proxy takes off
-    the path. `hosts`: the names by which browsers reach it; only this machine's own by default. `token`: only
-    requests that carry it are answered; None leaves that to the application around it. `url` and `blobs` name
-    the store in the commands that the pages show.
+    record; without a name, it is refused. By default, it is the user of this process. `allow_changes`:
+    visitors may fork and rewind. `read_only`: they may not even answer, and nothing is written. `root_path`:
+    the prefix that a proxy takes off the path. `hosts`: the names by which browsers reach it; only this
+    machine's own by default. `token`: only requests that carry it are answered; None leaves that to the
+    application around it. `url` and `blobs` name the store in the commands that the pages show.
     """
     made = Starlette(
         routes=ROUTES,
@@ -75,5 +74,5 @@ async def _failed(request: Request, error: Exception) -> Response:
 async def _broken(request: Request, error: Exception) -> Response:
     # Outside of the middleware. The server logs the error.
     answer = message_page(request, "A mistake in holdfast", "The log of the viewer says more.", 500)
-    set_headers(MutableHeaders(scope={"type": "http", "headers": answer.raw_headers}))
+    set_headers(answer.headers)
     return answer

@@ -12,7 +12,7 @@ from ..store.store import Store
 from .listing import Listing
 from .session_cache import SessionCache
 
-Identify: TypeAlias = Callable[[Request], "str | None | Awaitable[str | None]"]
+Identify: TypeAlias = Callable[[Request], "str | Awaitable[str | None] | None"]
 """Who sends a request, for the record; None if nobody is known."""
 
 
@@ -28,16 +28,26 @@ class Viewer:
         allow_changes: bool,
         read_only: bool,
     ) -> None:
-        self.store = store
+        self._store = store
         self.common = common
         """Where the store is, for the commands on the pages."""
         self.allow_changes = allow_changes and not read_only
         """Whether a visitor may fork and rewind."""
         self.read_only = read_only
         """Whether a visitor may change nothing at all, not even answer."""
-        self.listing = Listing(store)
-        self.sessions = SessionCache(store)
+        self.listing = Listing(lambda: self.store)
+        self.sessions = SessionCache(lambda: self.store)
         self._identify = identify
+        self._reading: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """The store; in read-only mode, one to which nothing can be written."""
+        if not self.read_only:
+            return self._store
+        if self._reading is None:
+            self._reading = self._store._to_read()
+        return self._reading
 
     async def find_visitor(self, request: Request) -> str | None:
         """The person who sends a request: as `identify=` says, else the user of this process."""

@@ -19,16 +19,16 @@ from ..formatting import count
 from ..limits import VIEWER_EFFECTS
 from .context import viewer_of
 from .page_numbers import draw_pager, find_page, read_number, same_page
-from .session_frame import Subject, session_page, wants_head
+from .session_frame import Subject, session_page, wants
 
 
 async def show_effects(request: Request, subject: Subject) -> Response:
     """The effects of a session."""
     viewer = viewer_of(request)
     state = await viewer.sessions.get_state(subject.head, subject.version)
-    body = [] if wants_head(request) else await draw_effects(request, subject, state)
+    body = [] if not wants(request, "body") else await draw_effects(request, subject, state)
     command = f"holdfast show {subject.session} --all{viewer.common.explicit_options}"
-    return await session_page(request, subject, state, "effects", *body, commands=[command])
+    return session_page(request, subject, state, "effects", *body, commands=[command])
 
 
 async def draw_effects(request: Request, subject: Subject, state: SessionState) -> list[Child]:

@@ -20,7 +20,7 @@ from ..ids import SessionId
 from ..limits import VIEWER_ENTRIES
 from .context import viewer_of
 from .page_numbers import draw_pager, find_page, read_number
-from .session_frame import Subject, session_page, wants_head, when
+from .session_frame import Subject, session_page, wants, when
 
 
 async def show_entries(request: Request, subject: Subject) -> Response:
@@ -33,7 +33,7 @@ async def show_entries(request: Request, subject: Subject) -> Response:
     after = read_number(request, "after")
     number = find_page(request, pages) if after is None else min(after // VIEWER_ENTRIES + 1, pages)
     first = (number - 1) * VIEWER_ENTRIES + 1
-    if not wants_head(request):
+    if wants(request, "body"):
         last = min(first + VIEWER_ENTRIES - 1, state.seq)
         engine = store._engine
         chunks = await engine.call(partial(_read, engine, subject.head.session, first, last))
@@ -48,9 +48,7 @@ async def show_entries(request: Request, subject: Subject) -> Response:
         ]
     options = viewer.common.explicit_options
     commands = [f"holdfast tail {subject.session} --after {first - 1} --json{options}"]
-    return await session_page(
-        request, subject, state, "entries", *body, commands=commands, follow=number == pages
-    )
+    return session_page(request, subject, state, "entries", *body, commands=commands, follow=number == pages)
 
 
 def _read(engine: Engine, session: SessionId, first: int, last: int) -> list[OpenChunk]:

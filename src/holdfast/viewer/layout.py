@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from ..cli.console import escape_json
 from ..drawing.markup import Child, Html, el, join
 from ..drawing.style import PAGE
+from ..messages import Json
 from ..system import files
 from .addresses import link_to
 from .context import Viewer, viewer_of
+from .listing import Listed
 from .security import CSRF_FIELD, csrf_token
 
 _HERE: Final = Path(__file__).parent
@@ -46,10 +50,12 @@ _KEYS: Final = (
 def page(request: Request, title: str, *children: Child, here: str = "", status: int = 200) -> Response:
     """A whole page. `here` names the entry of the navigation that it belongs to."""
     viewer = viewer_of(request)
+    badge = live(link_to(request, "/needs/count"), draw_badge(viewer.listing.last), id="badge")
     links = [
         el(
             "a",
             name,
+            badge if key == "needs" else None,
             href=link_to(request, path),
             aria_current="page" if key == here else None,
             data_key=letter,
@@ -80,6 +86,12 @@ def page(request: Request, title: str, *children: Child, here: str = "", status:
     return HTMLResponse(
         join(Html("<!doctype html>\n"), el("html", head, body, lang="en"), Html("\n")), status_code=status
     )
+
+
+def draw_badge(listed: Listed | None) -> Html:
+    """How many calls wait for a person; nothing if none does, or if it is not known yet."""
+    waiting = 0 if listed is None else listed.count_waiting()
+    return el("span", f"{waiting:,}", class_="badge", title=f"{waiting:,} waiting") if waiting else join()
 
 
 def _draw_keys() -> Html:
@@ -117,7 +129,7 @@ def live(source: str, *children: Child, id: str) -> Html:
 
 
 def fragment(request: Request, *children: Child) -> Response:
-    """The answer for a part of a page: the same children as in `live`; 304 if the browser has them already."""
+    """The answer for a part of a page: the children of its `live`; 304 if the browser has them already."""
     content = join(*children)
     etag = _etag(content)
     headers = {"etag": etag, "cache-control": "no-store"}
@@ -159,6 +171,45 @@ def form(
 def hidden_fields(values: Mapping[str, str | int]) -> Html:
     """Fields that a form sends and does not show."""
     return join(*(el("input", type="hidden", name=name, value=str(value)) for name, value in values.items()))
+
+
+def json_text(value: Json) -> str:
+    """A value as JSON on several lines. No character is hidden, so that a form sends the same value back."""
+    return escape_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def scrolling(content: Html, about: str) -> Html:
+    """Something wide, which scrolls in its place; with the keyboard, too."""
+    return el("div", content, class_="wide", tabindex="0", role="region", aria_label=about)
+
+
+def read_page_number(request: Request) -> int:
+    """Which page of a list the address asks for; the first is 0."""
+    said = request.query_params.get("page", "")
+    return int(said) if said.isascii() and said.isdecimal() and len(said) < 9 else 0
+
+
+def pager(request: Request, path: str, number: int, pages: int, **query: str) -> Html:
+    """Links to the pages of a list before and after this one; nothing if there is only one."""
+    if pages <= 1 and number == 0:
+        return join()
+    before = link_to(request, path, **query, page=number - 1 or None) if number else None
+    after = link_to(request, path, **query, page=number + 1) if number + 1 < pages else None
+    return el(
+        "nav",
+        el("a", "← previous", href=before, rel="prev") if before else None,
+        el("span", f"page {number + 1:,} of {max(pages, 1):,}", class_="dim"),
+        el("a", "next →", href=after, rel="next") if after else None,
+        class_="pager",
+        aria_label="Pages of the list",
+    )
+
+
+def facts(rows: Iterable[tuple[str, Child]]) -> Html:
+    """Names and values, without the empty ones."""
+    return el(
+        "dl", *(el("div", el("dt", name), el("dd", said)) for name, said in rows if said), class_="facts"
+    )
 
 
 def command(said: str) -> Html:

@@ -1,8 +1,8 @@
-"""All sessions of a store, as the pages list them: read once for all who look, and not more often than it is cheap."""
+"""All sessions of a store, as the pages list them: read for all visitors at once, and no oftener than cheap."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 from msgspec import Struct
@@ -28,6 +28,10 @@ class Listed(Struct, frozen=True, kw_only=True):
         """Whether a process that may be alive holds the session."""
         return head.lease is not None and self.alive.get(head.lease.holder, False)
 
+    def count_waiting(self) -> int:
+        """How many calls of all sessions wait for a person."""
+        return sum(count_waiting(head, self) for head in self.heads)
+
     def standing(self, head: Head) -> str:
         """The status of a session, in the words of `holdfast sessions`."""
         return standing(head, self.is_held(head))
@@ -36,7 +40,7 @@ class Listed(Struct, frozen=True, kw_only=True):
 class Listing:
     """Reads the list when it is asked for and the last one is too old."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
         self._lock = anyio.Lock()
         self._last: Listed | None = None
@@ -46,12 +50,17 @@ class Listing:
         """Read anew the next time: something was changed here."""
         self._valid_until_s = 0.0
 
+    @property
+    def last(self) -> Listed | None:
+        """What was read last, if anything was."""
+        return self._last
+
     async def get(self) -> Listed:
         """The sessions now, or a moment ago."""
         async with self._lock:
             if self._last is None or monotonic_s() >= self._valid_until_s:
                 began_s = monotonic_s()
-                self._last = await _read(self._store)
+                self._last = await _read(self._store())
                 ended_s = monotonic_s()
                 rest_s = max(VIEWER_LIST_AGE_S, VIEWER_LIST_REST * (ended_s - began_s))
                 self._valid_until_s = ended_s + rest_s

@@ -1,15 +1,16 @@
 """Which requests the viewer answers, and what it tells browsers about its pages.
 
-A page on this machine can be asked for by every site that its user visits. So a request must name a host that
-the viewer has (else another name could be made to lead here), and carry the token: `holdfast ui` prints it in
-the address, from where it moves into a cookie that scripts cannot read and that requests of other sites do not
-carry. A form is taken only from a page of the viewer's own: from the same origin, with a value that only such
-a page knows.
+A page on this machine can be asked for by every site that its user visits. So a request must name a host
+that the viewer has (else another name could be made to lead here), and carry the token: `holdfast ui` prints
+it in the address, from where it moves into a cookie that scripts cannot read and that requests of other sites
+do not carry. A form is taken only from a page of the viewer's own: from the same origin, with a value that
+only such a page knows.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -25,6 +26,8 @@ from .addresses import at_root, own_path
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 """The names of this machine, for itself."""
+ANY_ADDRESS: Final = "<any address>"
+"""Among the hosts: every IP address. No other site can make one lead here, as it can with its own name."""
 CSRF_FIELD: Final = "csrf"
 """The field of every form that shows that it is the viewer's own."""
 TOKEN: Final = "token"
@@ -47,7 +50,10 @@ _HEADERS: Final = {
 }
 _FORM: Final = "holdfast.form"
 _COOKIE_VALUE: Final = "holdfast.cookie"
-_NO_TOKEN: Final = "This address needs the token that `holdfast ui` printed. Open the whole address from the terminal again.\n"
+_NO_TOKEN: Final = (
+    "This address needs the token that `holdfast ui` printed. Open the whole address again, as it stands in "
+    "the terminal.\n"
+)
 
 
 def set_headers(headers: MutableHeaders) -> None:
@@ -115,14 +121,18 @@ class Guard:
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("Only GET and POST.\n", 405)
-        host = _host_name(headers.get("host", ""))
-        if "*" not in self._hosts and host not in self._hosts:
+        if not self._knows(_host_name(headers.get("host", ""))):
             return PlainTextResponse(
                 "The viewer is not known by this name. If it should be, start it with --allow-host NAME, or "
                 "name it in hosts=[…].\n",
                 421,
             )
         return None
+
+    def _knows(self, host: str) -> bool:
+        if host in self._hosts or "*" in self._hosts:
+            return True
+        return ANY_ADDRESS in self._hosts and _is_address(host)
 
     def _refuse_stranger(self, scope: Scope, cookie: str, value: str) -> Response | None:
         """Without the token, nothing is shown. From the address, it moves into a cookie."""
@@ -199,6 +209,14 @@ def _host_name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_own(headers: Headers) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Generic, NamedTuple, TypeVar
@@ -93,8 +93,8 @@ class _Drawn(NamedTuple):
 class SessionCache:
     """Folds and draws sessions, unless nothing has happened since."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, find_store: Callable[[], Store]) -> None:
+        self._find_store = find_store
         self._states: _Latest[SessionState] = _Latest()
         self._drawings: _Latest[_Drawn] = _Latest()
         # One at a time: several who open the same long session wait for one of them.
@@ -107,7 +107,8 @@ class SessionCache:
         async with self._folding:
             state = self._states.find(stamp)
             if state is None:
-                state = await self._store._engine.call(partial(_fold, self._store._engine, head, version))
+                engine = self._find_store()._engine
+                state = await engine.call(partial(_fold, engine, head, version))
                 self._states.keep(stamp, state)
             return state
 
@@ -126,7 +127,7 @@ class SessionCache:
         """Whether its delegates have done nothing since."""
         for session, seq in drawn.delegates.items():
             try:
-                if (await self._store.head(session)).seq != seq:
+                if (await self._find_store().head(session)).seq != seq:
                     return False
             except HoldfastError:
                 return False
@@ -134,9 +135,9 @@ class SessionCache:
 
     async def _draw(self, head: Head, now: datetime | None, version: int | None) -> _Drawn:
         state = await self.get_state(head, version)
-        delegates = DelegateReader(self._store, now or utc_now())
+        delegates = DelegateReader(self._find_store(), now or utc_now())
         inside = await delegates.draw(state)
-        engine = self._store._engine
+        engine = self._find_store()._engine
         drawing = await engine.call(partial(_draw, engine, state, inside, now, version is not None))
         return _Drawn(None if drawing is None else Timeline(drawing), delegates.seqs)
 

@@ -22,7 +22,7 @@ from ..drawing.status import draw_status
 from ..formatting import utc_text
 from .addresses import session_link
 from .context import viewer_of
-from .layout import command, fragment, live, page
+from .layout import command, facts, fragment, live, page, scrolling
 from .page_numbers import LIVE, read_number, same_page
 
 TABS: Final = (
@@ -34,7 +34,6 @@ TABS: Final = (
     ("entries", "Entries", "6"),
 )
 """The pages of a session: the end of their address, their titles and keys."""
-_BODY, _HEAD = "body", "head"
 
 
 class Subject(Struct, kw_only=True):
@@ -82,7 +81,7 @@ def tab_link(request: Request, subject: Subject, tab: str, **query: str | int | 
     return session_link(request, path, **{"version": subject.version, **query})
 
 
-async def session_page(
+def session_page(
     request: Request,
     subject: Subject,
     state: SessionState,
@@ -90,33 +89,43 @@ async def session_page(
     *body: Child,
     commands: Sequence[str] = (),
     above: Child = None,
+    needs: Sequence[Child] | None = None,
     follow: bool = True,
 ) -> Response:
     """A page of a session: its head, the other pages, and what this one is about.
 
-    `commands` show the same on a terminal. `above` stands between the head and the body, and is not replaced.
-    With `follow`, head and body are kept current, unless they are of an earlier version.
+    `commands` show the same on a terminal. `above` stands between the head and the body, and is not replaced;
+    what is said of `needs` is there too, and is kept current. With `follow`, so is the body. What is of an
+    earlier version does not change.
     """
     wanted = request.query_params.get(LIVE)
-    if wanted == _HEAD:
-        return fragment(request, *_draw_head(request, subject, state))
-    if wanted == _BODY:
-        return fragment(request, *body)
-    shown: list[Child] = []
-    if subject.version is None:
-        shown.append(live(same_page(request, live=_HEAD), *_draw_head(request, subject, state), id="head"))
-    else:
-        shown += [*_draw_head(request, subject, state), _draw_past(request, subject, state)]
-    shown += [_draw_tabs(request, subject, tab), above]
-    is_live = follow and subject.version is None
-    shown.append(live(same_page(request, live=_BODY), *body, id="body") if is_live else el("div", *body))
-    shown.append(draw_commands(commands))
-    return page(request, _name(subject), *shown, here="sessions")
+    head = _draw_head(request, subject, state)
+    parts = {"head": head, "needs": needs or (), "body": body}
+    if wanted is not None:
+        return fragment(request, *parts.get(wanted, ()))
+
+    def part(name: str, *, is_live: bool) -> Html:
+        if is_live and subject.version is None:
+            return live(same_page(request, live=name), *parts[name], id=name)
+        return el("div", *parts[name], id=name)
+
+    return page(
+        request,
+        _name(subject),
+        part("head", is_live=True),
+        _draw_past(request, subject, state) if subject.version is not None else None,
+        _draw_tabs(request, subject, tab),
+        above,
+        part("needs", is_live=True) if needs is not None else None,
+        part("body", is_live=follow),
+        draw_commands(commands),
+        here="sessions",
+    )
 
 
-def wants_head(request: Request) -> bool:
-    """Whether only the head of the page is asked for: its body need not be made."""
-    return request.query_params.get(LIVE) == _HEAD
+def wants(request: Request, part: str) -> bool:
+    """Whether a part of the page is asked for: all of it is, or this part alone."""
+    return request.query_params.get(LIVE) in (None, part)
 
 
 def _name(subject: Subject) -> str:
@@ -132,17 +141,11 @@ def _draw_head(request: Request, subject: Subject, state: SessionState) -> list[
     if thread := name_thread(head):
         about.append(el("div", thread, class_="dim"))
     links = {"parent": head.parent, "forked from": head.origin}
-    rows = [
-        el(
-            "div",
-            el("dt", name),
-            el("dd", el("a", said, href=session_link(request, said)) if name in links else said),
-        )
+    rows: list[tuple[str, Child]] = [
+        (name, el("a", said, href=session_link(request, said)) if name in links else said)
         for name, said in list_facts(head, state, held=subject.held)
     ]
-    return [
-        el("header", el("h1", head.session, " ", draw_status(word)), *about, el("dl", *rows, class_="facts"))
-    ]
+    return [el("header", el("h1", head.session, " ", draw_status(word)), *about, facts(rows))]
 
 
 def _draw_past(request: Request, subject: Subject, state: SessionState) -> Html:
@@ -185,17 +188,10 @@ def when(at: datetime) -> Html:
     return el("time", utc_text(at), datetime=f"{utc_text(at).replace(' ', 'T')}Z", class_="tight")
 
 
-def draw_facts(rows: Sequence[tuple[str, Child]]) -> Html:
-    """Names and values, side by side; those without a value are left out."""
-    return el(
-        "dl", *(el("div", el("dt", name), el("dd", said)) for name, said in rows if said), class_="facts"
-    )
-
-
-def draw_table(names: Sequence[str], rows: Sequence[Html], class_: str | None = None) -> Html:
+def draw_table(about: str, names: Sequence[str], rows: Sequence[Html], class_: str | None = None) -> Html:
     """A table that can be scrolled sideways where the window is small."""
     head = el("thead", el("tr", *(el("th", name, scope="col") for name in names)))
-    return el("div", el("table", head, el("tbody", *rows), class_=class_), class_="wide", tabindex="0")
+    return scrolling(el("table", head, el("tbody", *rows), class_=class_), about)
 
 
 def draw_bar(part: float, class_: str, title: str) -> Html:

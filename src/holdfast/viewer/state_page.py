@@ -15,14 +15,14 @@ from ..drawing.markup import Child, Html, el, join
 from ..drawing.status import draw_status
 from ..formatting import count, cut_text, indented, shorten, span, usd
 from .context import viewer_of
+from .layout import facts
 from .session_frame import (
     Subject,
     draw_bar,
-    draw_facts,
     draw_table,
     list_runs,
     session_page,
-    wants_head,
+    wants,
     when,
 )
 
@@ -35,12 +35,12 @@ async def show_state(request: Request, subject: Subject) -> Response:
     viewer = viewer_of(request)
     state = await viewer.sessions.get_state(subject.head, subject.version)
     body: list[Child] = []
-    if not wants_head(request):
+    if wants(request, "body"):
         body = draw_state(state)
         if subject.version is None:
             body += draw_runs(list_runs(subject, state))
     command = f"holdfast show {subject.session} --brief --json{viewer.common.explicit_options}"
-    return await session_page(request, subject, state, "state", *body, commands=[command])
+    return session_page(request, subject, state, "state", *body, commands=[command])
 
 
 def draw_state(state: SessionState) -> list[Child]:
@@ -83,7 +83,7 @@ def _draw_plan(state: SessionState) -> Iterator[Html]:
         el("div", cut_text(plan.goal), class_="said") if plan.goal else None,
         el("p", f"{done} of {count(len(plan.steps), 'step')} done", class_="note"),
         draw_bar(done / max(len(plan.steps), 1), "hf-good", f"{done} of {len(plan.steps)}"),
-        draw_table(("step", "status", "what", "done when", "evidence"), rows),
+        draw_table("Plan", ("step", "status", "what", "done when", "evidence"), rows),
         class_="box",
     )
 
@@ -99,7 +99,7 @@ def _draw_values(state: SessionState) -> Iterator[Html]:
         el("tr", el("td", el("code", shorten(key, 200))), el("td", el("pre", cut_text(value_text(raw)))))
         for key, raw in sorted(values.items())
     ]
-    yield el("section", draw_table(("key", "value"), rows), class_="box")
+    yield el("section", draw_table("State", ("key", "value"), rows), class_="box")
 
 
 def value_text(raw: msgspec.Raw) -> str:
@@ -134,30 +134,30 @@ def _draw_budget(state: SessionState) -> Iterator[Html]:
         for name, spent, cap, reserved, show in rows
     ]
     yield el("h2", "Budget")
-    table = draw_table(("", "spent", "reserved for requests", "cap", ""), drawn)
+    table = draw_table("Budget", ("", "spent", "reserved for requests", "cap", ""), drawn)
     yield el("section", table, class_="box")
 
 
 def _draw_rest(state: SessionState) -> Iterator[Html]:
-    facts = state.facts
-    head = facts.head
-    tools = ", ".join(f"{name} {number:,}" for name, number in sorted(facts.counters.per_tool.items()))
+    known = state.facts
+    head = known.head
+    tools = ", ".join(f"{name} {number:,}" for name, number in sorted(known.counters.per_tool.items()))
     rows: list[tuple[str, Child]] = [
         ("labels", ", ".join(f"{key}={value}" for key, value in head.labels.items())),
         ("calls of tools", shorten(tools, 2_000)),
         ("tokens", f"{head.usage.input_tokens:,} in, {head.usage.output_tokens:,} out"),
         ("cached", f"{head.usage.cache_read_tokens:,} read, {head.usage.cache_write_tokens:,} written"),
-        ("scratchpad", facts.scratchpad or ""),
-        ("asked to stop", facts.cancel or ""),
+        ("scratchpad", known.scratchpad or ""),
+        ("asked to stop", known.cancel or ""),
         ("unfinished", "; ".join(shorten(str(problem), 300) for problem in state.problems)),
         ("random id", el("code", head.uid)),
         ("last sum", el("code", head.sum)),
     ]
     yield el("h2", "More")
-    yield el("section", draw_facts(rows), class_="box")
-    left = facts.left_behind
+    yield el("section", facts(rows), class_="box")
+    left = known.left_behind
     if left:
-        rows_left = [
+        left_rows = [
             el(
                 "tr",
                 el("td", str(one.issued)),
@@ -168,7 +168,11 @@ def _draw_rest(state: SessionState) -> Iterator[Html]:
             for one in left
         ]
         yield el("h2", "Left behind at the origin")
-        yield el("section", draw_table(("entry", "tool", "call", "outcome"), rows_left), class_="box")
+        yield el(
+            "section",
+            draw_table("Left behind", ("entry", "tool", "call", "outcome"), left_rows),
+            class_="box",
+        )
 
 
 def draw_runs(runs: list[RunInfo]) -> list[Child]:
@@ -192,4 +196,4 @@ def draw_runs(runs: list[RunInfo]) -> list[Child]:
     said = count(len(runs), "run") + (f", the latest {_RUNS_MAX}" if len(runs) > _RUNS_MAX else "")
     names = ("run", "status", "agent", "model", "started (UTC)", "took", "continues", "reason")
     title = el("h2", "Runs ", el("span", said, class_="dim"))
-    return [join(title, el("section", draw_table(names, rows), class_="box"))]
+    return [join(title, el("section", draw_table("Runs", names, rows), class_="box"))]

@@ -19,10 +19,10 @@ from ..errors import Corrupt
 from ..formatting import count, shorten, span, usd
 from ..limits import VIEWER_COUNTED_SESSIONS
 from .context import viewer_of
-from .layout import page
+from .layout import facts, page
 from .listing import Listed
 from .page_numbers import read_number, same_page
-from .session_frame import draw_bar, draw_commands, draw_facts, draw_table
+from .session_frame import draw_bar, draw_commands, draw_table
 
 _MORE: Final = 10
 """How many times as many sessions are offered to be counted."""
@@ -81,7 +81,7 @@ def draw_totals(listed: Listed) -> list[Child]:
     """The sums over all sessions, of what the list has of each."""
     heads = listed.heads
     usage = sum((head.usage for head in heads), Usage())
-    facts: list[tuple[str, Child]] = [
+    rows: list[tuple[str, Child]] = [
         ("sessions", f"{len(heads):,}"),
         ("runs", f"{sum(head.runs for head in heads):,}"),
         ("steps", f"{sum(head.step for head in heads):,}"),
@@ -97,7 +97,7 @@ def draw_totals(listed: Listed) -> list[Child]:
         by_agent[name] = by_agent.get(name, 0.0) + head.usd
     spent = {name: amount for name, amount in by_agent.items() if amount}
     return [
-        el("section", draw_facts(facts), class_="box"),
+        el("section", facts(rows), class_="box"),
         el("h2", "Sessions by status"),
         el("section", _draw_counts(by_status), class_="box"),
         *_draw_spent("Money by agent", spent),
@@ -115,7 +115,7 @@ def _draw_counts(counted: Mapping[str, int]) -> Html:
         )
         for name, number in sorted(counted.items(), key=lambda pair: -pair[1])
     ]
-    return draw_table(("", "sessions", ""), rows)
+    return draw_table("Sessions by status", ("", "sessions", ""), rows)
 
 
 def _draw_spent(title: str, spent: Mapping[str, float]) -> list[Child]:
@@ -131,7 +131,7 @@ def _draw_spent(title: str, spent: Mapping[str, float]) -> list[Child]:
         )
         for name, amount in sorted(spent.items(), key=lambda pair: -pair[1])
     ]
-    return [el("h2", title), el("section", draw_table(("", "money", ""), rows), class_="box")]
+    return [el("h2", title), el("section", draw_table(title, ("", "money", ""), rows), class_="box")]
 
 
 # -- journals ---------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def _draw_spent(title: str, spent: Mapping[str, float]) -> list[Child]:
 
 def draw_tally(tally: Tally) -> list[Child]:
     """What the journals of some sessions add up to."""
-    facts: list[tuple[str, Child]] = [
+    rows: list[tuple[str, Child]] = [
         ("runs", _counts(tally.runs)),
         ("taken over", f"{count(tally.takeovers, 'time')}, from a holder that died"),
         ("steps", f"{tally.steps:,}"),
@@ -147,7 +147,7 @@ def draw_tally(tally: Tally) -> list[Child]:
         ("money", usd(tally.usd)),
     ]
     return [
-        el("section", draw_facts(facts), class_="box"),
+        el("section", facts(rows), class_="box"),
         *_draw_models(tally),
         *_draw_tools(tally),
         *_draw_refusals(tally),
@@ -176,7 +176,7 @@ def _draw_models(tally: Tally) -> list[Child]:
         for name, one in sorted(tally.models.items(), key=lambda pair: -pair[1].usd)
     ]
     names = ("model", "replies", "failed", "tokens in / out", "money", *_TIMES)
-    return [el("h2", "Models"), el("section", draw_table(names, rows), class_="box")]
+    return [el("h2", "Models"), el("section", draw_table("Models", names, rows), class_="box")]
 
 
 _TIMES: Final = ("median", "p95", "max", "median and p95")
@@ -225,7 +225,7 @@ def _draw_tools(tally: Tally) -> list[Child]:
     ]
     return [
         el("h2", "Tools"),
-        el("section", draw_table(("tool", "calls", "outcomes", *_TIMES), rows), class_="box"),
+        el("section", draw_table("Tools", ("tool", "calls", "outcomes", *_TIMES), rows), class_="box"),
     ]
 
 
@@ -245,7 +245,7 @@ def _draw_refusals(tally: Tally) -> list[Child]:
         for (gate, tool), one in sorted(tally.refusals.items(), key=lambda pair: -pair[1].count)
     ]
     names = ("gate", "tool", "refused", "", "next call right")
-    return [el("h2", "Refusals"), el("section", draw_table(names, rows), class_="box")]
+    return [el("h2", "Refusals"), el("section", draw_table("Refusals", names, rows), class_="box")]
 
 
 ROUTES: Final[tuple[BaseRoute, ...]] = (Route("/stats", _stats),)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..adapters.langgraph_threads import ThreadCheckpoint, ThreadHistory
-from ..cli.html_page import draw_needs, list_needs
+from ..cli.html_page import draw_needs
 from ..cli.store_access import get_thread
 from ..cli.thread_page import ThreadPageData, draw_thread, list_asked, read_thread_page
 from ..cli.thread_report import find_next_call, list_facts, name_namespace, read_history
@@ -22,13 +22,14 @@ from ..drawing.status import draw_status
 from ..formatting import count, cut_text, indented, shorten, utc_text
 from ..limits import VIEWER_VERSIONS
 from ..messages import Json
-from .addresses import link_to, session_link
+from .addresses import session_link
 from .context import viewer_of
-from .layout import fragment, live, page
+from .layout import facts, fragment, live, page
 from .media import send_media
+from .needs_page import draw_needs_of
 from .page_numbers import LIVE, draw_pager, find_page, read_number, same_page
 from .session_cache import Timeline
-from .session_frame import Subject, draw_commands, draw_facts, draw_table, when
+from .session_frame import Subject, draw_commands, draw_table, when
 from .timeline_page import draw_timeline
 from .transcript_page import draw_page
 
@@ -54,8 +55,9 @@ async def show_thread(request: Request, subject: Subject, heads: Sequence[Head])
     drawing = await to_thread.run_sync(draw_thread, data)
     ledger = None if data.tools is None else data.tools.head.session
     drawn = None if drawing is None else Timeline(drawing)
-    body = [_draw_needs(request, data), *await draw_timeline(request, subject, drawn, ledger=ledger)]
-    return _thread_page(request, data, "", *body)
+    needs = await _draw_needs(request, data)
+    body = await draw_timeline(request, subject, drawn, ledger=ledger)
+    return _thread_page(request, data, "", *body, needs=needs)
 
 
 async def show_thread_transcript(request: Request, subject: Subject, heads: Sequence[Head]) -> Response:
@@ -95,10 +97,15 @@ async def _read(request: Request, heads: Sequence[Head]) -> ThreadPageData:
 
 
 def _thread_page(
-    request: Request, data: ThreadPageData, tab: str, *body: Child, follow: bool = True
+    request: Request,
+    data: ThreadPageData,
+    tab: str,
+    *body: Child,
+    needs: Sequence[Child] | None = None,
+    follow: bool = True,
 ) -> Response:
-    if request.query_params.get(LIVE):
-        return fragment(request, *body)
+    if (wanted := request.query_params.get(LIVE)) is not None:
+        return fragment(request, *(body if wanted == "body" else needs or ()))
     report = data.report
     root = report.namespaces[0][0].session
     links: list[Html] = []
@@ -109,7 +116,7 @@ def _thread_page(
         address = session_link(request, f"{session}/{path}" if path else session)
         here = "page" if path == tab else None
         links.append(el("a", title, href=address, aria_current=here, data_key=key))
-    facts: list[tuple[str, Child]] = [
+    said: list[tuple[str, Child]] = [
         (f"{name} (UTC)" if name in ("began", "last change") else name, said)
         for name, said in list_facts(report, utc_text)
         if name not in ("to approve", "in doubt")
@@ -119,27 +126,21 @@ def _thread_page(
         request,
         f"thread {report.thread}",
         el("h1", report.thread, " ", draw_status(report.standing)),
-        draw_facts(facts),
+        facts(said),
         el("nav", *links, class_="tabs", aria_label="Pages of this thread"),
+        live(same_page(request, live="needs"), *needs, id="needs") if needs is not None else None,
         live(same_page(request, live="body"), *body, id="body") if follow else el("div", *body),
         draw_commands([f"holdfast show {root}{options}", f"holdfast export {root}{options}"]),
         here="sessions",
     )
 
 
-def _draw_needs(request: Request, data: ThreadPageData) -> Html | None:
+async def _draw_needs(request: Request, data: ThreadPageData) -> list[Child]:
+    """What waits for a person, with forms, and what continues the thread."""
     tools = data.tools
-    needs: list[Html] = []
-    if tools is not None:
-        effects = f"{tools.head.session}/effects"
-        needs = list_needs(
-            tools, lambda effect: session_link(request, effects, entry=effect) + f"#effect-{effect}"
-        )
-        if needs:
-            address = link_to(request, "/needs", session=tools.head.session)
-            needs.append(el("li", el("a", "Answer it here", href=address, class_="button")))
-    needs += [el("li", "the graph asks: ", el("code", one)) for one in list_asked(data.report)]
-    return draw_needs(needs, list(find_next_call(data.report, data.common)))
+    forms = [] if tools is None else await draw_needs_of(request, tools.head, held=tools.held)
+    asked = [el("li", "the graph asks: ", el("code", one)) for one in list_asked(data.report)]
+    return [*forms, draw_needs(asked, list(find_next_call(data.report, data.common)))]
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ def _draw_checkpoints(request: Request, data: ThreadPageData) -> list[Child]:
     ]
     names = ("step", "node", "taken (UTC)", "checkpoint", "next")
     pager = draw_pager(request, number, pages, "the latest first")
-    return [title, pager, el("section", draw_table(names, rows), class_="box")]
+    return [title, pager, el("section", draw_table("Checkpoints", names, rows), class_="box")]
 
 
 def _draw_checkpoint(
@@ -193,7 +194,7 @@ def _draw_values(request: Request, history: ThreadHistory, id: str) -> list[Chil
     return [
         el("h2", "Checkpoint ", el("code", id)),
         el("p", said, " ", el("a", "All checkpoints", href=same_page(request, checkpoint=None))),
-        el("section", draw_table(names, rows, class_="diff"), class_="box"),
+        el("section", draw_table("Values", names, rows, class_="diff"), class_="box"),
     ]
 
 

@@ -11,7 +11,8 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..cli.html_page import PageData, draw_needs, list_needs, name_next
+from ..cli.advice import continue_call
+from ..cli.html_page import draw_needs
 from ..cli.session_report import Branch, read_branch
 from ..core.head import Head
 from ..core.session_state import SessionState
@@ -22,11 +23,13 @@ from ..drawing.status import draw_status
 from ..drawing.svg import Region, draw_steps
 from ..formatting import count, span, usd, utc_text
 from ..limits import CHAPTER_STEPS, VIEWER_STEPS
-from .addresses import link_to, session_link
+from .addresses import session_link
 from .context import viewer_of
+from .downloads import draw_downloads
+from .needs_page import draw_needs_of
 from .page_numbers import draw_pager, find_page, read_number, same_page
 from .session_cache import Timeline
-from .session_frame import Subject, list_runs, session_page, tab_link, wants_head
+from .session_frame import Subject, list_runs, session_page, wants
 
 _OVERVIEW_STEPS: Final = 4
 """With fewer steps, the drawing of the steps says the same as an overview."""
@@ -39,44 +42,30 @@ async def show_timeline(request: Request, subject: Subject) -> Response:
     """The page that a session opens with."""
     viewer = viewer_of(request)
     state = await viewer.sessions.get_state(subject.head, subject.version)
+    needs: list[Child] | None = None
+    if subject.version is None and wants(request, "needs"):
+        needs = await _draw_needs(request, subject, state)
     body: list[Child] = []
-    if not wants_head(request):
+    if wants(request, "body"):
         drawn = await viewer.sessions.find_timeline(subject.head, held=subject.held, version=subject.version)
-        needs = _draw_needs(request, subject, state) if subject.version is None else None
-        body = [
-            needs,
-            *await draw_timeline(request, subject, drawn),
-            await draw_tree(request, subject, state),
-        ]
+        body = [*await draw_timeline(request, subject, drawn), await draw_tree(request, subject, state)]
     options = viewer.common.explicit_options
     commands = [
         f"holdfast show {subject.session}{options}",
         f"holdfast tail {subject.session} --follow{options}",
     ]
-    return await session_page(request, subject, state, "", *body, commands=commands)
+    above = draw_downloads(request, subject)
+    return session_page(request, subject, state, "", *body, commands=commands, above=above, needs=needs)
 
 
-def _draw_needs(request: Request, subject: Subject, state: SessionState) -> Html | None:
-    """What waits for a person, and what continues the work."""
-    viewer = viewer_of(request)
-    head = subject.head
-    data = PageData(
-        head=head,
-        held=subject.held,
-        state=state,
-        entries=[],
-        delegates={},
-        now=head.updated_at,
-        runs=list_runs(subject, state),
-        common=viewer.common,
-    )
-    needs = list_needs(data, lambda effect: tab_link(request, subject, "effects", entry=effect))
-    then = [] if subject.held or not (needs or head.open_run) else [name_next(data)]
-    drawn = draw_needs(needs, then)
-    if drawn is None or not needs:
-        return drawn
-    answer = el("a", "Answer it here", href=link_to(request, "/needs", session=head.session), class_="button")
-    return join(drawn, el("p", answer))
+async def _draw_needs(request: Request, subject: Subject, state: SessionState) -> list[Child]:
+    """What waits for a person, with the forms that answer it, and what continues the work."""
+    head, common = subject.head, viewer_of(request).common
+    found = await draw_needs_of(request, head, held=subject.held)
+    then: list[str] = []
+    if not subject.held and (found or head.open_run):
+        then = [continue_call(head, list_runs(subject, state), common, options=common.explicit_options)]
+    return [*found, draw_needs((), then)]
 
 
 # -- the drawing ------------------------------------------------------------------------------------------

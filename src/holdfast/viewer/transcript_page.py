@@ -18,7 +18,7 @@ from ..messages import AnyMessage, Role
 from .context import viewer_of
 from .media import draw_media, send_media
 from .page_numbers import draw_pager, find_page, read_number
-from .session_frame import Subject, find_subject, session_page, tab_link, wants_head
+from .session_frame import Subject, find_subject, session_page, tab_link, wants
 
 
 def divide(roles: Sequence[Role], size: int = VIEWER_MESSAGES) -> list[range]:
@@ -38,13 +38,11 @@ async def show_transcript(request: Request, subject: Subject) -> Response:
     state = await viewer.store.load(subject.session, subject.version)
     body: list[Child] = []
     is_last = True
-    if not wants_head(request):
+    if wants(request, "body"):
         body, is_last = await to_thread.run_sync(partial(_draw, request, subject, state))
     version = "" if subject.version is None else f" --version {subject.version}"
     command = f"holdfast export {subject.session}{version}{viewer.common.explicit_options}"
-    return await session_page(
-        request, subject, state, "transcript", *body, commands=[command], follow=is_last
-    )
+    return session_page(request, subject, state, "transcript", *body, commands=[command], follow=is_last)
 
 
 def _draw(request: Request, subject: Subject, state: SessionState) -> tuple[list[Child], bool]:

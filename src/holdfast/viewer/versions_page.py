@@ -36,7 +36,7 @@ from .session_frame import (
     find_subject,
     session_page,
     tab_link,
-    wants_head,
+    wants,
     when,
 )
 
@@ -50,11 +50,11 @@ async def show_versions(request: Request, subject: Subject) -> Response:
     state = await viewer.sessions.get_state(subject.head)
     body: list[Child] = []
     versions = state.checkpoints
-    if not wants_head(request):
+    if wants(request, "body"):
         body = _draw_versions(request, subject, state, may_change=viewer.allow_changes)
     above = _draw_diff_form(request, subject, versions) if len(versions) > 1 else None
     command = f"holdfast show {subject.session} --brief{viewer.common.explicit_options}"
-    return await session_page(request, subject, state, "versions", *body, commands=[command], above=above)
+    return session_page(request, subject, state, "versions", *body, commands=[command], above=above)
 
 
 def _draw_versions(
@@ -75,7 +75,7 @@ def _draw_versions(
     if not may_change:
         said = "To fork and rewind here, start the viewer with --allow-changes."
         note = el("p", said, class_="note")
-    return [title, pager, el("section", draw_table(names, rows), class_="box"), pager, note]
+    return [title, pager, el("section", draw_table("Versions", names, rows), class_="box"), pager, note]
 
 
 def _draw_version(
@@ -143,7 +143,7 @@ async def show_diff(request: Request, subject: Subject) -> Response:
     body = await to_thread.run_sync(partial(draw_diff, changes, a, b))
     command = f"holdfast diff {subject.session} {a} {b}{viewer.common.explicit_options}"
     above = _draw_diff_form(request, subject, state.checkpoints) if len(state.checkpoints) > 1 else None
-    return await session_page(
+    return session_page(
         request, subject, state, "versions", *body, commands=[command], above=above, follow=False
     )
 
@@ -163,7 +163,7 @@ def draw_diff(changes: Diff, a: int, b: int) -> list[Child]:
         before, after = changes.summary
         rows.append(_side_by_side("summary", _text(before), _text(after)))
     names = ("", f"version {a}", f"version {b}")
-    return [*shown, el("section", draw_table(names, rows, class_="diff"), class_="box")]
+    return [*shown, el("section", draw_table("Changes", names, rows, class_="diff"), class_="box")]
 
 
 def _side_by_side(name: str, before: Html | None, after: Html | None) -> Html:
@@ -355,7 +355,7 @@ def _ask(
             )
             for one in left[-_EFFECTS_MAX:]
         ]
-        shown.append(draw_table(("entry", "call", "key", "outcome"), rows))
+        shown.append(draw_table("What stays done", ("entry", "call", "key", "outcome"), rows))
         if len(left) > _EFFECTS_MAX:
             shown.append(el("p", f"The latest {_EFFECTS_MAX}.", class_="note"))
     else:

@@ -51,7 +51,7 @@ def draw_workers(request: Request, workers: Sequence[WorkerInfo]) -> list[Child]
         return [el("p", "No worker runs; `holdfast worker FILE` starts one.", class_="box")]
     rows = [_draw_worker(request, one) for one in workers]
     names = ("worker", "state", "agents", "labels", "load", "heartbeat", "started", "sessions")
-    return [el("section", draw_table(names, rows), class_="box")]
+    return [el("section", draw_table("Workers", names, rows), class_="box")]
 
 
 def _draw_worker(request: Request, worker: WorkerInfo) -> Html:
@@ -111,7 +111,7 @@ def draw_due(request: Request, due: Sequence[Head], now: datetime) -> list[Child
     ]
     names = ("session", "agent", "", "time", "failures in a row", "reason")
     note = el("p", f"The first {VIEWER_DUE}.", class_="note") if len(due) == VIEWER_DUE else None
-    return [title, el("section", draw_table(names, rows), class_="box"), note]
+    return [title, el("section", draw_table("Due", names, rows), class_="box"), note]
 
 
 def _since_or_from(head: Head, now: datetime) -> str:
