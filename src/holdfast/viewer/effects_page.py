@@ -17,6 +17,7 @@ from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..formatting import count
 from ..limits import VIEWER_EFFECTS
+from ..store.store import Store
 from .context import viewer_of
 from .page_numbers import draw_pager, find_page, read_number, same_page
 from .session_frame import Subject, session_page, wants
@@ -54,8 +55,7 @@ async def draw_effects(request: Request, subject: Subject, state: SessionState) 
         place = next((place for place, row in enumerate(chosen) if row.issued == entry), None)
         number = number if place is None else place // VIEWER_EFFECTS + 1
     shown = chosen[(number - 1) * VIEWER_EFFECTS : number * VIEWER_EFFECTS]
-    engine = viewer_of(request).store._engine
-    stories = await engine.call(partial(_read_stories, engine, state, [row.issued for row in shown]))
+    stories = await read_effect_stories(viewer_of(request).store, state, shown)
     said = f"effects {(number - 1) * VIEWER_EFFECTS + 1:,} to {(number - 1) * VIEWER_EFFECTS + len(shown):,}"
     pager = draw_pager(request, number, pages, said, entry=None)
     held = subject.held or subject.version is not None
@@ -77,9 +77,19 @@ def _offer(request: Request, rows: Sequence[Effect], wants_all: bool) -> Html | 
     )
 
 
+async def read_effect_stories(
+    store: Store, state: SessionState, rows: Sequence[Effect]
+) -> dict[int, EffectStory]:
+    """What the journal says of some effects, by their intents."""
+    if not rows:
+        return {}
+    engine = store._engine
+    return await engine.call(partial(_read_stories, engine, state, [row.issued for row in rows]))
+
+
 def _read_stories(engine: Engine, state: SessionState, issued: Sequence[int]) -> dict[int, EffectStory]:
-    """What the journal says of these effects. Before the first of them, only who held the session matters,
-    which needs no contents. Blocks."""
+    """Blocks. Before the first of them, only who held the session matters, which needs no contents."""
     journal = Journal(engine.driver, state.facts.head.session)
-    before = journal.entries(0, issued[0] - 1, said=False)
-    return read_stories(chain(before, journal.entries(issued[0] - 1, state.seq)), frozenset(issued))
+    first = min(issued)
+    before = journal.entries(0, first - 1, said=False)
+    return read_stories(chain(before, journal.entries(first - 1, state.seq)), frozenset(issued))

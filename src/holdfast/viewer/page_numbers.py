@@ -52,9 +52,9 @@ def draw_pager(
     return el(
         "nav",
         link("« first", 1, None, "first page"),
-        link("before", number - 1, "[", "page before"),
+        link("← previous", number - 1, "[", "page before"),
         el("span", f"{said} · page {number:,} of {pages:,}"),
-        link("next", number + 1, "]", "next page"),
+        link("next →", number + 1, "]", "next page"),
         link("last »", pages, None, "last page"),
         class_="pager",
         aria_label="Pages of this list",

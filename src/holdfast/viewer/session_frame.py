@@ -89,14 +89,15 @@ def session_page(
     *body: Child,
     commands: Sequence[str] = (),
     above: Child = None,
+    below: Child = None,
     needs: Sequence[Child] | None = None,
     follow: bool = True,
 ) -> Response:
     """A page of a session: its head, the other pages, and what this one is about.
 
-    `commands` show the same on a terminal. `above` stands between the head and the body, and is not replaced;
-    what is said of `needs` is there too, and is kept current. With `follow`, so is the body. What is of an
-    earlier version does not change.
+    `commands` show the same on a terminal. `above` and `below` stand before and after the body, and are not
+    replaced. Head and `needs` are kept current; with `follow`, so is the body. What is of an earlier version
+    does not change.
     """
     wanted = request.query_params.get(LIVE)
     head = _draw_head(request, subject, state)
@@ -118,6 +119,7 @@ def session_page(
         above,
         part("needs", is_live=True) if needs is not None else None,
         part("body", is_live=follow),
+        below,
         draw_commands(commands),
         here="sessions",
     )
@@ -189,8 +191,13 @@ def when(at: datetime) -> Html:
 
 
 def draw_table(about: str, names: Sequence[str], rows: Sequence[Html], class_: str | None = None) -> Html:
-    """A table that can be scrolled sideways where the window is small."""
-    head = el("thead", el("tr", *(el("th", name, scope="col") for name in names)))
+    """A table that can be scrolled sideways where the window is small. A column whose name ends with `>` is
+    of numbers."""
+    columns = [
+        el("th", name.rstrip(">"), scope="col", class_="number" if name.endswith(">") else None)
+        for name in names
+    ]
+    head = el("thead", el("tr", *columns))
     return scrolling(el("table", head, el("tbody", *rows), class_=class_), about)
 
 

@@ -115,7 +115,7 @@ def _draw_counts(counted: Mapping[str, int]) -> Html:
         )
         for name, number in sorted(counted.items(), key=lambda pair: -pair[1])
     ]
-    return draw_table("Sessions by status", ("", "sessions", ""), rows)
+    return draw_table("Sessions by status", ("", "sessions>", ""), rows)
 
 
 def _draw_spent(title: str, spent: Mapping[str, float]) -> list[Child]:
@@ -131,7 +131,7 @@ def _draw_spent(title: str, spent: Mapping[str, float]) -> list[Child]:
         )
         for name, amount in sorted(spent.items(), key=lambda pair: -pair[1])
     ]
-    return [el("h2", title), el("section", draw_table(title, ("", "money", ""), rows), class_="box")]
+    return [el("h2", title), el("section", draw_table(title, ("", "money>", ""), rows), class_="box")]
 
 
 # -- journals ---------------------------------------------------------------------------------------------
@@ -175,11 +175,11 @@ def _draw_models(tally: Tally) -> list[Child]:
         )
         for name, one in sorted(tally.models.items(), key=lambda pair: -pair[1].usd)
     ]
-    names = ("model", "replies", "failed", "tokens in / out", "money", *_TIMES)
+    names = ("model", "replies>", "failed>", "tokens in / out>", "money>", *_TIMES)
     return [el("h2", "Models"), el("section", draw_table("Models", names, rows), class_="box")]
 
 
-_TIMES: Final = ("median", "p95", "max", "median and p95")
+_TIMES: Final = ("median>", "p95>", "max>", "median and p95")
 
 
 def _find_longest(all_times: Iterable[Times]) -> float:
@@ -225,7 +225,7 @@ def _draw_tools(tally: Tally) -> list[Child]:
     ]
     return [
         el("h2", "Tools"),
-        el("section", draw_table("Tools", ("tool", "calls", "outcomes", *_TIMES), rows), class_="box"),
+        el("section", draw_table("Tools", ("tool", "calls>", "outcomes", *_TIMES), rows), class_="box"),
     ]
 
 
@@ -244,7 +244,7 @@ def _draw_refusals(tally: Tally) -> list[Child]:
         )
         for (gate, tool), one in sorted(tally.refusals.items(), key=lambda pair: -pair[1].count)
     ]
-    names = ("gate", "tool", "refused", "", "next call right")
+    names = ("gate", "tool", "refused>", "", "next call right")
     return [el("h2", "Refusals"), el("section", draw_table("Refusals", names, rows), class_="box")]
 
 

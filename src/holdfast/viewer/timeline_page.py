@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ..cli.advice import continue_call
 from ..cli.html_page import draw_needs
+from ..cli.json_views import standing
 from ..cli.session_report import Branch, read_branch
 from ..core.head import Head
 from ..core.session_state import SessionState
@@ -54,8 +55,8 @@ async def show_timeline(request: Request, subject: Subject) -> Response:
         f"holdfast show {subject.session}{options}",
         f"holdfast tail {subject.session} --follow{options}",
     ]
-    above = draw_downloads(request, subject)
-    return session_page(request, subject, state, "", *body, commands=commands, above=above, needs=needs)
+    below = draw_downloads(request, subject)
+    return session_page(request, subject, state, "", *body, commands=commands, below=below, needs=needs)
 
 
 async def _draw_needs(request: Request, subject: Subject, state: SessionState) -> list[Child]:
@@ -230,7 +231,7 @@ async def draw_tree(request: Request, subject: Subject, state: SessionState) -> 
 
 def _draw_branch(request: Request, branch: Branch, here: Head) -> Html:
     head = branch.head
-    word = "running" if branch.held and head.open_run else head.status
+    word = standing(head, branch.held)
     name: Child = el("strong", head.session)
     if head.session != here.session:
         name = el("a", head.session, href=session_link(request, head.session))

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ..cli.html_effects import draw_effect_table
 from ..cli.html_transcript import PlacedMessage, draw_messages
 from ..core.diff import ABSENT, Diff
 from ..core.effects import Effect
@@ -21,11 +22,12 @@ from ..core.plan import PlanStep
 from ..core.session_state import SessionState
 from ..drawing.markup import Child, Html, el, join
 from ..drawing.status import draw_status
-from ..formatting import count, cut_text, indented, short_args, shorten, span, usd
+from ..formatting import count, cut_text, indented, shorten, span, usd
 from ..limits import VIEWER_VERSIONS
 from ..messages import AnyMessage
 from .addresses import session_link
 from .context import viewer_of
+from .effects_page import read_effect_stories
 from .layout import form, hidden_fields, page
 from .page_numbers import draw_pager, find_page, read_number
 from .security import read_form
@@ -244,7 +246,7 @@ async def show_fork(request: Request) -> Response:
         "process may go on with it."
     )
     command = f"holdfast fork {subject.session} --version {version}"
-    return _ask(request, subject, f"Fork from version {version}", said, later, made, command)
+    return await _ask(request, subject, state, f"Fork from version {version}", said, later, made, command)
 
 
 async def do_fork(request: Request) -> Response:
@@ -276,7 +278,7 @@ async def show_rewind(request: Request) -> Response:
     if subject.held and subject.head.lease is not None:
         said += f" {subject.head.lease.name} holds the session: it must end first."
     command = f"holdfast rewind {subject.session} --version {version}"
-    return _ask(request, subject, f"Rewind to version {version}", said, later, made, command)
+    return await _ask(request, subject, state, f"Rewind to version {version}", said, later, made, command)
 
 
 async def do_rewind(request: Request) -> Response:
@@ -328,9 +330,10 @@ def _list_left(state: SessionState, version: int) -> list[Effect]:
     return state.facts.effects.since(state.get_checkpoint(version).seq)
 
 
-def _ask(
+async def _ask(
     request: Request,
     subject: Subject,
+    state: SessionState,
     title: str,
     said: str,
     left: Sequence[Effect],
@@ -338,28 +341,14 @@ def _ask(
     command: str,
 ) -> Response:
     """A page with a form, and what it will do."""
-    shown: list[Child] = [
-        el(
-            "p",
-            f"{count(len(left), 'side effect')} came after it, and stay{'s' if len(left) == 1 else ''} done:",
-        )
-    ]
+    shown: list[Child] = [el("p", "No side effect came after it.")]
     if left:
-        rows = [
-            el(
-                "tr",
-                el("td", str(one.issued)),
-                el("td", el("span", shorten(f"{one.tool}({short_args(one.args)})", 300), class_="mono")),
-                el("td", el("code", one.key)),
-                el("td", draw_status(one.status)),
-            )
-            for one in left[-_EFFECTS_MAX:]
-        ]
-        shown.append(draw_table("What stays done", ("entry", "call", "key", "outcome"), rows))
-        if len(left) > _EFFECTS_MAX:
-            shown.append(el("p", f"The latest {_EFFECTS_MAX}.", class_="note"))
-    else:
-        shown = [el("p", "No side effect came after it.")]
+        latest = left[-_EFFECTS_MAX:]
+        stories = await read_effect_stories(viewer_of(request).store, state, latest)
+        words = f"{count(len(left), 'side effect')} came after it, and will stay as they are"
+        words += f"; the latest {_EFFECTS_MAX}:" if len(left) > _EFFECTS_MAX else ":"
+        table = draw_effect_table(latest, stories, held=subject.held)
+        shown = [el("p", el("strong", words)), table]
     return page(
         request,
         f"{title} · {subject.session}",
