@@ -61,9 +61,10 @@ class Subject(Struct, kw_only=True):
 
 
 def list_runs(subject: Subject, state: SessionState) -> list[RunInfo]:
-    """The runs of the session, oldest first. One without an end is interrupted if no process holds it."""
+    """The runs of the session, oldest first. One without an end is interrupted if no process holds it now."""
+    is_over = not subject.held and subject.version is None
     return [
-        replace(run, status="interrupted") if run.status == "running" and not subject.held else run
+        replace(run, status="interrupted") if run.status == "running" and is_over else run
         for run in list(state.facts.runs.values())
     ]
 
@@ -135,8 +136,10 @@ def _name(subject: Subject) -> str:
 
 
 def _draw_head(request: Request, subject: Subject, state: SessionState) -> list[Html]:
-    head = subject.head
-    word = standing(head, subject.held)
+    head, held = subject.head, subject.held
+    word: str = standing(head, held)
+    if subject.version is not None:
+        head, held, word = state.facts.head, True, f"version {subject.version}"
     about = [el("div", head.title, class_="dim")] if head.title else []
     if head.reason:
         about.append(el("div", f"{word}: {head.reason}", class_="dim"))
@@ -145,7 +148,7 @@ def _draw_head(request: Request, subject: Subject, state: SessionState) -> list[
     links = {"parent": head.parent, "forked from": head.origin}
     rows: list[tuple[str, Child]] = [
         (name, el("a", said, href=session_link(request, said)) if name in links else said)
-        for name, said in list_facts(head, state, held=subject.held)
+        for name, said in list_facts(head, state, held=held)
     ]
     return [el("header", el("h1", head.session, " ", draw_status(word)), *about, facts(rows))]
 

@@ -49,7 +49,8 @@ async def show_timeline(request: Request, subject: Subject) -> Response:
     body: list[Child] = []
     if wants(request, "body"):
         drawn = await viewer.sessions.find_timeline(subject.head, held=subject.held, version=subject.version)
-        body = [*await draw_timeline(request, subject, drawn), await draw_tree(request, subject, state)]
+        tree = await draw_tree(request, subject, state) if subject.version is None else None
+        body = [*await draw_timeline(request, subject, drawn), tree]
     options = viewer.common.explicit_options
     commands = [
         f"holdfast show {subject.session}{options}",
