@@ -28,7 +28,7 @@ async def pay(to: str, cents: int) -> str:
 
 
 @tool(side_effects={"mutate"})
-async def send(ctx: holdfast.ToolContext, text: str) -> str:
+async def send(ctx: holdfast.ToolContext[Any], text: str) -> str:
     """Send a letter, and lose the answer."""
     await ctx.annotate(carrier="snail")
     raise ConnectionError("the line went dead")

@@ -67,7 +67,7 @@ async def show_viewer(
     shown = "127.0.0.1" if _is_wildcard(host) else host
     place = f"[{shown}]" if ":" in shown else shown
     address = f"http://{place}:{found_port}{root_path.rstrip('/')}/?{TOKEN}={token}"
-    server = _Server(
+    server = _ViewerServer(
         uvicorn.Config(
             viewer,
             lifespan="off",
@@ -98,13 +98,14 @@ def _say_where(common: Common, address: str, port: int, host: str, *, read_only:
     if not _is_loopback(host):
         answering = "" if read_only else " and answer what waits in it"
         say(
-            f"every machine that reaches {host}, port {port}, and has this address can read the store{answering}. "
-            "The connection is not encrypted: put a proxy with TLS in front, which --allow-host names"
+            f"every machine that reaches {host}, port {port}, and has this address can read the store"
+            f"{answering}. The connection is not encrypted: put a proxy with TLS in front, and name it with "
+            "--allow-host"
         )
     say("it ends with Ctrl-C")
 
 
-class _Server(uvicorn.Server):
+class _ViewerServer(uvicorn.Server):
     """A server that leaves signals to the command: uvicorn would raise them again at the end."""
 
     @contextmanager
