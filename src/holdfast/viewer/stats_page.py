@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ..cli.session_stats import Tally, Times, read_tally
-from ..cli.store_access import get_session_or_thread
+from ..cli.store_access import get_thread
 from ..core.budget import Usage
 from ..core.head import Head
 from ..drawing.markup import Child, Html, el, join
@@ -31,10 +31,9 @@ _MORE: Final = 10
 async def _stats(request: Request) -> Response:
     viewer = viewer_of(request)
     listed = await viewer.listing.get()
-    wanted = request.query_params.getlist("session")
-    chosen = [
-        head for name in dict.fromkeys(wanted) for head in await get_session_or_thread(viewer.store, name)
-    ]
+    chosen: list[Head] = []
+    for name in dict.fromkeys(request.query_params.getlist("session")):
+        chosen += await get_thread(viewer.store, name) or [await viewer.store.head(name)]
     limit = read_number(request, "sessions") or VIEWER_COUNTED_SESSIONS
     heads = chosen or listed.heads[:limit]
     damaged: list[Head] = []
