@@ -484,7 +484,7 @@ async def test_a_rewind_does_what_its_page_said_or_nothing(store_url: Url) -> No
 
 
 @pytest.mark.parametrize("options", [{}, {"read_only": True, "allow_changes": True}])
-async def test_forks_and_rewinds_are_off_unless_they_are_allowed(options: dict[str, bool]) -> None:
+async def test_forks_and_rewinds_are_off_unless_they_are_allowed(options: dict[str, Any]) -> None:
     """No links, no forms, and forms that were made elsewhere are refused."""
     async with holdfast.open_store("memory:") as store:
         await _plan_a_trip(store)

@@ -327,7 +327,7 @@ def _draw_money(drawing: Drawing, scale: TimeScale, start: datetime, end: dateti
 # -- the overview ---------------------------------------------------------------------------------------
 
 
-class Overview(Struct, frozen=True):
+class OverviewDrawing(Struct, frozen=True):
     """All of a session, drawn; what leads to parts of it is drawn into it for each page."""
 
     label: str
@@ -348,7 +348,7 @@ def draw_overview(drawing: Drawing) -> Html:
     return lay_out_overview(drawing).draw()
 
 
-def lay_out_overview(drawing: Drawing) -> Overview:
+def lay_out_overview(drawing: Drawing) -> OverviewDrawing:
     """All of a session in a few lanes: processes, model, tools side by side, waits, money.
 
     However long it is, the drawing is small: what lies closer together than can be seen is drawn as one.
@@ -381,7 +381,7 @@ def lay_out_overview(drawing: Drawing) -> Overview:
     above, behind = _draw_axis(scale, 0.0, y)
     gaps = _draw_gaps(drawing, scale, start, end, y)
     column = join(*behind, *gaps, *above, *inside)
-    return Overview(f"timeline of {drawing.session}", y, scale, join(*labels), column)
+    return OverviewDrawing(f"timeline of {drawing.session}", y, scale, join(*labels), column)
 
 
 def _draw_region(one: Region, scale: TimeScale, height: int) -> Html:

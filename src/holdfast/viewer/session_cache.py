@@ -18,7 +18,7 @@ from ..drawing.chapters import Chapter, list_chapters
 from ..drawing.from_journal import draw_journal
 from ..drawing.markup import Html
 from ..drawing.model import Drawing, find_span
-from ..drawing.svg import Overview, draw_legend, lay_out_overview
+from ..drawing.svg import OverviewDrawing, draw_legend, lay_out_overview
 from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import HoldfastError
@@ -57,7 +57,7 @@ class _Stamp(NamedTuple):
     now: datetime | None = None
 
 
-class Timeline:
+class DrawnSession:
     """A drawing of a session, and what its pages share. Its parts are made when they are first asked for."""
 
     def __init__(self, drawing: Drawing) -> None:
@@ -65,7 +65,7 @@ class Timeline:
         self._chapters: dict[int, list[tuple[Chapter, datetime, datetime]]] = {}
 
     @cached_property
-    def overview(self) -> Overview:
+    def overview(self) -> OverviewDrawing:
         """All of it in a few lanes."""
         return lay_out_overview(self.drawing)
 
@@ -86,7 +86,7 @@ class Timeline:
 class _Drawn(NamedTuple):
     """A timeline, and how far the delegates in it were read."""
 
-    timeline: Timeline | None
+    timeline: DrawnSession | None
     delegates: Mapping[str, int]
 
 
@@ -112,7 +112,9 @@ class SessionCache:
                 self._states.keep(stamp, state)
             return state
 
-    async def find_timeline(self, head: Head, *, held: bool, version: int | None = None) -> Timeline | None:
+    async def find_timeline(
+        self, head: Head, *, held: bool, version: int | None = None
+    ) -> DrawnSession | None:
         """The timeline of a session, or what it was at a version; None of an empty one."""
         now = _rounded(utc_now()) if held and version is None else None
         stamp = _Stamp(head.uid, head.seq, version, now)
@@ -139,7 +141,7 @@ class SessionCache:
         inside = await delegates.draw(state)
         engine = self._find_store()._engine
         drawing = await engine.call(partial(_draw, engine, state, inside, now, version is not None))
-        return _Drawn(None if drawing is None else Timeline(drawing), delegates.seqs)
+        return _Drawn(None if drawing is None else DrawnSession(drawing), delegates.seqs)
 
 
 def _fold(engine: Engine, head: Head, version: int | None) -> SessionState:
