@@ -11,6 +11,7 @@ from html import unescape
 from typing import Any
 from urllib.parse import quote
 
+import anyio
 import msgspec
 import pytest
 
@@ -18,10 +19,12 @@ import holdfast
 from holdfast import Registry, Store, tool
 from holdfast.core.entries import CallRef, LeaseTaken, MessageAdded, ToolInDoubt
 from holdfast.core.pages import open_page
+from holdfast.drawing.from_journal import draw_journal
 from holdfast.ids import SessionId
 from holdfast.limits import VIEWER_EFFECTS, VIEWER_ENTRIES, VIEWER_MESSAGES
 from holdfast.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, encode_message
 from holdfast.records import Plan, PlanStep
+from holdfast.viewer import session_cache
 from holdfast.viewer.transcript_page import divide
 from tests.drawing.example_journals import Author, store_journal, write_eventful, write_steps
 from tests.internals import engine_of
@@ -130,6 +133,26 @@ async def test_a_long_session_is_shown_in_parts(count: int) -> None:
         beyond = await visitor.get("/sessions/long?chapter=9999999&live=body")
         assert f"step {count + 1}<" in beyond
         await visitor.get("/sessions/long?chapter=x", status=400)
+
+
+async def test_visitors_who_open_a_session_at_once_wait_for_one_drawing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And one who comes later finds it; of another session, there is another one."""
+    drawn: list[str] = []
+
+    def note(session: str, *args: Any, **options: Any) -> Any:
+        drawn.append(session)
+        return draw_journal(session, *args, **options)
+
+    monkeypatch.setattr(session_cache, "draw_journal", note)
+    authors = (write_steps(20), write_steps(20, session="other"))
+    async with visiting_journals("memory:", *authors) as (visitor, _):
+        async with anyio.create_task_group() as tasks:
+            for path in ("/sessions/long", "/sessions/long?chapter=1", "/sessions/other", "/sessions/long"):
+                tasks.start_soon(visitor.get, path)
+        await visitor.get("/sessions/long?live=body")
+    assert sorted(drawn) == ["long", "other"]
 
 
 async def test_parts_of_a_page_are_kept_current() -> None:

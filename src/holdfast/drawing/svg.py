@@ -64,7 +64,8 @@ def _pc(place: float) -> str:
     return f"{100 * place:.3f}".rstrip("0").rstrip(".") + "%"
 
 
-def _svg(height: int, *children: Html, label: str, class_: str) -> Html:
+def _svg(height: int, *children: Html, label: str, class_: str, has_links: bool) -> Html:
+    """A drawing. What is inside of an image cannot be reached, so one with links is none."""
     return el(
         "svg",
         el("title", label),
@@ -72,7 +73,7 @@ def _svg(height: int, *children: Html, label: str, class_: str) -> Html:
         xmlns="http://www.w3.org/2000/svg",
         width="100%",
         height=height,
-        role="img",
+        role="group" if has_links else "img",
         class_=class_,
     )
 
@@ -340,7 +341,14 @@ class OverviewDrawing(Struct, frozen=True):
         """The drawing, with links to parts of it."""
         places = [_draw_region(one, self.scale, self.height) for one in regions]
         column = _column(0, self.height, _OVERVIEW_LABEL_PC, self.inside, *places)
-        return _svg(self.height + 2, self.labels, column, label=self.label, class_="hf-overview")
+        return _svg(
+            self.height + 2,
+            self.labels,
+            column,
+            label=self.label,
+            class_="hf-overview",
+            has_links=bool(regions),
+        )
 
 
 def draw_overview(drawing: Drawing) -> Html:
@@ -612,7 +620,8 @@ class _Sheet:
         gaps = _draw_gaps(self.drawing, self.scale, start, end, self.y)
         column = _column(0, self.y, _LABEL_PC, *behind, *gaps, *above, *self.inside)
         label = f"steps of {self.drawing.session}"
-        return _svg(self.y + 4, *self.under, column, *self.labels, *self.over, label=label, class_="hf-steps")
+        parts = (*self.under, column, *self.labels, *self.over)
+        return _svg(self.y + 4, *parts, label=label, class_="hf-steps", has_links=True)
 
 
 def _tspan(said: str, class_: str, dx: int | None = None) -> Html:
