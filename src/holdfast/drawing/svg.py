@@ -64,8 +64,7 @@ def _pc(place: float) -> str:
     return f"{100 * place:.3f}".rstrip("0").rstrip(".") + "%"
 
 
-def _svg(height: int, *children: Html, label: str, class_: str, has_links: bool) -> Html:
-    """A drawing. What is inside of an image cannot be reached, so one with links is none."""
+def _svg(height: int, *children: Html, label: str, class_: str) -> Html:
     return el(
         "svg",
         el("title", label),
@@ -73,7 +72,9 @@ def _svg(height: int, *children: Html, label: str, class_: str, has_links: bool)
         xmlns="http://www.w3.org/2000/svg",
         width="100%",
         height=height,
-        role="group" if has_links else "img",
+        # Not `img`: there are links in it.
+        role="group",
+        aria_label=label,
         class_=class_,
     )
 
@@ -341,14 +342,7 @@ class OverviewDrawing(Struct, frozen=True):
         """The drawing, with links to parts of it."""
         places = [_draw_region(one, self.scale, self.height) for one in regions]
         column = _column(0, self.height, _OVERVIEW_LABEL_PC, self.inside, *places)
-        return _svg(
-            self.height + 2,
-            self.labels,
-            column,
-            label=self.label,
-            class_="hf-overview",
-            has_links=bool(regions),
-        )
+        return _svg(self.height + 2, self.labels, column, label=self.label, class_="hf-overview")
 
 
 def draw_overview(drawing: Drawing) -> Html:
@@ -621,7 +615,7 @@ class _Sheet:
         column = _column(0, self.y, _LABEL_PC, *behind, *gaps, *above, *self.inside)
         label = f"steps of {self.drawing.session}"
         parts = (*self.under, column, *self.labels, *self.over)
-        return _svg(self.y + 4, *parts, label=label, class_="hf-steps", has_links=True)
+        return _svg(self.y + 4, *parts, label=label, class_="hf-steps")
 
 
 def _tspan(said: str, class_: str, dx: int | None = None) -> Html:
