@@ -68,6 +68,18 @@ async def test_the_way_from_the_token_leads_to_no_other_site(store: Store, path:
         assert re.match(r"/(?![/\\])", answer.headers["location"])
 
 
+async def test_a_link_on_another_site_leads_to_a_page_that_leads_on(store: Store) -> None:
+    """A browser sends no cookie with it: so nothing is shown, but a link with which it does."""
+    async with visiting(store, token=TOKEN) as visitor:
+        visitor.client.cookies.clear()
+        link = "/needs/call?session=asking&entry=3"
+        page = await visitor.get(link, status=403, **{"sec-fetch-site": "cross-site"})
+        assert 'href="/needs/call?session=asking&amp;entry=3"' in page
+        assert "pay" not in page
+        hostile = "/%22%3E%3Cscript%3E?x=%22%3E%3Cscript%3E&root=1&path=2&request=3"
+        assert "<script" not in await visitor.get(hostile, status=403, **{"sec-fetch-site": "cross-site"})
+
+
 async def test_the_cookie_is_secure_where_the_connection_is(store: Store) -> None:
     """Behind a proxy with TLS, it is never sent in the clear."""
     async with client_of(store, "https://localhost", token=TOKEN) as client:

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from html import unescape
+from html.parser import HTMLParser
 from typing import Any
 
 import httpx
@@ -119,6 +120,21 @@ async def visiting(store: Store, *, token: str | None = None, **options: Any) ->
         if token is not None:
             assert (await client.get("/", params={"token": token})).status_code == 303
         yield visitor
+
+
+class Markup(HTMLParser):
+    """The tags of a page and the names of their attributes, as a browser finds them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.append(tag)
+        self.attributes.update(name for name, _ in attrs)
 
 
 def text_of(markup: str) -> str:

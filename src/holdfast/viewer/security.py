@@ -17,9 +17,10 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request, cookie_parser
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..drawing.markup import document, el
 from ..limits import FORM_BYTES_MAX, FORM_FIELDS_MAX
 from ..system import randomness
 from .addresses import at_root, own_path
@@ -108,7 +109,7 @@ class Guard:
         if answer is None:
             name = cookie_name(headers.get("host", ""))
             value = cookie_parser(headers.get("cookie", "")).get(name, "")
-            answer = self._refuse_stranger(scope, name, value)
+            answer = self._refuse_stranger(scope, headers, name, value)
             if answer is None and self._token is None and not value:
                 # Behind a login of another application: the cookie only ties forms to a browser.
                 value = randomness.token_hex(32)
@@ -134,7 +135,7 @@ class Guard:
             return True
         return ANY_ADDRESS in self._hosts and _is_address(host)
 
-    def _refuse_stranger(self, scope: Scope, cookie: str, value: str) -> Response | None:
+    def _refuse_stranger(self, scope: Scope, headers: Headers, cookie: str, value: str) -> Response | None:
         """Without the token, nothing is shown. From the address, it moves into a cookie."""
         if self._token is None:
             return None
@@ -148,9 +149,14 @@ class Guard:
             answer = RedirectResponse(place + (f"?{rest}" if rest else ""), 303)
             answer.headers["set-cookie"] = _cookie(scope, cookie, self._token)
             return answer
-        if not _same(value, self._token):
-            return PlainTextResponse(_NO_TOKEN, 403)
-        return None
+        if _same(value, self._token):
+            return None
+        if headers.get("sec-fetch-site") == "cross-site" and scope["method"] == "GET":
+            # A browser sends no cookie with a link of another site, such as a chat; with this link, it does.
+            here = at_root(scope.get("root_path", ""), own_path(scope), **dict(pairs))
+            again = el("p", el("a", "Open this page of the viewer", href=here))
+            return HTMLResponse(document("holdfast", "", again, el("p", _NO_TOKEN)), 403)
+        return PlainTextResponse(_NO_TOKEN, 403)
 
     async def _read_form(self, scope: Scope, receive: Receive, headers: Headers) -> Response | None:
         if self._read_only:
