@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -643,3 +643,45 @@ async def test_needs_of_a_session_are_answered_where_they_are_shown(store_url: U
         assert answer.status_code == 303
         assert "What became of the call?" not in await visitor.get("/sessions/doubtful")
         assert "not landed" in text_of(await visitor.get("/sessions/doubtful"))
+
+
+_DATA_URL = f"data:image/png;base64,{b64encode(PNG * 3).decode()}"
+FOREIGN_IMAGES: dict[str, Any] = {
+    "openai": {"role": "user", "content": [{"type": "image_url", "image_url": {"url": _DATA_URL}}]},
+    "anthropic": {
+        "role": "user",
+        "content": [
+            {
+                "type": "image",
+                "source": {
+                    "type": "base64",
+                    "media_type": "image/png",
+                    "data": b64encode(PNG * 3).decode(),
+                },
+            }
+        ],
+    },
+    "openai-responses": {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_image", "image_url": _DATA_URL}],
+    },
+}
+
+
+@pytest.mark.parametrize("inline_bytes", [None, 10])
+@pytest.mark.parametrize("format", FOREIGN_IMAGES)
+async def test_images_in_messages_of_other_formats_are_shown(format: str, inline_bytes: int | None) -> None:
+    """Whether their bytes are in the message or in a blob."""
+    async with (
+        holdfast.open_store("memory:", inline_bytes=inline_bytes) as store,
+        visiting(store) as visitor,
+    ):
+        async with store.session("s") as session:
+            await session.add(FOREIGN_IMAGES[format], format=format)
+        page = await visitor.get("/sessions/s/transcript")
+        (image,) = re.findall(r'<img src="([^"]*)"', page)
+        assert ("/blobs/" in image) == (inline_bytes is not None)
+        answer = await visitor.client.get(unescape(image))
+        assert answer.headers["content-type"] == "image/png"
+        assert answer.content == PNG * 3
