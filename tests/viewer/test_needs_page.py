@@ -14,9 +14,19 @@ from holdfast import Registry, Store, tool
 from holdfast.core.entries import ApprovalGiven, ApprovalRefused, ToolSettled
 from holdfast.formatting import visible
 from holdfast.limits import ASKED_SCHEMA_BYTES_MAX, VIEWER_NEEDS
-from tests.internals import engine_of
 from tests.tools.example_tools import call, hear, reply
-from tests.viewer.visitors import Markup, Url, ask, doubt, kill, open_session, pay, text_of, visiting
+from tests.viewer.visitors import (
+    Markup,
+    Url,
+    ask,
+    count_reads,
+    doubt,
+    kill,
+    open_session,
+    pay,
+    text_of,
+    visiting,
+)
 
 ANN = {"to": "ann", "cents": 500}
 
@@ -328,19 +338,6 @@ async def entry_of(store: Store) -> int:
     """The entry that asked for approval."""
     (entry,) = (await store.load("asking")).facts.effects.questions
     return entry
-
-
-def count_reads(store: Store) -> list[str]:
-    """Note whose journal the driver is asked for."""
-    driver = engine_of(store).driver
-    read_before, read = driver.read, []
-
-    def noted(session: Any, *args: Any, **options: Any) -> Any:
-        read.append(session)
-        return read_before(session, *args, **options)
-
-    driver.read = noted  # type: ignore[method-assign]
-    return read
 
 
 HOSTILE = (

@@ -15,6 +15,7 @@ import holdfast
 from holdfast import Registry, Session, Store, tool
 from holdfast.drivers.contract import Driver
 from holdfast.viewer import app
+from tests.internals import engine_of
 from tests.tools.example_tools import call, die, reply
 
 Url = str | Driver
@@ -147,3 +148,16 @@ async def open_session(store: Store, id: str) -> Session:
     session = store.session(id)
     await session.__aenter__()
     return session
+
+
+def count_reads(store: Store) -> list[str]:
+    """Note whose journal the driver is asked for."""
+    driver = engine_of(store).driver
+    read_before, read = driver.read, []
+
+    def noted(session: Any, *args: Any, **options: Any) -> Any:
+        read.append(session)
+        return read_before(session, *args, **options)
+
+    driver.read = noted  # type: ignore[method-assign]
+    return read

@@ -61,7 +61,9 @@ class Listing:
         return self._last
 
     async def get(self) -> Listed:
-        """The sessions now, or a moment ago."""
+        """The sessions now, or a moment ago; while another visitor has them read, as they were before."""
+        if self._last is not None and self._seen == self._changes and self._lock.locked():
+            return self._last
         async with self._lock:
             if self._last is None or self._seen != self._changes or monotonic_s() >= self._valid_until_s:
                 self._seen, began_s = self._changes, monotonic_s()
