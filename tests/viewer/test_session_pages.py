@@ -83,6 +83,12 @@ async def test_the_timeline_shows_the_kill_who_took_over_and_what_is_in_doubt(st
         assert 'id="entry-44"' in await visitor.get(link)
 
 
+@tool(side_effects={"mutate"})
+async def look_again() -> str:
+    """Look."""
+    return "seen"
+
+
 async def test_delegates_are_nested_and_lead_to_their_own_pages() -> None:
     """Each row of a delegate is about its own session."""
     author, _ = write_eventful()
@@ -102,9 +108,10 @@ async def test_delegates_are_nested_and_lead_to_their_own_pages() -> None:
         assert "order-42" in links_of(await visitor.get("/sessions/order-42-helper"), "sessions/")[-1]
         # It goes on: the drawing of its parent is made anew.
         async with store.session("order-42-helper") as session:
-            await session.add("More")
-        assert "2 more rows" not in page
-        assert await visitor.get("/sessions/order-42") != page
+            await reply(session, call("look_again", {}))
+            await Registry([look_again]).dispatch_step(session)
+        assert "look_again" not in page
+        assert "look_again" in await visitor.get("/sessions/order-42")
 
 
 @pytest.mark.parametrize("count", [600, pytest.param(10_000, marks=pytest.mark.long)])
