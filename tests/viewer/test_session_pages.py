@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from html import unescape
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -692,3 +693,17 @@ async def test_images_in_messages_of_other_formats_are_shown(format: str, inline
         answer = await visitor.client.get(unescape(image))
         assert answer.headers["content-type"] == "image/png"
         assert answer.content == PNG * 3
+
+
+async def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    """The transcript, which is damaged, says where."""
+    url = f"dir:{tmp_path}/s"
+    async with visiting_journals(url, write_steps(3)):
+        pass
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    journal.write_bytes(journal.read_bytes().replace(b"File 2", b"Fxle 2"))
+    async with holdfast.open_store(url) as store, visiting(store) as visitor:
+        for tab in ("", "/effects", "/state", "/versions"):
+            assert "completed" in await visitor.get(f"/sessions/long{tab}")
+        said = text_of(await visitor.get("/sessions/long/transcript", status=500))
+        assert "entry 11: what was said is not what the entry was written with" in said
