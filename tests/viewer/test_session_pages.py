@@ -695,13 +695,18 @@ async def test_images_in_messages_of_other_formats_are_shown(format: str, inline
         assert answer.content == PNG * 3
 
 
+def damage(place: Path) -> None:
+    """Another program changes what a model said."""
+    (journal,) = place.rglob("journal.jsonl")
+    journal.write_bytes(journal.read_bytes().replace(b"File 2", b"Fxle 2"))
+
+
 async def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(tmp_path: Path) -> None:
     """The transcript, which is damaged, says where."""
     url = f"dir:{tmp_path}/s"
     async with visiting_journals(url, write_steps(3)):
         pass
-    (journal,) = tmp_path.rglob("journal.jsonl")
-    journal.write_bytes(journal.read_bytes().replace(b"File 2", b"Fxle 2"))
+    damage(tmp_path)
     async with holdfast.open_store(url) as store, visiting(store) as visitor:
         for tab in ("", "/effects", "/state", "/versions"):
             assert "completed" in await visitor.get(f"/sessions/long{tab}")
