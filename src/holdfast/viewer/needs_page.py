@@ -14,12 +14,13 @@ from starlette.routing import BaseRoute, Route
 from ..cli.advice import answer_commands, continue_call
 from ..cli.answers import parse_result
 from ..cli.entry_text import list_notes
-from ..cli.html_page import cut_text, draw_status
 from ..cli.json_views import shape_waiting
 from ..core.entries import Verdict
+from ..core.head import Head
 from ..drawing.markup import Child, Html, el, join
+from ..drawing.status import draw_status
 from ..errors import BadInput, NotFound
-from ..formatting import count, shorten
+from ..formatting import count, cut_text, shorten
 from ..limits import VIEWER_NEEDS
 from ..messages import Json
 from ..store.approvals import Waiting
@@ -97,6 +98,14 @@ async def _draw_list(request: Request, viewer: Viewer, needs: Needs, number: int
     drawn.append(pager(request, "/needs", number, -(-needs.sessions // VIEWER_NEEDS)))
     drawn.append(command(f"holdfast pending{viewer.common.explicit_options}"))
     return join(*drawn)
+
+
+async def draw_needs_of(request: Request, head: Head, *, held: bool) -> list[Html]:
+    """What waits in one session, with the forms that answer it."""
+    viewer = viewer_of(request)
+    needs = await viewer.needs.read_session(head, held=held)
+    shapes = [shape_waiting(need.waiting) for need in needs]
+    return [_draw_need(request, viewer, need, shapes) for need in needs]
 
 
 def _draw_need(
