@@ -425,18 +425,15 @@ class Relay:
         finally:
             del self._asked[id]
 
-    def make_body(self, call: ProxiedCall, tool: ProxyTool, *, as_asked: bool = False) -> Hook:
-        """The body of a call: hand it to the server, and wait for the answer.
-
-        `as_asked`: with the client's own arguments, whatever is on record of them.
-        """
+    def make_body(self, call: ProxiedCall, tool: ProxyTool) -> Hook:
+        """The body of a call: hand it to the server, and wait for the answer."""
         changes = tool.tool.changes_the_world
         believes_errors = tool.tool.verify is None
 
         async def forward(arguments: dict[str, Json]) -> Json:
             if call.is_sent:
                 raise NotSent("it was sent before")  # Each message has one id, which is answered once.
-            await self._hand_over(call, call.arguments if as_asked else arguments)
+            await self._hand_over(call, arguments)
             answer = await call.wait()
             result = judge(answer, believes_errors=believes_errors or not changes)
             return result if changes else f"a result of {len(answer.line):,} bytes, which is not kept"

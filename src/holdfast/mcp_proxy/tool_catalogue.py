@@ -19,7 +19,7 @@ from ..tools.declaration import AnyTool, SideEffects
 from ..tools.effects_by_name import declare, from_hints
 from ..tools.foreign_schema import ForeignArguments
 from ..tools.retry import Retry
-from ..tools.schema import ArgumentProblem, Arguments, BadArguments, as_object
+from ..tools.schema import ArgumentProblem, Arguments, BadArguments, PartlyRecorded, as_object
 from .configuration import ProxyConfiguration, ProxyScope, ToolRule, VerifyByTool
 
 log = logging.getLogger("holdfast")
@@ -58,7 +58,7 @@ class AnyArguments:
         return plain, plain
 
 
-class RedactedArguments:
+class RedactedArguments(PartlyRecorded):
     """Arguments of which the record shows some as redacted. The server gets all of them."""
 
     def __init__(self, inner: Arguments, hidden: tuple[str, ...]) -> None:
@@ -73,7 +73,7 @@ class RedactedArguments:
         return values, shown
 
     def check_whole(self, args: Json) -> Json:
-        """The arguments in canonical form, with nothing redacted: for telling calls apart."""
+        """The arguments in canonical form, with nothing redacted."""
         return self._check(args)[1]
 
     def _check(self, args: Json) -> tuple[dict[str, Any], Json]:
@@ -93,6 +93,23 @@ class RedactedArguments:
             return problem.text
         where = "args" if first is None else f"args.{first}"
         return f"{where}: is not what the schema of the tool asks for ({problem.keyword})"
+
+
+class ArgumentsAsMade(PartlyRecorded):
+    """Arguments of one call that was made before, as its body got them: the record may show less."""
+
+    def __init__(self, inner: Arguments, made: Json) -> None:
+        self.schema, self.names = inner.schema, inner.names
+        self._values, shown = inner.check(made)
+        self._whole = inner.check_whole(made) if isinstance(inner, PartlyRecorded) else shown
+
+    def check(self, args: Json) -> tuple[dict[str, Any], Json]:
+        """What the call was made with, and what is on record of it."""
+        return self._values, args
+
+    def check_whole(self, args: Json) -> Json:
+        """What the call was made with, in canonical form."""
+        return self._whole
 
 
 class ToolCatalogue:

@@ -15,7 +15,7 @@ from ..suggestions import closest
 from .canonical import NotCanonical, fingerprint, normalise
 from .declaration import AnyTool
 from .policy import Policy
-from .schema import BadArguments
+from .schema import BadArguments, fingerprint_of
 
 
 class Ready(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,8 @@ class Gates:
             whose = "" if corrected is UNSET else ", as a person corrected them"
             content = f"{name}: invalid arguments{whose}. {bad}"
             return Refused(gate="arguments", content=content, fingerprint=_rough(name, args))
-        ready = Ready(tool=tool, values=values, args=canonical, fingerprint=fingerprint(name, canonical))
+        known = fingerprint_of(name, tool.arguments, args, canonical)
+        ready = Ready(tool=tool, values=values, args=canonical, fingerprint=known)
         looping = self._loop(ready, repeats, tried)
         if looping is not None:
             return Refused(gate="loop", content=looping, fingerprint=ready.fingerprint)
@@ -98,7 +99,8 @@ class Gates:
             values, canonical = tool.arguments.check(args)
         except BadArguments:
             return None
-        return Ready(tool=tool, values=values, args=canonical, fingerprint=fingerprint(tool.name, canonical))
+        known = fingerprint_of(tool.name, tool.arguments, args, canonical)
+        return Ready(tool=tool, values=values, args=canonical, fingerprint=known)
 
     def _unknown(self, name: str) -> str:
         meant = closest(name, self._tools)
