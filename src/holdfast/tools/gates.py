@@ -74,6 +74,7 @@ class Gates:
             tool = self._tools.get(name)
         if tool is None:
             return Refused(gate="name", content=self._unknown(name), fingerprint=_rough(name, args))
+        tool = tool.for_one_call()
         corrected = UNSET if answer is None else answer.new_args
         if corrected is not UNSET:
             args = corrected
@@ -95,6 +96,7 @@ class Gates:
 
     def fit(self, tool: AnyTool, args: Json) -> Ready | None:
         """Recorded arguments for the tool as it is now, past the gates; None if they no longer fit."""
+        tool = tool.for_one_call()
         try:
             values, canonical = tool.arguments.check(args)
         except BadArguments:
