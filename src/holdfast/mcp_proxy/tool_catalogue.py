@@ -119,6 +119,8 @@ class ToolCatalogue:
         self._configuration, self._make_verify = configuration, make_verify
         self._specs: dict[str, Mapping[str, Any]] = {}
         self._made: dict[str, ProxyTool] = {}
+        self._misfits: dict[str, str] = {}
+        """What is wrong with the verify functions of tools, by the names of these."""
         self._has_checked = False
         """Whether the configuration was compared with the names of the tools."""
         self.is_stale = False
@@ -171,7 +173,7 @@ class ToolCatalogue:
                 near = closest(rule.verify.tool, self._specs)
                 meant = f"; did you mean {near!r}?" if near else ""
                 found.append(f"{rule.place} verify: the server has no tool {rule.verify.tool!r}{meant}")
-        return found
+        return [*found, *self._misfits.values()]
 
     def get_tool(self, name: str) -> ProxyTool:
         """How to treat the tool. One that the server has not listed counts as one that acts."""
@@ -203,7 +205,13 @@ class ToolCatalogue:
             "retry": Retry(attempts=1),  # The client decides about that.
             "pollable": True,  # … and about loops.
         }
-        made = declare(fit_name(name), names, options)
+        self._misfits.pop(name, None)
+        try:
+            made = declare(fit_name(name), names, options)
+        except BadInput as error:
+            # Without the function, a call that is cut off is in doubt, which is safe.
+            self._misfits[name] = f"{rule.place} {error}"
+            made = declare(fit_name(name), names, {**options, "verify": None})
         made.arguments = arguments
         has_output = spec is not None and isinstance(spec.get("outputSchema"), dict)
         return ProxyTool(name=name, tool=made, scope=scope, why=why, has_output_schema=has_output)
