@@ -390,6 +390,37 @@ def test_json_says_what_was_done(file: Path, capsys: pytest.CaptureFixture[str])
     }
 
 
+def test_with_json_the_difference_is_shown_before_it_is_asked_about(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr."""
+    assert run(str(file), "--json") == Exit.USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "mcp proxy --name git -- uvx mcp-server-git" in " ".join(captured.err.split())
+    with Terminal(tmp_path, ["mcp", "wrap", str(file), "--json"], columns=200) as terminal:
+        terminal.read_until("[y/N]")
+        assert "mcp proxy --name git -- uvx mcp-server-git" in terminal.plain
+        terminal.type("y\n")
+        assert terminal.finish() == 0
+    assert file.read_text() == wrap_servers(FILE, find_holdfast()).text
+
+
+def test_the_command_that_takes_it_back_can_be_copied(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if there are spaces and quotes in the path."""
+    odd = tmp_path / "Application Support" / "it's.json"
+    odd.parent.mkdir()
+    file.rename(odd)
+    assert run(str(odd), "--yes") == 0
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "to take it back" in one]
+    words = shlex.split(line.partition("take it back: ")[2])
+    assert words == ["holdfast", "mcp", "wrap", str(odd), "--undo"]
+    assert main([*words[1:], "--yes"]) == 0
+    assert odd.read_text() == FILE
+
+
 def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     """The file behind it changes: dotfiles often are kept elsewhere."""
     link = tmp_path / "link.json"
