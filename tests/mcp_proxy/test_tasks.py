@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.mcp_proxy.delivery import mark_delivery
 from holdfast.mcp_proxy.json_rpc import RpcMessage
 from holdfast.mcp_proxy.tasks import find_end, find_task
 from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, status_of, text_of, wait_until
@@ -232,3 +233,11 @@ def test_what_says_nothing_of_an_end(state: Any) -> None:
     said = RpcMessage(b"", {"result": state})
     assert find_end(said, asked="tasks/get") is None
     assert find_end(RpcMessage(b"", {"error": ERROR}), asked="tasks/get") is None
+
+
+@pytest.mark.parametrize("delivery", ["unsent", "refused", "lost"])
+def test_a_question_about_a_task_that_fails_on_its_way_says_nothing_of_the_task(delivery: Any) -> None:
+    """Such as over HTTP, to a server that cannot be reached for a moment."""
+    error = {**ERROR, "data": mark_delivery(delivery, 503)}
+    assert find_end(RpcMessage(b"", {"error": error}), asked="tasks/result") is None
+    assert find_end(RpcMessage(b"", {"error": ERROR}), asked="tasks/result") is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import anyio
 
@@ -45,6 +45,7 @@ from .json_rpc import (
 from .pipes import LineTooLong, PipeClosed, iter_lines
 from .proxied_call import APPROVAL, AnswerLost, NotSent, ProxiedCall, judge
 from .proxy_ledger import ProxyAnswer, ProxyLedger
+from .server import Pipe
 from .tasks import TaskEnd, find_asked, find_end, find_task, find_told
 from .tool_catalogue import ProxyTool, ToolCatalogue
 
@@ -54,16 +55,6 @@ _LISTINGS_MAX: Final = 1_000
 """Requests for a list of tools, and about tasks, that are remembered until they are answered."""
 _ENDED_MAX: Final = 1_000
 """Calls that are remembered after their end, because the server may still answer them."""
-
-
-class Pipe(Protocol):
-    """One of the two sides."""
-
-    async def read(self) -> bytes:
-        """What is there; nothing at the end."""
-
-    async def write(self, data: bytes) -> None:
-        """Write all of it, or raise `PipeClosed`."""
 
 
 class _Side:
@@ -350,13 +341,12 @@ class Relay:
         call = self._calls.get(message.id)
         if call is not None:
             task = find_task(message.result) if call.is_followed else None
-            if not call.is_sent or call.task is not None or call.answer is not None:
-                log.warning("the MCP server answered a call that it was not asked; that is not passed on")
-            elif task is not None:
+            is_awaited = call.is_sent and call.task is None and call.answer is None
+            if is_awaited and task is not None:
                 call.task, self._tasks[task] = task, call
                 return False
-            else:
-                call.set_answer(message)
+            if not is_awaited or not call.set_answer(message):
+                log.warning("the MCP server answered a call that it was not asked; that is not passed on")
             return True
         if message.id in self._ended:
             log.warning(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ..messages import Json
+from .delivery import find_delivery
 from .json_rpc import INTERNAL_ERROR, RpcMessage
 
 _OVER: Final = ("completed", "failed", "cancelled")
@@ -52,9 +53,12 @@ def find_told(message: RpcMessage) -> str | None:
 def find_end(message: RpcMessage, *, asked: str = "") -> TaskEnd | None:
     """What a message about a task says of its end; None if it goes on. `asked`: the method of the request
     that it answers."""
-    if asked and message.error is not None:
+    error: Any = message.error
+    if asked and error is not None:
+        if isinstance(error, dict) and find_delivery(error.get("data")) is not None:
+            return None  # The request about the task has failed on its way, not the task.
         # Of `tasks/result`, it is that of the call, or says that the result is no longer kept.
-        return _lose(message, message.error) if asked == "tasks/result" else None
+        return _lose(message, error) if asked == "tasks/result" else None
     if asked == "tasks/result":
         return TaskEnd(message, is_whole=True)
     state = message.result if asked else message.params

@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ...redact import show_address
+from ..mcp_address import HEADER_HELP, URL_HELP, find_address
+
 if TYPE_CHECKING:
     from ...mcp_proxy.configuration import ProxyConfiguration, ToolRule
+    from ...mcp_proxy.server_address import ServerAddress
     from ...mcp_proxy.tool_catalogue import ProxyTool
 
 
 def check(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, help="What starts the server, after --.")],
     config: Path | None = None,
+    url: Annotated[str | None, Parameter(help=URL_HELP)] = None,
+    header: Annotated[
+        list[str] | None, Parameter(help=HEADER_HELP, negative="", consume_multiple=False)
+    ] = None,
     as_json: Annotated[bool, Parameter(name="--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Start an MCP server, and say what the proxy would treat each of its tools as, and why.
+    """Ask an MCP server for its tools, and say what the proxy would treat each of its tools as, and why.
 
     No tool is called. A tool that only reads runs again after a crash. One that acts is in doubt, unless the
     configuration says how to find out what happened (verify).
@@ -34,15 +42,14 @@ def check(
     from ...mcp_proxy.configuration import ProxyConfiguration, read_configuration
     from ..exit_codes import Exit, Stop
 
-    if not command:
-        raise Stop(
-            Exit.USAGE, "which server? Write the command that starts it: holdfast mcp check -- COMMAND …"
-        )
+    address = find_address(command, url, header, "holdfast mcp check")
     configuration = ProxyConfiguration() if config is None else read_configuration(config)
     functions = {} if config is None else load_verify_functions(configuration, config)
-    tools, unmatched = anyio.run(_ask, command, configuration, functions)
+    tools, unmatched = anyio.run(_ask, command, address, configuration, functions)
     if as_json:
-        _print_json(command, tools, unmatched)
+        _print_json(
+            {"command": command} if address is None else {"url": show_address(address.url)}, tools, unmatched
+        )
     else:
         _print_table(tools)
     if unmatched:
@@ -60,6 +67,7 @@ def load_verify_functions(configuration: ProxyConfiguration, path: Path) -> dict
 
 async def _ask(
     command: tuple[str, ...],
+    address: ServerAddress | None,
     configuration: ProxyConfiguration,
     functions: Mapping[str, Callable[..., Any]],
 ) -> tuple[list[ProxyTool], list[str]]:
@@ -72,7 +80,7 @@ async def _ask(
         return None if rule.verify is None else _never_asked
 
     catalogue = ToolCatalogue(configuration, find_verify)
-    catalogue.learn({"tools": list(await list_tools(command))})
+    catalogue.learn({"tools": list(await list_tools(command, address))})
     names = catalogue.list_names()
     return [catalogue.get_tool(name) for name in names], catalogue.list_unmatched()
 
@@ -103,7 +111,7 @@ def _name_effects(tool: ProxyTool) -> str:
     return "/".join(sorted(tool.tool.side_effects)) or "pure"
 
 
-def _print_json(command: tuple[str, ...], tools: list[ProxyTool], unmatched: list[str]) -> None:
+def _print_json(server: dict[str, object], tools: list[ProxyTool], unmatched: list[str]) -> None:
     from ..console import print_json
 
     shown = [
@@ -116,4 +124,4 @@ def _print_json(command: tuple[str, ...], tools: list[ProxyTool], unmatched: lis
         }
         for tool in tools
     ]
-    print_json({"command": command, "tools": shown, "unmatched": unmatched})
+    print_json({**server, "tools": shown, "unmatched": unmatched})
