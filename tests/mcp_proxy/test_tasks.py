@@ -113,7 +113,9 @@ def test_a_task_that_fails_is_judged_as_a_call_that_fails(
     """An error of the tool is believed. Of one that was cancelled, or whose result is lost, nobody knows."""
     with RawClient(notes, era=era) as client:
         begin(client, end=end)
-        inlined = {"error": ERROR, "status": "failed"} if end == {"error": ERROR} else {**state, "result": end}
+        inlined = (
+            {"error": ERROR, "status": "failed"} if end == {"error": ERROR} else {**state, "result": end}
+        )
         (notes.place / "t1").write_text(json.dumps(inlined if era == MODERN and end else state))
         asked = client.ask("tasks/get", {"taskId": "t1"})["result"]
         assert asked["status"] == (inlined if era == MODERN else state)["status"]
@@ -126,8 +128,8 @@ def test_a_task_that_fails_is_judged_as_a_call_that_fails(
 
 
 def test_a_cancellation_of_a_task_passes(notes: Notes, era: str) -> None:
-    """Both that of the protocol, and one of the call that was answered before. What it had done by then is not
-    known."""
+    """Both that of the protocol, and one of the call that was answered before. What it had done by then is
+    not known."""
     with RawClient(notes, era=era) as client:
         id = client.begin_call("add", "x", task="t1")
         client.wait(id)

@@ -215,7 +215,11 @@ def play_tasks(player: Player, place: Path) -> list[Json]:
     """A tool that is carried out later, as a task."""
     name = "simulate-research-query"
     params = {"name": name, "arguments": {"topic": "crashes"}, "task": {"ttl": 60_000}}
-    answers = [begin_everything(player), player.request("tools/list", {}), player.request("tools/call", params)]
+    answers = [
+        begin_everything(player),
+        player.request("tools/list", {}),
+        player.request("tools/call", params),
+    ]
     task = answers[-1]["result"]["task"]["taskId"]
     answers += [
         player.request("tasks/result", {"taskId": task}),

@@ -152,7 +152,9 @@ class Relay:
                     awaited = [call for _, call in self._task_requests.values()]
                     for call in self._tasks.values():
                         if call not in awaited:
-                            call.lose("its client is gone, and the server has not said how its task has ended")
+                            call.lose(
+                                "its client is gone, and the server has not said how its task has ended"
+                            )
                     # What the server still answers is on record then, and not in doubt.
                     with anyio.move_on_after(MCP_DRAIN_S):
                         await self._wait_for_calls()

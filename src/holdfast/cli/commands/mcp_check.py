@@ -34,8 +34,8 @@ def check(
     Parameters
     ----------
     config
-        The configuration of the proxy, in TOML. A name in it that no tool has is an error, and so is a function
-        that cannot be loaded, or does not take the arguments of the tool.
+        The configuration of the proxy, in TOML. A name in it that no tool has is an error, and so is a
+        function that cannot be loaded, or does not take the arguments of the tool.
     """
     import anyio
 
