@@ -328,6 +328,17 @@ def test_servers_of_other_names_have_ledgers_of_their_own(notes: Notes) -> None:
     assert notes.notes == ["x", "x"]
 
 
+def test_a_ledger_that_is_used_for_another_server_is_warned_of(notes: Notes) -> None:
+    """Once the other one is called. The same server is not warned of."""
+    said: list[bool] = []
+    for more in ([], [], ["else"], ["else"]):
+        with RawClient(notes, era=MODERN, server=[*notes.server(), *more]) as client:
+            client.call("add", "x")
+            client.close()
+            said.append("was used last for a server with another command" in client.stderr)
+    assert said == [False, False, True, False]
+
+
 KINDS = ("commit", "claim", "server", "client")
 
 

@@ -20,6 +20,7 @@ from ..content.encode import Given
 from ..core.effects import Effect, Question
 from ..core.entries import CallRef
 from ..core.fold import Facts
+from ..drivers.contract import ClaimChange
 from ..engine.journal import Journal
 from ..errors import HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId, fresh_session_id
@@ -92,10 +93,15 @@ class _Made(Struct, frozen=True):
 
 
 class ProxyLedger:
-    """The calls of one connection to the server called `name`, on record in a store whose URL is `url`."""
+    """The calls of one connection to the server called `name`, on record in a store whose URL is `url`.
 
-    def __init__(self, store: Store, *, url: str, name: str, make_body: MakeBody, elicit: Elicit) -> None:
-        self._store, self._url, self._name = store, url, name
+    `sign`: a digest of what the server is, such as its command.
+    """
+
+    def __init__(
+        self, store: Store, *, url: str, name: str, sign: str, make_body: MakeBody, elicit: Elicit
+    ) -> None:
+        self._store, self._url, self._name, self._sign = store, url, name, sign
         self._make_body, self._elicit = make_body, elicit
         self._engine = store._engine
         self._registry = Registry(grace_s=0)
@@ -135,7 +141,22 @@ class ProxyLedger:
                 )
                 await run_to_end(made.__aenter__)
                 self._session = made
+                if not await self._engine.call(self._note_sign):
+                    log.warning(
+                        "the ledger %r was used last for a server with another command or address. Servers of "
+                        "one name share a ledger: if these are two servers, give one of them another --name",
+                        self._name,
+                    )
             return self._session
+
+    def _note_sign(self) -> bool:
+        """Whether the server is the one that this ledger was used for last. Blocks."""
+        key, sign = f"{ADAPTER}:{self._name}", self._sign
+        known = self._engine.driver.find_claim(key)
+        if known != sign:
+            # If another proxy was quicker, it says so, too.
+            self._engine.driver.claim(ClaimChange(key=key, expect=known, record=sign))
+        return known in (None, sign)
 
     # -- a call ----------------------------------------------------------------------------------------
 
