@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -39,20 +39,25 @@ def serve(line: Line, pipes: str, arguments: list[str], dies_at: int | None = No
     for name in ("HOLDFAST_STORE", "XDG_DATA_HOME"):
         os.environ.pop(name, None)
     os.chdir("/")
-    _watch(place / "passed", dies_at)
+
+    def die(number: int) -> None:
+        if number == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    watch(place / "passed", _OF_A_CALL, die)
     return main(arguments)
 
 
-def _watch(passed: Path, dies_at: int | None) -> None:
-    """Count what the process hands to the disk, to the server and to its client, before and after."""
+def watch(passed: Path, of_a_call: Sequence[bytes], on_step: Callable[[int], None]) -> None:
+    """Count what the process hands to the disk, to the server and to its client, before and after: of
+    messages, those that have one of the words in them. `on_step` is told the number of each boundary."""
     count = 0
 
     def step(name: str) -> None:
         nonlocal count
         with open(passed, "a") as file:
             file.write(f"{name}\n")
-        if count == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        on_step(count)
         count += 1
 
     def around(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +74,7 @@ def _watch(passed: Path, dies_at: int | None) -> None:
     def around_async(name: str, function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         @wraps(function)
         async def call(self: Any, data: bytes) -> None:
-            if not any(one in data for one in _OF_A_CALL):
+            if not any(one in data for one in of_a_call):
                 return await function(self, data)
             step(f"before {name}")
             await function(self, data)
