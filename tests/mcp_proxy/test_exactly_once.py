@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from contextlib import suppress
 from functools import partial
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.redact import without_password
+from tests.conftest import IN_LONG
+from tests.crash.fork_server import Warm
 from tests.mcp_proxy.raw_client import (
     LEGACY,
     MODERN,
@@ -30,13 +34,21 @@ def era(request: pytest.FixtureRequest) -> str:
     return found
 
 
+@pytest.fixture(params=["sqlite", pytest.param("dir", marks=pytest.mark.long), IN_LONG])
+def notes(request: pytest.FixtureRequest, quick_path: Path, loaded_warm: Warm) -> Notes:
+    """A folder that a server works in, with a ledger on each kind of store."""
+    if request.param == "postgresql":
+        request.getfixturevalue("postgres")
+    return Notes(quick_path, loaded_warm, request.param)
+
+
 def resolve(notes: Notes, result: dict[str, Any], *verdict: str) -> None:
     """Type the command that the result names."""
     meta = result["_meta"]
     words = ["resolve", meta["holdfast/session"], meta["holdfast/call"], *verdict]
     line = " ".join(("holdfast", *words[:4]))
     assert line in text_of(result)
-    assert f"--store {notes.store}" in text_of(result)
+    assert f"--store {shlex.quote(without_password(notes.store))}" in text_of(result)
     assert holdfast(*words, "--store", notes.store) == 0
 
 

@@ -15,6 +15,8 @@ import holdfast.cli.load_agent
 import holdfast.mcp_proxy.data_directory
 import holdfast.mcp_proxy.stdio_proxy  # noqa: F401  # Loaded before the fork.
 from holdfast.cli import main
+from holdfast.drivers.directory import DirectoryDriver
+from holdfast.drivers.postgres import PostgresDriver
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.mcp_proxy.http_transport import TellingTransport
 from holdfast.mcp_proxy.pipes import ChildPipes, OwnPipes
@@ -94,9 +96,10 @@ def watch(passed: Path, of_a_call: Sequence[bytes], on_step: Callable[[int], Non
 
         return call
 
+    drivers = (SqliteDriver, DirectoryDriver, PostgresDriver)
     patched: list[tuple[Any, str, Any]] = [
-        (SqliteDriver, "commit", around("commit", SqliteDriver.commit)),
-        (SqliteDriver, "claim", around("claim", SqliteDriver.claim)),
+        *((one, "commit", around("commit", one.commit)) for one in drivers),
+        *((one, "claim", around("claim", one.claim)) for one in drivers),
         (ChildPipes, "write", around_async("server", ChildPipes.write)),
         (OwnPipes, "write", around_async("client", OwnPipes.write)),
         (
