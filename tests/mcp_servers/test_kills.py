@@ -363,9 +363,13 @@ def test_without_the_proxy_it_happens_twice(world: World, who: str, warm: Warm, 
 
 
 @each_but(FILESYSTEM)
-def test_of_two_clients_at_once_one_makes_the_call(world: World, warm: Warm, tmp_path: Path) -> None:
-    """The other waits for its outcome, and is given the same: always with `once`, whenever it asks."""
-    shop = Shop(world, tmp_path, warm, rules=f"[tools.{world.tool}]\nonce = true\n")
+@pytest.mark.parametrize("once", [False, pytest.param(True, marks=pytest.mark.long)], ids=["plain", "once"])
+def test_of_two_clients_at_once_one_makes_the_call(
+    world: World, once: bool, warm: Warm, tmp_path: Path
+) -> None:
+    """The other waits for its outcome, and is given the same: with `once`, whenever it asks; else because it
+    has asked before that was there."""
+    shop = Shop(world, tmp_path, warm, rules=f"[tools.{world.tool}]\nonce = {str(once).lower()}\n")
     (tmp_path / "do").write_text(f"{world.tool} after hold")
     arguments: Any = (str(tmp_path), shop.command, shop.calls)
     with warm.child(killed_client.work, *arguments, who="-1") as first:
