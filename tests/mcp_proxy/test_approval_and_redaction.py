@@ -10,7 +10,7 @@ import pytest
 from holdfast.mcp_proxy.tool_catalogue import RedactedArguments
 from holdfast.tools.foreign_schema import ForeignArguments
 from holdfast.tools.schema import BadArguments
-from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, holdfast, status_of, text_of
+from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, holdfast, status_of, text_of, wait_until
 from tests.mcp_proxy.test_exactly_once import kill_servers
 
 ASKS = "[tools.add]\napproval = true\n"
@@ -241,6 +241,56 @@ def test_redacted_arguments_that_the_schema_refuses_are_not_on_record_either(not
         client.close()
     stored = b"".join(path.read_bytes() for path in notes.place.glob("calls.db*"))
     assert b"args.text" in stored
+    assert b"s3cret" not in stored
+
+
+def test_parts_of_arguments_are_redacted_at_any_depth(notes: Notes) -> None:
+    """What is beside them is on record. Calls that differ in them are different ones."""
+    options = configured(notes, '[tools.add]\nredact = ["how.login.token", "how.users.*.pin", "how.a.b.c"]\n')
+    said: dict[str, Any] = {"login": {"token": "s3cret-1", "user": "ann"}, "users": [{"pin": "s3cret-2", "name": "bob"}]}
+    result: dict[str, Any] = {"content": []}
+    with RawClient(notes, *options, era=MODERN) as client:
+        for secret in ("s3cret-3", "s3cret-4"):
+            login = {"token": secret, "user": "ann"}
+            client.begin_call("add", "x", **{**said, "login": login}, result=result, silent=True)
+        client.begin_call("add", "x", **said, a={"b": "flat"}, result=result, silent=True)
+        wait_until(lambda: len(notes.notes) == 3)
+        client.begin_call("add", "x", **said, result=result, first={"wait": "never"})
+        notes.wait_until_waiting("never")
+        client.kill()
+    kill_servers(notes)
+    stored = b"".join(path.read_bytes() for path in notes.place.glob("calls.db*"))
+    assert b"s3cret" not in stored
+    for known in (b"ann", b"bob", b"flat"):
+        assert known in stored
+    assert notes.notes == ["x"] * 3
+
+
+def test_results_are_redacted_where_the_configuration_says_so(notes: Notes) -> None:
+    """Those of the tool and its errors reach the client, and not the record. What could not be delivered is
+    known to have happened."""
+    options = configured(notes, '[tools.add]\nredact = ["text", "how"]\nredact_results = true\n')
+    failed = {"isError": True, "content": [{"type": "text", "text": "s3cret-2"}]}
+    error = {"code": -32603, "message": "s3cret-3"}
+    with RawClient(notes, *options, era=MODERN) as client:
+        assert text_of(client.call("add", "s3cret-1")) == "add: s3cret-1"
+        assert text_of(client.call("add", "x", result=failed)) == "s3cret-2"
+        assert client.wait(client.begin_call("add", "x", error=error))["error"] == error
+        assert status_of(client.call("add", "x", error=error)) == "in_doubt"
+        client.begin_call("add", "s3cret-4", then={"wait": "go"})
+        notes.wait_until_waiting("go")
+        client.end_input()
+        notes.allow("go")
+        client.finish()
+    with RawClient(notes, *options, era=MODERN) as client:
+        again = client.call("add", "s3cret-4", then={"wait": "go"})
+        assert (status_of(again), text_of(again)) == (
+            "replayed",
+            "its result is not on record (redact_results)",
+        )
+        client.close()
+    stored = b"".join(path.read_bytes() for path in notes.place.glob("calls.db*"))
+    assert b"which is not on record" in stored
     assert b"s3cret" not in stored
 
 

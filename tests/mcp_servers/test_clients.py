@@ -111,8 +111,8 @@ def test_a_client_that_is_killed_and_started_again_does_what_the_page_says(
         shop = Shop(GIT, place, warm, proxied=number > 0)
         (place / "do").write_text(f"{GIT.tool} after {whom}")
         with start(client, 1, shop, shop.command) as killed:
-            killed.communicate(timeout=DEADLINE_S)
-            assert killed.returncode == -signal.SIGKILL
+            _, said = killed.communicate(timeout=DEADLINE_S)
+            assert killed.returncode == -signal.SIGKILL, said
         assert shop.count == 1
         GIT.prepare(place)
         ((text,),) = end(start(client, 1, shop, shop.command))["said"]

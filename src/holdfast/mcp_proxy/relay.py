@@ -434,8 +434,10 @@ class Relay:
             return False
         if call.task is not None and answer.result is not None:
             return False
-        # A client that ends its stdin is about to end, and one that has cancelled does not look at it.
-        return not self._has_ended_input and not call.is_cancelled
+        # A client that ends its stdin is about to end, and one that has cancelled does not look at it. One whose
+        # server is gone is told so right behind the answer, and some drop it then.
+        is_closing = self._has_ended_input or self._server.is_gone
+        return not is_closing and not call.is_cancelled
 
     async def elicit(self, call: ProxiedCall, text: str) -> bool | dict[str, Json] | None:
         """Ask the person at the client: what was said, a result that asks, or None if the client cannot."""
@@ -470,7 +472,14 @@ class Relay:
                 raise NotSent("it was sent before")  # Each message has one id, which is answered once.
             await self._hand_over(call, arguments)
             answer = await call.wait()
-            result = judge(answer, believes_errors=believes_errors or not changes)
+            try:
+                result = judge(answer, believes_errors=believes_errors or not changes)
+            except HoldfastError as error:
+                if tool.keeps_results:
+                    raise
+                raise type(error)("the server answered with an error, which is not on record") from None
+            if changes and not tool.keeps_results:
+                return "its result is not on record (redact_results)"
             return result if changes else f"a result of {len(answer.line):,} bytes, which is not kept"
 
         async def acting(ctx: AnyContext, /, **arguments: Any) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class ProxyTool(Struct, frozen=True, kw_only=True):
     why: str
     """Why it is treated so, for people."""
     has_output_schema: bool = False
+    keeps_results: bool = True
+    """Whether its results and errors may be on record."""
 
 
 class AnyArguments:
@@ -68,8 +70,9 @@ class RedactedArguments(PartlyRecorded):
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         """What the body is called with, and what is on record of it."""
         values, canonical = self._check(args)
-        shown = dict(canonical)
-        shown.update({name: REDACTED for name in self._hidden if name in shown})
+        shown: Json = canonical
+        for name in self._hidden:
+            shown = _redact(shown, [name] if name in canonical else name.split("."))
         return values, shown
 
     def check_whole(self, args: Json) -> Json:
@@ -89,10 +92,23 @@ class RedactedArguments(PartlyRecorded):
             return problem  # The arguments cannot be kept as JSON: that names places, and quotes nothing.
         first = problem.location[0] if problem.location else None
         only_names = problem.is_unknown or problem.keyword == "required"
-        if (first is not None and first not in self._hidden) or (len(problem.location) == 1 and only_names):
+        is_hidden = first is None or any(first in (one, one.split(".")[0], "*") for one in self._hidden)
+        if not is_hidden or (len(problem.location) == 1 and only_names):
             return problem.text
         where = "args" if first is None else f"args.{first}"
         return f"{where}: is not what the schema of the tool asks for ({problem.keyword})"
+
+
+def _redact(value: Json, path: Sequence[str]) -> Json:
+    """The value without what is at the path, if anything is. `*` stands for each item or member."""
+    if not path:
+        return REDACTED
+    first, *rest = path
+    if isinstance(value, dict):
+        return {key: _redact(one, rest) if first in (key, "*") else one for key, one in value.items()}
+    if isinstance(value, list):
+        return [_redact(one, rest) if first in (str(at), "*") else one for at, one in enumerate(value)]
+    return value
 
 
 class ArgumentsAsMade(PartlyRecorded):
@@ -214,7 +230,14 @@ class ToolCatalogue:
             made = declare(fit_name(name), names, {**options, "verify": None})
         made.arguments = arguments
         has_output = spec is not None and isinstance(spec.get("outputSchema"), dict)
-        return ProxyTool(name=name, tool=made, scope=scope, why=why, has_output_schema=has_output)
+        return ProxyTool(
+            name=name,
+            tool=made,
+            scope=scope,
+            why=why,
+            has_output_schema=has_output,
+            keeps_results=not rule.redact_results,
+        )
 
     def _judge(self, name: str, spec: Mapping[str, Any] | None, rule: ToolRule) -> tuple[SideEffects, str]:
         """What the tool does to the world, and why that is assumed."""
@@ -244,9 +267,10 @@ class ToolCatalogue:
 
 
 def _takes(tool: ProxyTool, argument: str) -> bool:
-    """Whether a tool may have an argument of that name, as far as its schema says."""
+    """Whether a tool may have an argument of that name, as far as its schema says. Of parts of one, only the
+    argument is looked at."""
     arguments = tool.tool.arguments
-    if argument in arguments.names or not arguments.names:
+    if {argument, argument.split(".")[0]} & {*arguments.names, "*"} or not arguments.names:
         return True
     return any(arguments.schema.get(key, False) is not False for key in _OPEN)
 
