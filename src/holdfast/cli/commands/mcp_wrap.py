@@ -158,6 +158,10 @@ def _find_missing() -> str:
 def _show(change: ServerChange) -> str:
     from shlex import join
 
+    from ..console import visible
+
+    # A name or an argument with a line end in it must not look like a line of ours.
+    server = visible(change.server)
     if change.action == "left":
-        return f"  {change.server}: left as it is, because {change.why}"
-    return f"  {change.server}\n  - {join(change.before)}\n  + {join(change.after)}"
+        return f"  {server}: left as it is, because {visible(change.why)}"
+    return f"  {server}\n  - {visible(join(change.before))}\n  + {visible(join(change.after))}"
