@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 import shlex
 from typing import Any
 
@@ -59,6 +61,30 @@ def test_the_session_of_a_connection_shows_its_calls(
     ]
     listed = ask_json(capsys, notes, "sessions")["sessions"]
     assert session in [one["session"] for one in listed]
+
+
+def test_a_large_result_is_in_a_blob_and_is_given_again_whole(
+    notes: Notes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as a picture, in the form that the server has written it in."""
+    picture = base64.b64encode(b"\x89PNG\r\n\x1a\n" + random.Random(1).randbytes(1_000_000)).decode()
+    content = [
+        {"type": "image", "data": picture, "mimeType": "image/png"},
+        {"type": "text", "text": "é" * 100_000},
+    ]
+    with RawClient(notes, era=MODERN) as client:
+        client.begin_call("add", "x", then={"wait": "go"}, result={"content": content})
+        notes.wait_until_waiting("go")
+        client.end_input()
+        notes.allow("go")
+        client.finish()
+    # Of the arguments (the test says there what the server is to answer) and of the result.
+    blobs = ask_json(capsys, notes, "blobs")["blobs"]
+    assert sum(one["size"] for one in blobs) > 1_000_000
+    with RawClient(notes, era=MODERN) as client:
+        again = client.call("add", "x", then={"wait": "go"}, result={"content": content})
+        assert (status_of(again), again["content"]) == ("replayed", content)
+    assert notes.notes == ["x"]
 
 
 def test_an_approval_is_listed_with_the_commands_that_answer_it(
