@@ -467,7 +467,9 @@ def test_two_servers_of_one_name_get_two_ledgers(file: Path) -> None:
         return {"mcpServers": {"files": {"command": "files", "args": [*args], **more}}}
 
     def names() -> list[str]:
-        found = [one["mcpServers"]["files"]["args"] for one in json.loads(file.read_text())["projects"].values()]
+        found = [
+            one["mcpServers"]["files"]["args"] for one in json.loads(file.read_text())["projects"].values()
+        ]
         return [args[args.index("--name") + 1] for args in found if "--name" in args]
 
     text = json.dumps({"projects": {"/a": project("/a"), "/b": project("/a")}})

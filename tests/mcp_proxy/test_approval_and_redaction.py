@@ -10,7 +10,16 @@ import pytest
 from holdfast.mcp_proxy.tool_catalogue import RedactedArguments
 from holdfast.tools.foreign_schema import ForeignArguments
 from holdfast.tools.schema import BadArguments
-from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, holdfast, status_of, text_of, wait_until
+from tests.mcp_proxy.raw_client import (
+    LEGACY,
+    MODERN,
+    Notes,
+    RawClient,
+    holdfast,
+    status_of,
+    text_of,
+    wait_until,
+)
 from tests.mcp_proxy.test_exactly_once import kill_servers
 
 ASKS = "[tools.add]\napproval = true\n"
@@ -247,7 +256,10 @@ def test_redacted_arguments_that_the_schema_refuses_are_not_on_record_either(not
 def test_parts_of_arguments_are_redacted_at_any_depth(notes: Notes) -> None:
     """What is beside them is on record. Calls that differ in them are different ones."""
     options = configured(notes, '[tools.add]\nredact = ["how.login.token", "how.users.*.pin", "how.a.b.c"]\n')
-    said: dict[str, Any] = {"login": {"token": "s3cret-1", "user": "ann"}, "users": [{"pin": "s3cret-2", "name": "bob"}]}
+    said: dict[str, Any] = {
+        "login": {"token": "s3cret-1", "user": "ann"},
+        "users": [{"pin": "s3cret-2", "name": "bob"}],
+    }
     result: dict[str, Any] = {"content": []}
     with RawClient(notes, *options, era=MODERN) as client:
         for secret in ("s3cret-3", "s3cret-4"):

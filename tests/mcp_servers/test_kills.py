@@ -293,9 +293,9 @@ WORLDS_IN_FULL = pytest.mark.parametrize("world", [pytest.param(one, id=one.name
 def test_a_kill_at_every_boundary_leaves_an_effect_once_or_in_doubt(
     world: World, who: str, warm: Warm, tmp_path: Path
 ) -> None:
-    """Before and after each thing that the proxy hands to the disk, to the server and to the client, with each
-    of the three as the victim. There is one hole, which the documentation names: a client that was given the
-    answer, and has not kept it, makes a new call."""
+    """Before and after each thing that the proxy hands to the disk, to the server and to the client, with
+    each of the three as the victim. There is one hole, which the documentation names: a client that was given
+    the answer, and has not kept it, makes a new call."""
     probe = tmp_path / "probe"
     probe.mkdir()
     shop = Shop(world, probe, warm, watched=True)

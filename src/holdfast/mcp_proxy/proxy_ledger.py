@@ -143,8 +143,9 @@ class ProxyLedger:
                 self._session = made
                 if not await self._engine.call(self._note_sign):
                     log.warning(
-                        "the ledger %r was used last for a server with another command or address. Servers of "
-                        "one name share a ledger: if these are two servers, give one of them another --name",
+                        "the ledger %r was used last for a server with another command or address. Servers "
+                        "of one name share a ledger: if these are two servers, give one of them another "
+                        "--name",
                         self._name,
                     )
             return self._session

@@ -434,8 +434,8 @@ class Relay:
             return False
         if call.task is not None and answer.result is not None:
             return False
-        # A client that ends its stdin is about to end, and one that has cancelled does not look at it. One whose
-        # server is gone is told so right behind the answer, and some drop it then.
+        # A client that ends its stdin is about to end, and one that has cancelled does not look at it. One
+        # whose server is gone is told so right behind the answer, and some drop it then.
         is_closing = self._has_ended_input or self._server.is_gone
         return not is_closing and not call.is_cancelled
 
