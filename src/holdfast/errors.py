@@ -15,6 +15,7 @@ HoldfastError
 ├── Fenced                             no: the lease was taken over; open the session again
 ├── Overtaken                          yes, after a new read: another writer wrote first
 ├── ReadOnly                           no: upgrade holdfast to write to this session
+├── ReadOnlyReplica                    no: drive the original, or a fork of the replica
 ├── NewerFormat                        no: upgrade holdfast to read this store
 ├── Corrupt                            no: stored bytes are damaged; nothing was changed
 ├── LostBlob                           no: a blob is missing or damaged
@@ -49,6 +50,7 @@ __all__ = [
     "NotFound",
     "Overtaken",
     "ReadOnly",
+    "ReadOnlyReplica",
     "RunExists",
     "StoreBusy",
     "StoreFailed",
@@ -178,6 +180,21 @@ class ReadOnly(HoldfastError):
             "decisions and is not known to this version. Upgrade holdfast to write to it."
         )
         self.session, self.kind, self.seq = session, kind, seq
+
+
+class ReadOnlyReplica(HoldfastError):
+    """The session is a copy of one in another store, and can only be read. Drive that one, or a fork of it.
+
+    A retry does not help. `store` is the id of the other store.
+    """
+
+    def __init__(self, session: str, store: str) -> None:
+        super().__init__(
+            f"session {session!r} is a replica: a copy of a session of another store (with the id {store}), "
+            "which is driven there. To drive a session that begins with its history, fork it: "
+            f"store.fork({session!r}), or `holdfast fork {session}`."
+        )
+        self.session, self.store = session, store
 
 
 class NewerFormat(HoldfastError):

@@ -153,6 +153,14 @@ class SessionForked(Body, frozen=True):
     """Effects of the origin after that version: they happened, and are not in the ledger of the fork."""
 
 
+@_kind("session.copied", must=True)
+class SessionCopied(Body, frozen=True):
+    """A fork of a replica: the entries before it are those of a session in another store, with the id
+    `store`. What is in doubt there is settled there, and never by this session."""
+
+    store: str
+
+
 @_kind("lease.taken", must=True)
 class LeaseTaken(Body, frozen=True):
     """Only `holder` writes from here on. The `seq` of the line is the fence."""

@@ -24,6 +24,7 @@ from ..errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOn
 from ..ids import SessionId, fresh_uid
 from ..limits import LEASE_POLL_S
 from ..system.clock import boot_s
+from .replica import refuse_replica
 
 log = logging.getLogger("holdfast")
 _QUICKER_S = 0.005
@@ -106,6 +107,8 @@ def _try(
     facts = state.facts
     if facts.unknown is not None:
         raise ReadOnly(session, *facts.unknown)
+    if not bodies:
+        refuse_replica(engine.driver, session, facts.head.uid)
     if facts.head.lease is not None:
         life = engine.heartbeat.judge(facts.head.lease.holder)
         mine = facts.head.lease.holder == engine.heartbeat.holder

@@ -85,7 +85,7 @@ def _is_needed(entry: Entry, effects: Effects, transcript: Transcript) -> bool:
 async def delete(engine: Engine, session: Session) -> None:
     """Delete the session under its lease, so that no other process can have taken it meanwhile."""
     await session.flush()
-    await engine.call(settle_claims, engine, session)
+    await engine.call(settle_claims, engine, session.state.facts, session.fence)
     sum = session._writer.channel.sum
     assert sum is not None
     outcome = await engine.call(engine.driver.delete, session.id, sum)

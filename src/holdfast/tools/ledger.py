@@ -176,6 +176,8 @@ class Ledger:
                 return Issue.again(last)
             case "in_doubt" | "gave_up" | "running":
                 return Blocked(last)
+            case "not_landed" | "discarded" if self._session.state.facts.is_foreign(last):
+                return following  # With a key of its own: the session of the other store may do it with that.
             case "not_landed" | "discarded":
                 return Blocked(last) if is_running(last) else Issue.again(last)
             case _:
@@ -192,6 +194,8 @@ class Ledger:
 
     def may_repeat(self, tool: AnyTool, row: Effect) -> bool:
         """Whether the body of a row in doubt may be run again with its key."""
+        if self._session.state.facts.is_foreign(row):
+            return False
         return self.is_recognised(tool, row) and not self._is_overwritten(row)
 
     def is_recognised(self, tool: AnyTool, row: Effect) -> bool:
