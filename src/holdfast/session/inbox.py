@@ -24,9 +24,12 @@ from ..core.entries import (
 from ..core.session_state import SessionState
 from ..drivers.contract import InboxRow
 from ..engine.engine import Engine
+from ..engine.journal import Journal
 from ..errors import BadInput, Corrupt, NewerFormat
+from ..ids import SessionId
 from ..limits import LINE_BYTES_MAX
 from ..messages import AnyMessage, shape_of
+from .replica import refuse_replica, replica_key
 
 _decoder: msgspec.json.Decoder[InboxItem] = msgspec.json.Decoder(InboxItem)
 
@@ -41,6 +44,17 @@ def encode_item(item: InboxItem) -> bytes:
     if len(data) > LINE_BYTES_MAX:
         raise BadInput(f"an item of {len(data):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
     return data
+
+
+def post(engine: Engine, session: SessionId, item: bytes) -> int:
+    """Put an item into the inbox of a session; its number. Durable on return. `ReadOnlyReplica` if its
+    original is driven in another store, and would never take it in. Blocks."""
+    driver = engine.driver
+    if driver.find_claim(replica_key(session)) is not None:
+        tip = driver.find_tip(session)
+        if tip is not None:
+            refuse_replica(driver, session, Journal(driver, session).segments[-1].uid)
+    return driver.post(session, item)
 
 
 def message_item(message: AnyMessage, content: bytes, *, key: str | None, agent: str | None = None) -> bytes:

@@ -19,7 +19,7 @@ from ..errors import BadInput, Corrupt, LeaseHeld, NotFound
 from ..ids import SessionId, check_text
 from ..messages import Json, refuse_unfaithful
 from ..session.effect_claims import OperationVerdict, list_doubts, settle_operation
-from ..session.inbox import encode_item
+from ..session.inbox import encode_item, post
 
 if TYPE_CHECKING:
     from .store import Store
@@ -72,7 +72,7 @@ async def find_waiting(store: Store) -> list[Waiting]:
     """What all sessions of a store wait for, the oldest first."""
     found = [_as_waiting(doubt) async for doubt in store.in_doubt()]
     async for head in store.sessions():
-        if head.waiting:
+        if head.waiting and not head.replica:
             try:
                 questions = (await store.load(head.session)).facts.effects.questions.values()
             except Corrupt as error:  # One damaged session must not hide what the others wait for.
@@ -191,7 +191,7 @@ async def decide(
 
 async def _answer(store: Store, session: SessionId, item: bytes) -> Answered:
     """Post the item. If no process holds the session, open it, which takes the item in at once."""
-    number = await store._engine.call(store._engine.driver.post, session, item)
+    number = await store._engine.call(post, store._engine, session, item)
     try:
         async with store.session(session, create=False) as opened:
             return "late" if number in opened.state.facts.late else "settled"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, get_args
 
@@ -42,7 +43,7 @@ from ..engine.committer import make_append
 from ..engine.engine import Engine, run_or_undo
 from ..engine.journal import Journal
 from ..errors import BadInput, Closed, Corrupt, HoldfastError, NewerFormat, NotFound
-from ..ids import SessionId, check_labels, check_name, fresh_uid, session_id
+from ..ids import SessionId, check_labels, check_list, check_name, fresh_uid, session_id
 from ..limits import (
     BLOB_GRACE_S,
     INLINE_BYTES,
@@ -57,14 +58,16 @@ from ..messages import ForeignMessage, Json, Media, Message, as_message
 from ..session.cadence import Cadence
 from ..session.effect_claims import OperationVerdict
 from ..session.fork import fork
-from ..session.inbox import encode_item, message_item
+from ..session.inbox import encode_item, message_item, post
 from ..session.misuse import AsyncOnly, async_items
 from ..session.session import Session
 from ..system.aio import run_to_end
 from ..telemetry import look
 from .approvals import Answered, Doubt, decide, gone_doubts, open_doubts, resolve, resolve_operation
 from .blob_gc import References, collect
-from .deletion import delete, erase
+from .copy import Copied, Copier, TellProgress
+from .copy_source import StoreSource
+from .deletion import delete, delete_replica, erase
 from .work_queue import WorkerInfo, list_workers
 
 log = logging.getLogger("holdfast")
@@ -311,6 +314,8 @@ class Store(AsyncOnly):
         fork shares. Answer it with `resolve_operation`.
         """
         async for head in self._list(HeadFilter(in_doubt=True), None, _log_damaged):
+            if head.replica:
+                continue  # Its original is where it is settled.
             try:
                 doubts = await self._engine.call(open_doubts, self._engine, head.session)
             except (Corrupt, NotFound) as error:
@@ -361,7 +366,7 @@ class Store(AsyncOnly):
         return await decide(self, id, call, by, reason, approved=False, args=None)
 
     async def _post(self, session: str, item: bytes) -> int:
-        return await self._engine.call(self._engine.driver.post, session_id(session), item)
+        return await self._engine.call(post, self._engine, session_id(session), item)
 
     @async_items
     async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncGenerator[Entry, None]:
@@ -455,7 +460,7 @@ class Store(AsyncOnly):
         return tip.head or Journal(self._engine.driver, tip.session).fold().facts.head
 
     def _is_interrupted(self, head: Head) -> bool:
-        return head.open_run is not None and not self._is_held(head)
+        return head.open_run is not None and not (head.replica or self._is_held(head))
 
     @async_items
     async def runs(self, *, session: str | None = None, parent: str | None = None) -> AsyncIterator[RunInfo]:
@@ -551,6 +556,36 @@ class Store(AsyncOnly):
             partial(collect, self._engine, grace_s=grace_s, dry_run=dry_run, alone=alone)
         )
 
+    # -- other stores -------------------------------------------------------------------------------
+
+    async def copy(
+        self,
+        target: Store | str | Path,
+        sessions: Iterable[str] | None = None,
+        *,
+        into: str | None = None,
+        dry_run: bool = False,
+        tell: TellProgress | None = None,
+    ) -> Copied:
+        """Copy sessions into another store, as replicas: all of them, or some with their families.
+
+        A family is a session with its delegates and its parents; forks bring the history that they share. A
+        replica can be read; only its original is driven. Copying again brings what is new, and goes on with
+        a copy that died. `into`: of the one session that is named, also make a session of this id that can
+        be driven, as a fork of its replica. `target` is an open store, or is opened from its URL or path.
+        `tell` is called as the copy makes progress.
+        """
+        names = None if sessions is None else [session_id(one) for one in check_list("sessions", sessions)]
+        new = None if into is None else session_id(into)
+        if new is not None and (names is None or len(names) != 1):
+            raise BadInput("into=… makes one session that can be driven: name one session to copy")
+        if not isinstance(target, Store):
+            async with open_store(target) as own:
+                return await self.copy(own, names, into=into, dry_run=dry_run, tell=tell)
+        source = await self._engine.call(StoreSource, self._engine, names)
+        copier = Copier(source, target._engine, tell=tell, dry_run=dry_run)
+        return await copier.run(new, None if names is None else names[0])
+
     # -- removing -----------------------------------------------------------------------------------
 
     async def clean(
@@ -559,8 +594,11 @@ class Store(AsyncOnly):
         """Erase the contents of messages and results, drop all versions, or (both) delete the session.
 
         Digests replace erased contents. Contents that a fork refers to stay, and so does the ledger unless
-        the session is deleted.
+        the session is deleted. A replica can only be deleted as a whole.
         """
+        id = session_id(session)
+        if transcript and checkpoints and await self._engine.call(delete_replica, self._engine, id):
+            return "deleted"
         async with self.session(session, wait_s=wait_s, create=False) as opened:
             if transcript and checkpoints:
                 await run_to_end(lambda: delete(self._engine, opened))
@@ -591,7 +629,7 @@ async def _submit(
     """Post the item; its number. With an `agent`, create a missing session."""
     while True:
         try:
-            return await engine.call(engine.driver.post, session, item)
+            return await engine.call(post, engine, session, item)
         except NotFound as missing:
             if agent is None:
                 raise NotFound(

@@ -41,7 +41,8 @@ from .work_queue import HEAD, SqliteListener, find_due, find_holders, stamp
 
 _encode = msgspec.json.Encoder().encode
 _RESTORE: Final = f"""
-    UPDATE sessions SET posted = ?2, posted_at = arrival.at, since = min(coalesce(due, arrival.at), arrival.at)
+    UPDATE sessions
+    SET posted = ?2, posted_at = arrival.at, since = min(coalesce(due, arrival.at), coalesce(arrival.at, due))
     FROM (SELECT iif({HEAD} ->> '$.replica', NULL, ?3) AS at FROM sessions WHERE session = ?1) AS arrival
     WHERE session = ?1 RETURNING posted
 """
