@@ -182,6 +182,7 @@ JSON = {
     "fork": "fork done",
     "rewind": "rewind done --steps 1",
     "clean": "clean done --yes",
+    "copy": "copy sqlite:holdfast.db dir:copy",
 }
 
 

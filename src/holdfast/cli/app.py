@@ -12,6 +12,7 @@ from .commands.blobs import blobs
 from .commands.cancel import cancel
 from .commands.clean import clean
 from .commands.completion import completion
+from .commands.copy import copy
 from .commands.demo import demo
 from .commands.diff import diff
 from .commands.export import export
@@ -47,6 +48,7 @@ _COMMANDS = {
     "Drive": (demo, run, resume, worker, submit, cancel),
     "Answer": (pending, approve, refuse, resolve, resolve_operation),
     "Change": (fork, rewind, clean),
+    "Keep": (copy,),
     "Set up": (completion,),
 }
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -111,6 +113,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fork": ("holdfast fork done --version 1 --into what-if",),
     "rewind": ("holdfast rewind done --steps 1", "holdfast rewind done --version 1 --undo clerk.py --yes"),
     "clean": ("holdfast clean done", "holdfast clean done --only transcript --yes"),
+    "copy": (
+        "holdfast copy sqlite:holdfast.db dir:archive",
+        "holdfast copy sqlite:holdfast.db dir:archive done family --dry-run",
+        "holdfast copy sqlite:holdfast.db sqlite:laptop.db done --as done-here --json",
+    ),
     "mcp": tuple(line for lines in MCP_EXAMPLES.values() for line in lines),
     "completion": ("holdfast completion bash > holdfast.bash",),
 }

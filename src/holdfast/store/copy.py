@@ -79,6 +79,8 @@ class Copied(Struct, frozen=True, kw_only=True):
     blobs: int = 0
     lost_blobs: tuple[str, ...] = ()
     """The digests of blobs that the source lacks, or that are damaged there."""
+    not_erased: tuple[SessionId, ...] = ()
+    """Sessions of which something was erased since an earlier copy, that a fork in the target still has."""
     made: SessionId | None = None
     """The session that can be driven, if one was asked for."""
     dry_run: bool = False
@@ -119,6 +121,7 @@ class Copier:
         self._entries = 0
         self._blobs: dict[str, bool] = {}
         """The blobs that were looked for, and whether they were copied."""
+        self._not_erased: list[SessionId] = []
         self._names: dict[str, SessionId] = {}
         """Where journals are in the target, by their uids."""
         self._ends: dict[str, dict[int, str]] = {}
@@ -160,6 +163,7 @@ class Copier:
             claims=len(changes),
             blobs=sum(self._blobs.values()),
             lost_blobs=tuple(digest for digest, is_there in self._blobs.items() if not is_there),
+            not_erased=tuple(self._not_erased),
             made=into,
             dry_run=self._dry_run,
         )
@@ -402,8 +406,8 @@ class Copier:
             differing |= await self._target.call(self._compare, session, chain, part)
             self._say("verify", session, part[-1].seq - after)
             after = part[-1].seq
-        if differing:
-            await self._target.call(self._erase, session, differing)
+        if differing and not await self._target.call(self._erase, session, differing):
+            self._not_erased.append(session.id)
 
     def _compare(
         self, session: SourceSession, chain: Chain, chunks: Sequence[Chunk]
@@ -423,24 +427,18 @@ class Copier:
             if (chunk.details, chunk.said) != (one.details, one.said)
         }
 
-    def _erase(self, session: SourceSession, erasures: Mapping[int, Erasure]) -> None:
+    def _erase(self, session: SourceSession, erasures: Mapping[int, Erasure]) -> bool:
+        """Erase in the target what was erased in the source; False if a fork there keeps some of it."""
         name = self._names[session.uid]
-        tip = self._driver.find_tip(name)
-        if tip is None or session.is_hidden:
-            outcome = None
-        else:
+        while (tip := self._driver.find_tip(name)) is not None and not session.is_hidden:
             head = replace(self._head_of(session, tip), session=name, replica=True)
-            outcome = self._driver.erase(name, tip.sum, erasures, head)
-        left = isinstance(outcome, Done) and all(
-            (chunk.details, chunk.said) == (erasures[chunk.seq].details, erasures[chunk.seq].said)
+            if isinstance(self._driver.erase(name, tip.sum, erasures, head), Done):
+                break
+        return all(
+            Erasure(chunk.details, chunk.said) == erasures[seq]
             for seq in erasures
             for chunk in _split(self._driver.read(name, seq - 1, 1, said=True), name)
         )
-        if not left:
-            raise BadInput(
-                f"what was erased in session {session.id!r} since it was copied is still in the target, "
-                "where a fork shares it: delete the fork, and copy again"
-            )
 
     def _head_of(self, session: SourceSession, tip: Tip) -> Head:
         return session.head if tip.seq == session.seq else tip.head or session.head
