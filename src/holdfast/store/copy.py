@@ -343,7 +343,8 @@ class Copier:
             keys = dict.fromkeys([*_texts(ours.get("keys")), *_texts(theirs.get("keys"))])
             return msgspec.json.encode({"keys": list(keys)}).decode()
         if key.startswith(_HOLD):
-            return record if _number(theirs, "fence") > _number(ours, "fence") else there
+            ahead = _number(theirs, "fence") - _number(ours, "fence")
+            return record if ahead > 0 or (ahead == 0 and self._is_of_replica(ours)) else there
         if self._is_copied(ours) or (_owner(ours) == _owner(theirs) and not self._lives(ours)):
             return record  # Of an earlier copy.
         if ours.get("session") is None and _number(ours, "generation") <= _number(theirs, "generation"):
@@ -362,6 +363,13 @@ class Copier:
             return False
         replica = find_replica(self._driver, SessionId(session), uid)
         return replica is not None and replica.store in {one.store for one in self._source.sessions}
+
+    def _is_of_replica(self, claim: Mapping[str, Any]) -> bool:
+        """Whether a session that is a replica here holds a named lease: its release was not copied yet."""
+        session = claim.get("session")
+        return (
+            isinstance(session, str) and self._driver.find_claim(replica_key(SessionId(session))) is not None
+        )
 
     def _lives(self, claim: Mapping[str, Any]) -> bool:
         """Whether the owner of a claim is a session of the target."""
