@@ -202,7 +202,7 @@ def contents_of(store: Store) -> Contents:
             chunks=read_all(driver, tip.session),
             facts=facts,
             said=[message.text for message in state.transcript],
-            inbox=[tuple(row) for row in driver.read_inbox(tip.session, 0, 10_000)],
+            inbox=[(row.number, row.item) for row in driver.read_inbox(tip.session, 0, 10_000)],
             posted=tip.posted,
             keyframe=driver.find_keyframe(tip.session),
             labels=dict(tip.head.labels) if tip.head else {},

@@ -37,11 +37,11 @@ from ..engine.committer import mark_runs
 from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import BadInput, Corrupt, StoreBusy
-from ..ids import HolderId, SessionId
+from ..ids import SessionId
 from ..limits import BATCH_BYTES_MAX, COPY_TRIES, READ_CHUNKS
 from ..session.fork import fork, fork_end
 from ..session.replica import ReplicaRecord, find_replica, replica_key
-from .copy_source import CopySource, SourceSession, read_claim
+from .copy_source import CopySource, SourceSession, list_named_holders, read_claim
 
 _HOLD: Final = "hold:"
 _DOUBTS: Final = "doubts"
@@ -110,11 +110,6 @@ class Copier:
     def __init__(
         self, source: CopySource, target: Engine, *, tell: TellProgress | None = None, dry_run: bool = False
     ) -> None:
-        if source.store_id == target.driver.store_id():
-            raise BadInput(
-                f"source and target are one store (with the id {source.store_id}), or a copy of its file: "
-                "a session is copied within a store by forking it"
-            )
         self._source, self._target, self._driver = source, target, target.driver
         self._tell, self._dry_run = tell, dry_run
         self._total = sum(session.entries for session in source.sessions)
@@ -387,15 +382,7 @@ class Copier:
 
     async def _tell_holders(self, claims: Sequence[tuple[str, str]]) -> None:
         """Let the target know the holders that what is copied names: it would take unknown ones for ended."""
-        named = [s.head.lease.holder for s in self._source.sessions if s.head.lease is not None]
-        for _, record in claims:
-            claim = read_claim(record)
-            behind = claim.get("behind")
-            for one in (claim, *(behind if isinstance(behind, list) else ())):
-                holder = one.get("holder") if isinstance(one, dict) else None
-                if isinstance(holder, str):
-                    named.append(HolderId(holder))
-        for holder in dict.fromkeys(named):
+        for holder in list_named_holders(self._source.sessions, claims):
             beat = await self._source.call(partial(self._source.find_beat, holder))
             if beat is not None:
                 await self._target.call(self._driver.beat, holder, beat, ())

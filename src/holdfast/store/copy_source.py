@@ -307,6 +307,21 @@ def foreign_beat(record: HeartbeatRecord) -> bytes:
     return msgspec.json.encode(replace(record, lock=None, duty=None))
 
 
+def list_named_holders(
+    sessions: Iterable[SourceSession], claims: Iterable[tuple[str, str]]
+) -> Sequence[HolderId]:
+    """The holders that sessions and claims name: a store would take those that it does not know for ended."""
+    named = [session.head.lease.holder for session in sessions if session.head.lease is not None]
+    for _, record in claims:
+        claim = read_claim(record)
+        behind = claim.get("behind")
+        for one in (claim, *(behind if isinstance(behind, list) else ())):
+            holder = one.get("holder") if isinstance(one, dict) else None
+            if isinstance(holder, str):
+                named.append(HolderId(holder))
+    return tuple(dict.fromkeys(named))
+
+
 def read_claim(record: str) -> dict[str, Any]:
     """The members of a claim's record; none if it is no JSON object."""
     with suppress(msgspec.DecodeError, RecursionError):

@@ -62,12 +62,14 @@ from ..session.inbox import encode_item, message_item, post
 from ..session.misuse import AsyncOnly, async_items
 from ..session.session import Session
 from ..system.aio import run_to_end
+from ..system.threads import Event
 from ..telemetry import look
 from .approvals import Answered, Doubt, decide, gone_doubts, open_doubts, resolve, resolve_operation
 from .blob_gc import References, collect
 from .copy import Copied, Copier, TellProgress
 from .copy_source import StoreSource
 from .deletion import delete, delete_replica, erase
+from .journal_file import ExportedFile, FileSource, write_file
 from .work_queue import WorkerInfo, list_workers
 
 log = logging.getLogger("holdfast")
@@ -583,8 +585,61 @@ class Store(AsyncOnly):
             async with open_store(target) as own:
                 return await self.copy(own, names, into=into, dry_run=dry_run, tell=tell)
         source = await self._engine.call(StoreSource, self._engine, names)
+        if source.store_id == target._engine.driver.store_id():
+            raise BadInput(
+                f"source and target are one store (with the id {source.store_id}), or a copy of its file: "
+                "within a store, a session is forked"
+            )
         copier = Copier(source, target._engine, tell=tell, dry_run=dry_run)
         return await copier.run(new, None if names is None else names[0])
+
+    async def export_file(
+        self, path: str | Path, sessions: Iterable[str] | None = None, *, blobs: str | Path | None = None
+    ) -> ExportedFile:
+        """Write sessions into a file that `import_file` reads: all of them, or some with their families.
+
+        JSON lines with the journals byte for byte, and their blobs in them, or in the folder `blobs`; or, if
+        `path` ends with `.tar`, one archive of both. The file is there whole or not at all.
+        """
+        names = None if sessions is None else [session_id(one) for one in check_list("sessions", sessions)]
+        folder = None if blobs is None else Path(blobs)
+        source = await self._engine.call(StoreSource, self._engine, names)
+        cancelled = Event()
+        write = partial(
+            write_file,
+            source,
+            Path(path),
+            asked=names or (),
+            blob_folder=folder,
+            goes_on=lambda: not cancelled.is_set(),
+        )
+        try:
+            return await self._engine.call_home(write)
+        except BaseException:
+            cancelled.set()
+            raise
+
+    async def import_file(
+        self,
+        path: str | Path,
+        *,
+        into: str | None = None,
+        blobs: str | Path | None = None,
+        dry_run: bool = False,
+        tell: TellProgress | None = None,
+    ) -> Copied:
+        """Read a file of `export_file`, as replicas: see `copy`. `blobs` is the folder of its blobs.
+
+        `into`: of the one session that was exported, also make a session of this id that can be driven.
+        Every line is checked before anything is written: `Corrupt` names one that was edited.
+        """
+        new = None if into is None else session_id(into)
+        folder = None if blobs is None else Path(blobs)
+        source = await self._engine.call(FileSource, self._engine, Path(path), folder)
+        if new is not None and len(source.asked) != 1:
+            raise BadInput("into=… makes one session that can be driven: export one session")
+        copier = Copier(source, self._engine, tell=tell, dry_run=dry_run)
+        return await copier.run(new, session_id(source.asked[0]) if new is not None else None)
 
     # -- removing -----------------------------------------------------------------------------------
 
