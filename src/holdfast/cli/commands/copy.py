@@ -71,7 +71,7 @@ async def _copy(
     if common.json:
         print_json(shape_copied(copied))
     else:
-        _report(copied)
+        report_copied(copied)
 
 
 def shape_copied(copied: Copied) -> dict[str, object]:
@@ -90,7 +90,8 @@ def shape_copied(copied: Copied) -> dict[str, object]:
     }
 
 
-def _report(copied: Copied) -> None:
+def report_copied(copied: Copied) -> None:
+    """Say what was copied, or would be."""
     from ..console import make_table, print_text, say, stdout
     from ..formatting import count
 
