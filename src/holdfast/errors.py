@@ -185,16 +185,23 @@ class ReadOnly(HoldfastError):
 class ReadOnlyReplica(HoldfastError):
     """The session is a copy of one in another store, and can only be read. Drive that one, or a fork of it.
 
-    A retry does not help. `store` is the id of the other store.
+    A retry does not help. `store` is the id of the other store; `address` is where that is, if the session
+    was moved there.
     """
 
-    def __init__(self, session: str, store: str) -> None:
+    def __init__(self, session: str, store: str, address: str = "") -> None:
+        if address:
+            what = f"session {session!r} was moved to {address}, and is driven there"
+        else:
+            what = (
+                f"session {session!r} is a replica: a copy of a session of another store (with the id "
+                f"{store}), which is driven there"
+            )
         super().__init__(
-            f"session {session!r} is a replica: a copy of a session of another store (with the id {store}), "
-            "which is driven there. To drive a session that begins with its history, fork it: "
+            f"{what}. To drive a session that begins with its history, fork it: "
             f"store.fork({session!r}), or `holdfast fork {session}`."
         )
-        self.session, self.store = session, store
+        self.session, self.store, self.address = session, store, address
 
 
 class NewerFormat(HoldfastError):

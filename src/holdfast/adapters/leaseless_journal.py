@@ -221,7 +221,7 @@ class LeaselessJournal(ABC, Generic[K]):
     @property
     def is_known_original(self) -> bool:
         """Whether it is known without a look that the session is no replica."""
-        return self._is_original or self.is_new
+        return self.is_new or (self._is_original and not self.state.facts.moving)
 
     @property
     def is_settled(self) -> bool:

@@ -161,6 +161,20 @@ class SessionCopied(Body, frozen=True):
     store: str
 
 
+@_kind("session.moving", must=True)
+class SessionMoving(Body, frozen=True):
+    """From here on, only the store with this id drives the session."""
+
+    store: str
+
+
+@_kind("session.arrived", must=True)
+class SessionArrived(Body, frozen=True):
+    """The session was moved here, from the store with this id."""
+
+    store: str
+
+
 @_kind("lease.taken", must=True)
 class LeaseTaken(Body, frozen=True):
     """Only `holder` writes from here on. The `seq` of the line is the fence."""

@@ -22,7 +22,7 @@ from ..core.entries import (
     ToolSettled,
 )
 from ..core.session_state import SessionState
-from ..drivers.contract import InboxRow
+from ..drivers.contract import Driver, InboxRow
 from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import BadInput, Corrupt, NewerFormat
@@ -49,12 +49,16 @@ def encode_item(item: InboxItem) -> bytes:
 def post(engine: Engine, session: SessionId, item: bytes) -> int:
     """Put an item into the inbox of a session; its number. Durable on return. `ReadOnlyReplica` if its
     original is driven in another store, and would never take it in. Blocks."""
-    driver = engine.driver
-    if driver.find_claim(replica_key(session)) is not None:
-        tip = driver.find_tip(session)
-        if tip is not None:
-            refuse_replica(driver, session, Journal(driver, session).segments[-1].uid)
-    return driver.post(session, item)
+    _refuse_replica(engine.driver, session)
+    number = engine.driver.post(session, item)
+    # A move that begins meanwhile may or may not have brought it along: only one before that surely has.
+    _refuse_replica(engine.driver, session)
+    return number
+
+
+def _refuse_replica(driver: Driver, session: SessionId) -> None:
+    if driver.find_claim(replica_key(session)) is not None and driver.find_tip(session) is not None:
+        refuse_replica(driver, session, Journal(driver, session).segments[-1].uid)
 
 
 def message_item(message: AnyMessage, content: bytes, *, key: str | None, agent: str | None = None) -> bytes:

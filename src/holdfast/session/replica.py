@@ -15,11 +15,15 @@ from ..errors import Corrupt, ReadOnlyReplica
 from ..ids import SessionId
 
 
-class ReplicaRecord(Struct, frozen=True, kw_only=True):
-    """The session with this uid is a replica, of a session of the store with the id `store`."""
+class ReplicaRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The session with this uid is a replica, of a session of the store with the id `store`.
+
+    `address` is where that is, for people, if the session was moved there.
+    """
 
     uid: str
     store: str
+    address: str = ""
 
 
 _decode = msgspec.json.Decoder(ReplicaRecord).decode
@@ -50,4 +54,4 @@ def refuse_replica(driver: Driver, session: SessionId, uid: str) -> None:
     """Raise `ReadOnlyReplica` if this session is a replica. Blocks."""
     found = find_replica(driver, session, uid)
     if found is not None:
-        raise ReadOnlyReplica(session, found.store)
+        raise ReadOnlyReplica(session, found.store, found.address)

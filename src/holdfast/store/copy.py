@@ -37,7 +37,7 @@ from ..engine.committer import mark_runs
 from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import BadInput, Corrupt, StoreBusy
-from ..ids import SessionId
+from ..ids import HolderId, SessionId
 from ..limits import BATCH_BYTES_MAX, COPY_TRIES, READ_CHUNKS
 from ..session.fork import fork, fork_end
 from ..session.replica import ReplicaRecord, find_replica, replica_key
@@ -81,6 +81,8 @@ class Copied(Struct, frozen=True, kw_only=True):
     """The digests of blobs that the source lacks, or that are damaged there."""
     not_erased: tuple[SessionId, ...] = ()
     """Sessions of which something was erased since an earlier copy, that a fork in the target still has."""
+    moved: tuple[SessionId, ...] = ()
+    """The sessions that are driven in the target from now on."""
     made: SessionId | None = None
     """The session that can be driven, if one was asked for."""
     dry_run: bool = False
@@ -108,8 +110,18 @@ class Copier:
     """One copy."""
 
     def __init__(
-        self, source: CopySource, target: Engine, *, tell: TellProgress | None = None, dry_run: bool = False
+        self,
+        source: CopySource,
+        target: Engine,
+        *,
+        tell: TellProgress | None = None,
+        dry_run: bool = False,
+        holders: Sequence[HolderId] = (),
     ) -> None:
+        """`holders`: more of them that the target is to know, besides those that claims and leases name."""
+        self._holders = holders
+        self._arrived: set[str] = set()
+        """The uids of sessions that an earlier move has brought: they are the target's own."""
         self._source, self._target, self._driver = source, target, target.driver
         self._tell, self._dry_run = tell, dry_run
         self._total = sum(session.entries for session in source.sessions)
@@ -214,10 +226,16 @@ class Copier:
             )
         if tip is None:
             return _Place(name)
-        if uid != session.uid or find_replica(self._driver, name, uid) is None:
+        if uid == session.uid and session.store == self._driver.store_id() and not self._is_replica(session):
+            self._arrived.add(uid)
+            return _Place(name, session.seq, session.sum, is_done=True)
+        if uid != session.uid or not self._is_replica(session):
             what = "which is the original" if uid == session.uid else "which is another one"
             raise BadInput(f"the target has a session {name!r} already, {what}; nothing was copied")
         return _Place(name, tip.seq, tip.sum)
+
+    def _is_replica(self, session: SourceSession) -> bool:
+        return find_replica(self._driver, session.id, session.uid) is not None
 
     def _find_uid(self, name: SessionId) -> str | None:
         page = self._driver.read(name, 0, 1, said=False)
@@ -286,7 +304,10 @@ class Copier:
     def _mark(self, session: SourceSession) -> ClaimChange:
         """The claim that says that it is a replica. One of an earlier session of this id is replaced."""
         key = replica_key(session.id)
-        record = msgspec.json.encode(ReplicaRecord(uid=session.uid, store=session.store)).decode()
+        # One that is being moved here is driven by no store.
+        is_moving = session.store == self._driver.store_id()
+        store = self._source.store_id if is_moving else session.store
+        record = msgspec.json.encode(ReplicaRecord(uid=session.uid, store=store)).decode()
         return ClaimChange(key=key, expect=self._driver.find_claim(key), record=record)
 
     def _find_pin(self, session: SourceSession) -> Pin | None:
@@ -331,6 +352,8 @@ class Copier:
         return changes
 
     def _merge(self, key: str, record: str, there: str | None) -> str:
+        if there is not None and read_claim(record).get("uid") in self._arrived:
+            return there  # Its owner is driven here, and knows more.
         if there is None or there == record:
             return record
         theirs, ours = read_claim(record), read_claim(there)
@@ -382,7 +405,7 @@ class Copier:
 
     async def _tell_holders(self, claims: Sequence[tuple[str, str]]) -> None:
         """Let the target know the holders that what is copied names: it would take unknown ones for ended."""
-        for holder in list_named_holders(self._source.sessions, claims):
+        for holder in (*list_named_holders(self._source.sessions, claims), *self._holders):
             beat = await self._source.call(partial(self._source.find_beat, holder))
             if beat is not None:
                 await self._target.call(self._driver.beat, holder, beat, ())
@@ -391,6 +414,11 @@ class Copier:
 
     async def _verify(self, session: SourceSession) -> None:
         """Read it from the target, check its chain, and compare it with the source."""
+        if session.uid in self._arrived:
+            for seq in self._ends.get(session.uid, {}):
+                sum = await self._source.call(partial(self._source.find_sum, session, seq))
+                self._ends[session.uid][seq] = sum or ""
+            return
         begin = session.seq - session.entries
         pin = session.pin
         sum = GENESIS if pin is None else self._ends[pin.uid][pin.seq]

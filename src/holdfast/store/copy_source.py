@@ -15,7 +15,7 @@ from ..core.codec import Chunk
 from ..core.head import Head
 from ..core.pages import open_page, span_of, split_page
 from ..core.session_state import read_keyframe
-from ..drivers.contract import HeadFilter, InboxRow, Pin, hidden_name
+from ..drivers.contract import Driver, HeadFilter, InboxRow, Pin, hidden_name
 from ..engine.engine import Engine
 from ..engine.heartbeat import HeartbeatRecord, read_heartbeat
 from ..engine.journal import Journal, Segment
@@ -100,7 +100,7 @@ class StoreSource:
         self._engine, self._driver = engine, engine.driver
         self._found: dict[str, SourceSession] = {}
         self._whole = names is None
-        for name in self._list(HeadFilter()) if names is None else names:
+        for name in list_sessions(self._driver, HeadFilter()) if names is None else names:
             try:
                 for one in [name] if self._whole else self._list_family(name):
                     self._add(one)
@@ -122,15 +122,6 @@ class StoreSource:
 
     # -- what belongs together -----------------------------------------------------------------------
 
-    def _list(self, wanted: HeadFilter) -> Iterator[SessionId]:
-        after: SessionId | None = None
-        while True:
-            tips = self._driver.list_tips(wanted, after, PAGE_ROWS)
-            yield from (tip.session for tip in tips)
-            if len(tips) < PAGE_ROWS:
-                return
-            after = tips[-1].session
-
     def _list_family(self, name: SessionId) -> Iterator[SessionId]:
         root, seen = name, {name}
         while True:
@@ -141,7 +132,7 @@ class StoreSource:
             seen.add(root)
         waiting, family = [root], {root: None}
         while waiting:
-            for child in self._list(HeadFilter(parent=waiting.pop())):
+            for child in list_sessions(self._driver, HeadFilter(parent=waiting.pop())):
                 if child not in family:
                     family[child] = None
                     waiting.append(child)
@@ -305,6 +296,17 @@ class StoreSource:
 def foreign_beat(record: HeartbeatRecord) -> bytes:
     """The heartbeat of a holder of another store: silence counts, but nothing here proves that it ended."""
     return msgspec.json.encode(replace(record, lock=None, duty=None))
+
+
+def list_sessions(driver: Driver, wanted: HeadFilter) -> Iterator[SessionId]:
+    """The ids of sessions, in their order."""
+    after: SessionId | None = None
+    while True:
+        tips = driver.list_tips(wanted, after, PAGE_ROWS)
+        yield from (tip.session for tip in tips)
+        if len(tips) < PAGE_ROWS:
+            return
+        after = tips[-1].session
 
 
 def list_named_holders(

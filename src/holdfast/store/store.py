@@ -55,6 +55,7 @@ from ..limits import (
     TAIL_POLL_S,
 )
 from ..messages import ForeignMessage, Json, Media, Message, as_message
+from ..redact import without_password
 from ..session.cadence import Cadence
 from ..session.effect_claims import OperationVerdict
 from ..session.fork import fork
@@ -70,6 +71,7 @@ from .copy import Copied, Copier, TellProgress
 from .copy_source import StoreSource
 from .deletion import delete, delete_replica, erase
 from .journal_file import ExportedFile, FileSource, write_file
+from .move import move as move_sessions
 from .work_queue import WorkerInfo, list_workers
 
 log = logging.getLogger("holdfast")
@@ -110,7 +112,11 @@ def open_store(
     make = partial(
         Engine, blob_urls=blob_urls, lease_s=lease_s, linger_s=linger_s, codecs=codecs, sizes=sizes
     )
-    return Store(lambda: _open_both(open_driver, open_home), lambda driver, home: make(driver, home=home))
+    return Store(
+        lambda: _open_both(open_driver, open_home),
+        lambda driver, home: make(driver, home=home),
+        address=without_password(url) if isinstance(url, str) else "",
+    )
 
 
 def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, BlobHome]:
@@ -139,7 +145,11 @@ class Store(AsyncOnly):
         self,
         open_both: Callable[[], tuple[Driver, BlobHome]],
         make_engine: Callable[[Driver, BlobHome], Engine],
+        *,
+        address: str = "",
     ) -> None:
+        self._address = address
+        """Where it is, without passwords: for people."""
         self._open_both, self._make_engine = open_both, make_engine
         self._opened: Engine | None = None
 
@@ -566,6 +576,7 @@ class Store(AsyncOnly):
         sessions: Iterable[str] | None = None,
         *,
         into: str | None = None,
+        move: bool = False,
         dry_run: bool = False,
         tell: TellProgress | None = None,
     ) -> Copied:
@@ -574,7 +585,8 @@ class Store(AsyncOnly):
         A family is a session with its delegates and its parents; forks bring the history that they share. A
         replica can be read; only its original is driven. Copying again brings what is new, and goes on with
         a copy that died. `into`: of the one session that is named, also make a session of this id that can
-        be driven, as a fork of its replica. `target` is an open store, or is opened from its URL or path.
+        be driven, as a fork of its replica. `move`: from then on the target drives them, and the source has
+        replicas; no process may hold them. `target` is an open store, or is opened from its URL or path.
         `tell` is called as the copy makes progress.
         """
         names = None if sessions is None else [session_id(one) for one in check_list("sessions", sessions)]
@@ -583,12 +595,19 @@ class Store(AsyncOnly):
             raise BadInput("into=… makes one session that can be driven: name one session to copy")
         if not isinstance(target, Store):
             async with open_store(target) as own:
-                return await self.copy(own, names, into=into, dry_run=dry_run, tell=tell)
+                return await self.copy(own, names, into=into, move=move, dry_run=dry_run, tell=tell)
+        if move and into is not None:
+            raise BadInput("a session that is moved keeps its id: leave out into=…, or copy it")
         source = await self._engine.call(StoreSource, self._engine, names)
         if source.store_id == target._engine.driver.store_id():
             raise BadInput(
                 f"source and target are one store (with the id {source.store_id}), or a copy of its file: "
                 "within a store, a session is forked"
+            )
+        if move:
+            address = target._address or f"the store with the id {target._engine.driver.store_id()}"
+            return await move_sessions(
+                self._engine, target._engine, names, address=address, dry_run=dry_run, tell=tell
             )
         copier = Copier(source, target._engine, tell=tell, dry_run=dry_run)
         return await copier.run(new, None if names is None else names[0])

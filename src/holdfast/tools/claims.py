@@ -297,6 +297,11 @@ class Settlements:
                 return await self._take_over(row, claim, record, theirs, run)
         except LeaseHeld:
             return busy
+        except ReadOnlyReplica as replica:
+            return Busy(
+                f"session {owner!r}, which shares this call, is driven in another store (with the id "
+                f"{replica.store})"
+            )
         except NotFound:  # It was deleted, and the claim says what it knew.
             return await self._swap(row, claim, record, claim.behind or None)
 

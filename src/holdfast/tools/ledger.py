@@ -50,7 +50,7 @@ from ..ids import RunId
 from ..messages import Json
 from ..reprs import attempt
 from ..session.effect_claims import close_settlement
-from ..session.inbox import encode_item
+from ..session.inbox import encode_item, post
 from ..session.run import current_run
 from ..session.session import Session
 from ..system.clock import boot_s
@@ -543,7 +543,7 @@ class Ledger:
         try:
             head = Journal(engine.driver, session.id).fold().facts.head
             if head.uid == session.state.facts.head.uid:  # Not another one that was made under its id.
-                engine.driver.post(session.id, encode_item(item))
+                post(engine, session.id, encode_item(item))
         except Exception as error:
             log.warning("session %s: what became of entry %d is lost: %s", session.id, row.issued, error)
 

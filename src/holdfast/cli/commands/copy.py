@@ -21,6 +21,7 @@ def copy(
     /,
     *session: SessionArg,
     new: Annotated[str | None, Parameter(name="--as")] = None,
+    move: bool = False,
     target_blobs: str | None = None,
     dry_run: bool = False,
     common: Common = DEFAULTS,
@@ -36,6 +37,9 @@ def copy(
     new
         Of the one session that is named: also make a session with this id that can be driven, as a fork of
         its replica.
+    move
+        Move them: from then on they are driven in the target, and the source has replicas. No process may
+        hold them. A move that was killed is finished by the same command.
     target_blobs
         Where the target keeps large content, if not in the store itself.
     dry_run
@@ -46,7 +50,7 @@ def copy(
     from ..store_access import with_store
 
     here = replace(common, store=source)
-    with_store(here, lambda store: _copy(store, target, session, new, target_blobs, dry_run, common))
+    with_store(here, lambda store: _copy(store, target, session, new, move, target_blobs, dry_run, common))
 
 
 async def _copy(
@@ -54,6 +58,7 @@ async def _copy(
     target: str,
     names: tuple[str, ...],
     new: str | None,
+    move: bool,
     target_blobs: str | None,
     dry_run: bool,
     common: Common,
@@ -67,7 +72,7 @@ async def _copy(
     sessions = [head.session for head in heads] if names else None
     async with open_store(target, blobs=target_blobs) as other:
         with show_progress(quiet=common.json) as tell:
-            copied = await store.copy(other, sessions, into=new, dry_run=dry_run, tell=tell)
+            copied = await store.copy(other, sessions, into=new, move=move, dry_run=dry_run, tell=tell)
     if common.json:
         print_json(shape_copied(copied))
     else:
@@ -85,6 +90,7 @@ def shape_copied(copied: Copied) -> dict[str, object]:
         "blobs": copied.blobs,
         "lost_blobs": copied.lost_blobs,
         "not_erased": copied.not_erased,
+        "moved": copied.moved,
         "made": copied.made,
         "dry_run": copied.dry_run,
     }
@@ -105,6 +111,9 @@ def report_copied(copied: Copied) -> None:
     done = "would copy" if copied.dry_run else "copied and compared"
     what = f"{count(len(copied.sessions), 'session')}, {count(copied.entries, 'new entry', 'new entries')}"
     say(f"{done} {what}, {count(copied.blobs, 'blob')}, {count(copied.claims, 'claim')}")
+    if copied.moved:
+        are = "would be moved" if copied.dry_run else "are driven in the target now"
+        say(f"{count(len(copied.moved), 'session')} {are}; the source keeps replicas, until you delete them")
     for digest in copied.lost_blobs:
         say(f"blob {digest} is missing or damaged in the source, and was not copied")
     for session in copied.not_erased:
