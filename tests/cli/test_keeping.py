@@ -38,6 +38,17 @@ def test_a_copy_prints_the_session_that_it_made(shop: Path, call_here: Call) -> 
     assert "would copy" in planned.err
 
 
+def test_a_moved_session_is_found_at_its_new_place(shop: Path, call_here: Call) -> None:
+    """The old store says where; the same command again does nothing more."""
+    for _ in range(2):
+        done = call_here(shop, "copy sqlite:holdfast.db sqlite:new.db erring --move")
+        assert done.code == 0, done.err
+        assert "moved 1 session; " in done.err
+    refused = call_here(shop, "submit erring hello")
+    assert (refused.code, "was moved to sqlite:new.db" in refused.err) == (1, True)
+    assert call_here(shop, "submit erring hello --store sqlite:new.db").code == 0
+
+
 def test_a_progress_bar_is_shown_on_a_terminal(shop: Path) -> None:
     """And no more is left of it than the result."""
     with Terminal(shop, ["copy", "sqlite:holdfast.db", "dir:archive"]) as terminal:

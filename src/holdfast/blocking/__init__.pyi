@@ -291,6 +291,7 @@ class Store(AsyncOnly):
         sessions: Iterable[str] | None = None,
         *,
         into: str | None = None,
+        move: bool = False,
         dry_run: bool = False,
         tell: TellProgress | None = None,
     ) -> Copied:
@@ -299,7 +300,8 @@ class Store(AsyncOnly):
         A family is a session with its delegates and its parents; forks bring the history that they share. A
         replica can be read; only its original is driven. Copying again brings what is new, and goes on with
         a copy that died. `into`: of the one session that is named, also make a session of this id that can
-        be driven, as a fork of its replica. `target` is an open store, or is opened from its URL or path.
+        be driven, as a fork of its replica. `move`: from then on the target drives them, and the source has
+        replicas; no process may hold them. `target` is an open store, or is opened from its URL or path.
         `tell` is called as the copy makes progress.
         """
 

@@ -120,6 +120,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "holdfast copy sqlite:holdfast.db dir:archive",
         "holdfast copy sqlite:holdfast.db dir:archive done family --dry-run",
         "holdfast copy sqlite:holdfast.db sqlite:laptop.db done --as done-here --json",
+        "holdfast copy sqlite:holdfast.db dir:new erring --move",
     ),
     "import": (
         "holdfast export done --form journal -o done.tar && holdfast import done.tar --store dir:archive",

@@ -96,7 +96,7 @@ class Copied(Struct, frozen=True, kw_only=True):
 TellProgress: TypeAlias = Callable[[CopyProgress], object]
 
 
-class _Place(NamedTuple):
+class _Reached(NamedTuple):
     """Where a session is in the target, and how far."""
 
     name: SessionId
@@ -175,7 +175,7 @@ class Copier:
             dry_run=self._dry_run,
         )
 
-    def _count_before(self, session: SourceSession, place: _Place) -> int:
+    def _count_before(self, session: SourceSession, place: _Reached) -> int:
         """How many of its entries were there before."""
         return max(0, min(place.seq, session.seq) - (session.seq - session.entries))
 
@@ -188,7 +188,7 @@ class Copier:
 
     # -- where it goes -------------------------------------------------------------------------------
 
-    async def _look(self, session: SourceSession) -> _Place:
+    async def _look(self, session: SourceSession) -> _Reached:
         """Where to go on. `BadInput` if something else is in its place."""
         place = await self._target.call(self._find_place, session)
         self._names[session.uid] = place.name
@@ -201,7 +201,7 @@ class Copier:
                 )
         return place
 
-    def _find_place(self, session: SourceSession) -> _Place:
+    def _find_place(self, session: SourceSession) -> _Reached:
         name, hidden = session.id, hidden_name(session.uid)
         tip, kept = self._driver.find_tip(name), self._find_end(hidden)
         uid = None if tip is None else self._find_uid(name)
@@ -209,9 +209,9 @@ class Copier:
             if tip is not None and uid == session.uid:
                 if tip.seq < session.seq:
                     raise BadInput(f"session {name!r} was deleted in the source: delete it in the target")
-                return _Place(name, tip.seq, tip.sum, is_done=True)
+                return _Reached(name, tip.seq, tip.sum, is_done=True)
             if kept is None or kept.seq >= session.seq:
-                return kept or _Place(hidden)
+                return kept or _Reached(hidden)
             hidden_tip = self._driver.find_tip(hidden)
             if hidden_tip is None or hidden_tip.sum != kept.sum:
                 raise BadInput(
@@ -225,14 +225,14 @@ class Copier:
                 "and copy again"
             )
         if tip is None:
-            return _Place(name)
+            return _Reached(name)
         if uid == session.uid and session.store == self._driver.store_id() and not self._is_replica(session):
             self._arrived.add(uid)
-            return _Place(name, session.seq, session.sum, is_done=True)
+            return _Reached(name, session.seq, session.sum, is_done=True)
         if uid != session.uid or not self._is_replica(session):
             what = "which is the original" if uid == session.uid else "which is another one"
             raise BadInput(f"the target has a session {name!r} already, {what}; nothing was copied")
-        return _Place(name, tip.seq, tip.sum)
+        return _Reached(name, tip.seq, tip.sum)
 
     def _is_replica(self, session: SourceSession) -> bool:
         return find_replica(self._driver, session.id, session.uid) is not None
@@ -243,18 +243,18 @@ class Copier:
         body = None if first is None else first.body
         return body.uid if isinstance(body, SessionOpened | SessionForked) else None
 
-    def _find_end(self, name: SessionId) -> _Place | None:
+    def _find_end(self, name: SessionId) -> _Reached | None:
         """What is kept of a deleted session; None if nothing is."""
-        found: _Place | None = None
+        found: _Reached | None = None
         while page := _split(
             self._driver.read(name, found.seq if found else 0, READ_CHUNKS, said=True), name
         ):
-            found = _Place(name, page[-1].seq, page[-1].sum, is_done=True)
+            found = _Reached(name, page[-1].seq, page[-1].sum, is_done=True)
         return found
 
     # -- journals --------------------------------------------------------------------------------------
 
-    async def _copy(self, session: SourceSession, place: _Place) -> None:
+    async def _copy(self, session: SourceSession, place: _Reached) -> None:
         self._say("copy", session, self._count_before(session, place))
         for _ in range(COPY_TRIES):
             try:
@@ -268,7 +268,7 @@ class Copier:
                         place = await self._look(one)
         raise StoreBusy(f"session {session.id!r} is being copied by other processes at the same time")
 
-    async def _append_rest(self, session: SourceSession, place: _Place) -> None:
+    async def _append_rest(self, session: SourceSession, place: _Reached) -> None:
         after = max(place.seq, session.seq - session.entries)
         batches = _batches(self._source.iter_chunks(session, after))
         while (chunks := await self._source.call(partial(next, batches, None))) is not None:
@@ -282,7 +282,7 @@ class Copier:
         if not session.is_hidden:
             await self._target.call(self._restore_inbox, session)
 
-    def _append(self, session: SourceSession, place: _Place, chunks: Sequence[Chunk]) -> _Place:
+    def _append(self, session: SourceSession, place: _Reached, chunks: Sequence[Chunk]) -> _Reached:
         last, is_new = chunks[-1], place.sum is None
         entries = open_page(Page.of(chunks, said=False), f"session {session.id!r}")
         item = Append(

@@ -26,7 +26,7 @@ def copy(
     dry_run: bool = False,
     common: Common = DEFAULTS,
 ) -> None:
-    """Copy sessions into another store, as replicas that can be read.
+    """Copy sessions into another store, as replicas that can be read; or move them.
 
     All of them, or those that are named: with their delegates and parents, and with the origins of forks. A
     thread of LangGraph is named by its thread id. Sessions may be driven meanwhile. Copying again brings what
@@ -112,8 +112,8 @@ def report_copied(copied: Copied) -> None:
     what = f"{count(len(copied.sessions), 'session')}, {count(copied.entries, 'new entry', 'new entries')}"
     say(f"{done} {what}, {count(copied.blobs, 'blob')}, {count(copied.claims, 'claim')}")
     if copied.moved:
-        are = "would be moved" if copied.dry_run else "are driven in the target now"
-        say(f"{count(len(copied.moved), 'session')} {are}; the source keeps replicas, until you delete them")
+        moved = "would move" if copied.dry_run else "moved"
+        say(f"{moved} {count(len(copied.moved), 'session')}; the source keeps replicas until you delete them")
     for digest in copied.lost_blobs:
         say(f"blob {digest} is missing or damaged in the source, and was not copied")
     for session in copied.not_erased:
