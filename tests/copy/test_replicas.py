@@ -222,21 +222,15 @@ class Service:
     @property
     def registry(self) -> Registry:
         """The tool, with a hook that can tell what became of it."""
-
-        @tool(side_effects={"mutate"}, verify=self._verify)
-        async def pay(ctx: ToolContext[Any], to: str) -> str:
-            self.world.do(to, ctx.key)
-            if len(self.world.done) == 1:
-                raise ConnectionError
-            return f"paid {to}"
-
-        return Registry([pay])
+        return self._make(verify=self._verify)
 
     @property
     def blind_registry(self) -> Registry:
         """The same without a hook: the payment stays in doubt."""
+        return self._make()
 
-        @tool(side_effects={"mutate"})
+    def _make(self, **options: Any) -> Registry:
+        @tool(side_effects={"mutate"}, **options)
         async def pay(ctx: ToolContext[Any], to: str) -> str:
             self.world.do(to, ctx.key)
             if len(self.world.done) == 1:

@@ -257,6 +257,9 @@ class Driver(Protocol):
         session is twice in a batch. Where the backend has transactions the batch is one of them; where it
         has none, a claim is taken before the chunks and changed or freed after them.
 
+        A copy commits what it brings of a deleted session under its `hidden_name`: that is in no list, and
+        goes with the last fork that pins it.
+
         On `StoreFailed` each item may or may not be there; committing the same item again settles it:
         it answers `Done`, or `Conflict` with the item's own last sum, if it had landed.
 

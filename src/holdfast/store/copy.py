@@ -103,7 +103,7 @@ class _Reached(NamedTuple):
     seq: int = 0
     sum: str | None = None
     is_done: bool = False
-    """It is the history of a deleted session, and is whole."""
+    """There is nothing to copy: it is the whole history of a deleted session, or has been moved there."""
 
 
 class Copier:
@@ -226,13 +226,16 @@ class Copier:
             )
         if tip is None:
             return _Reached(name)
-        if uid == session.uid and session.store == self._driver.store_id() and not self._is_replica(session):
+        if uid == session.uid and self._is_moved_here(session) and not self._is_replica(session):
             self._arrived.add(uid)
             return _Reached(name, session.seq, session.sum, is_done=True)
         if uid != session.uid or not self._is_replica(session):
             what = "which is the original" if uid == session.uid else "which is another one"
             raise BadInput(f"the target has a session {name!r} already, {what}; nothing was copied")
         return _Reached(name, tip.seq, tip.sum)
+
+    def _is_moved_here(self, session: SourceSession) -> bool:
+        return session.moved and session.store == self._driver.store_id()
 
     def _is_replica(self, session: SourceSession) -> bool:
         return find_replica(self._driver, session.id, session.uid) is not None
@@ -305,8 +308,7 @@ class Copier:
         """The claim that says that it is a replica. One of an earlier session of this id is replaced."""
         key = replica_key(session.id)
         # One that is being moved here is driven by no store.
-        is_moving = session.store == self._driver.store_id()
-        store = self._source.store_id if is_moving else session.store
+        store = self._source.store_id if self._is_moved_here(session) else session.store
         record = msgspec.json.encode(ReplicaRecord(uid=session.uid, store=store)).decode()
         return ClaimChange(key=key, expect=self._driver.find_claim(key), record=record)
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _REPLICA = replica_key(SessionId(""))
 
 
-class SourceSession(Struct, frozen=True, kw_only=True):
+class SourceSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A journal to copy, up to entry `seq`, with its inbox.
 
     `name` is where it is kept: the session's `id`, or the hidden name of one that was deleted and has forks.
@@ -44,6 +44,8 @@ class SourceSession(Struct, frozen=True, kw_only=True):
     sum: str
     head: Head
     pin: Pin | None = None
+    moved: bool = False
+    """It was moved to that store, and what is here is left over."""
     posted: int = 0
     inbox: tuple[InboxRow, ...] = ()
 
@@ -178,6 +180,7 @@ class StoreSource:
             id=segment.id,
             uid=segment.uid,
             store=self.store_id if replica is None else replica.store,
+            moved=replica is not None and bool(replica.address),
             seq=tip.seq,
             sum=tip.sum,
             head=replace(head, seq=tip.seq, sum=tip.sum),

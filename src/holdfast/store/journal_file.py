@@ -24,14 +24,14 @@ from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from ..blobs.chunking import checked_out, even_parts
 from ..blobs.home import BlobContext, StoredBlob
 from ..content.references import find_digests
 from ..core.codec import Chunk
-from ..core.head import Head
 from ..core.pages import span_of
-from ..drivers.contract import InboxRow, Pin
+from ..drivers.contract import InboxRow
 from ..engine.engine import Engine
 from ..errors import BadInput, Corrupt, NewerFormat, NotFound
 from ..ids import HolderId, SessionId
@@ -62,18 +62,6 @@ class _StoreLine(Struct):
     format: int
     id: str
     asked: tuple[str, ...] = ()
-
-
-class _SessionLine(Struct, omit_defaults=True):
-    name: SessionId
-    id: SessionId
-    uid: str
-    store: str
-    seq: int
-    sum: str
-    head: Head
-    pin: Pin | None = None
-    posted: int = 0
 
 
 class _ChunkLine(Struct):
@@ -108,7 +96,7 @@ class _Line(Struct):
     """What stands in a line: one of these."""
 
     store: _StoreLine | None = None
-    session: _SessionLine | None = None
+    session: SourceSession | None = None
     chunk: _ChunkLine | None = None
     keyframe: Raw | UnsetType = UNSET
     item: _ItemLine | None = None
@@ -167,8 +155,7 @@ class _Writer:
         return b'{"sum":"%b",%b}\n' % (self._sum.encode(), content)
 
     def _iter_session(self, session: SourceSession) -> Iterator[bytes]:
-        fields = {name: getattr(session, name) for name in _SessionLine.__struct_fields__}
-        yield self._line("session", _encode(_SessionLine(**fields)))
+        yield self._line("session", _encode(replace(session, inbox=())))
         for chunks in self._source.iter_chunks(session, session.seq - session.entries):
             for chunk in chunks:
                 yield self._line("chunk", _encode_chunk(chunk))
@@ -401,8 +388,7 @@ class FileSource:
         if line.store is not None:
             self._store = line.store
         elif line.session is not None:
-            fields = {name: getattr(line.session, name) for name in _SessionLine.__struct_fields__}
-            self._sessions.append(SourceSession(**fields))
+            self._sessions.append(line.session)
             self._chunks[line.session.uid] = place._replace(start=place.end)
         elif line.chunk is not None:
             uid = self._sessions[-1].uid
@@ -412,7 +398,7 @@ class FileSource:
         elif line.item is not None:
             last = self._sessions[-1]
             row = InboxRow(line.item.number, line.item.item.encode())
-            self._sessions[-1] = msgspec.structs.replace(last, inbox=(*last.inbox, row))
+            self._sessions[-1] = replace(last, inbox=(*last.inbox, row))
         elif line.claim is not None:
             self._claims.append(line.claim)
         elif line.holder is not None:

@@ -44,7 +44,11 @@ async def move(
     """Move sessions with their families. `address` is what people are told of the target."""
     found = await source.call(StoreSource, source, names)
     to = target.driver.store_id()
-    moving = [one for one in found.sessions if not one.is_hidden and one.store in (found.store_id, to)]
+    moving = [
+        one
+        for one in found.sessions
+        if not one.is_hidden and (one.store == found.store_id or (one.moved and one.store == to))
+    ]
     await source.call(_refuse_stranded_forks, source, found.sessions)
     # Everything in the target is looked at before anything is changed.
     planned = await Copier(found, target, dry_run=True).run()
