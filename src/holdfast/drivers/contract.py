@@ -328,11 +328,13 @@ class Driver(Protocol):
     def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
         """Items with a number greater than `after`, in order."""
 
-    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> None:
-        """Replace the inbox by these items, under their numbers; the next post gets a number after `posted`.
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
+        """Replace the inbox of a replica by these items, under their numbers; the next post gets a number
+        after `posted`. The items count as posted now.
 
-        For copies of sessions. `NotFound` if there is no session. The items count as posted now. Where the
-        backend has no transactions, a crash may leave a part of them: the copy is then made again.
+        False if the session's head says that it is no replica: nothing was written. `NotFound` if there is no
+        session. Where the backend has no transactions, a crash may leave a part of the items: the copy is
+        then made again.
         """
 
     def beat(

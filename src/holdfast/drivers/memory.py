@@ -237,14 +237,16 @@ class MemoryDriver:
             journal = self._journals.get(session)
             return [row for row in journal.inbox if row.number > after][:limit] if journal else []
 
-    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> None:
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
         with self._lock:
             journal = self._journals.get(session)
             if journal is None:
                 raise NotFound(f"no session {session!r}")
+            if not journal.head.replica:
+                return False
             journal.inbox, journal.posted = list(rows), posted
             journal.arrived = dict.fromkeys((row.number for row in rows), utc_now())
-            self._posted.notify_all()
+            return True
 
     def beat(
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]

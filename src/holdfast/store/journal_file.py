@@ -31,10 +31,10 @@ from ..blobs.home import BlobContext, StoredBlob
 from ..content.references import find_digests
 from ..core.codec import Chunk
 from ..core.pages import span_of
-from ..drivers.contract import InboxRow
+from ..drivers.contract import InboxRow, hidden_name
 from ..engine.engine import Engine
 from ..errors import BadInput, Corrupt, NewerFormat, NotFound
-from ..ids import HolderId, SessionId
+from ..ids import HolderId, SessionId, session_id
 from ..limits import BATCH_BYTES_MAX, BLOB_PART_BYTES, READ_CHUNKS
 from ..system import files
 from .copy_source import CopySource, SourceSession, list_named_holders
@@ -388,6 +388,9 @@ class FileSource:
         if line.store is not None:
             self._store = line.store
         elif line.session is not None:
+            session_id(line.session.id)
+            if line.session.name not in (line.session.id, hidden_name(line.session.uid)):
+                raise ValueError(f"{line.session.name!r} is no name of the session")
             self._sessions.append(line.session)
             self._chunks[line.session.uid] = place._replace(start=place.end)
         elif line.chunk is not None:

@@ -303,12 +303,16 @@ class DirectoryDriver:
         return self._folder(session).inbox.read(after, limit)
 
     @_translated
-    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> None:
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
         folder = self._folder(session)
         with folder.held() as there:
             if not there or folder.journal.find_extent(locked=True) is None:
                 raise NotFound(f"no session {session!r}")
+            head = folder.find_head()
+            if head is not None and not head.replica:
+                return False
             folder.inbox.restore(rows, posted, self._layout.scratch)
+            return True
 
     @_translated
     def beat(

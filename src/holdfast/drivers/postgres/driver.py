@@ -70,9 +70,8 @@ _POST: Final = f"""
     SELECT posted, $durable, pg_notify(%(channel)s, %(session)s) FROM counted
 """
 _RESTORE: Final = f"""
-    UPDATE $schema.sessions
-    SET posted = %s, posted_at = CASE WHEN %s AND {NO_REPLICA} THEN clock_timestamp() END
-    WHERE session = %s RETURNING posted
+    UPDATE $schema.sessions SET posted = CASE WHEN {NO_REPLICA} THEN posted ELSE %s END
+    WHERE session = %s RETURNING NOT {NO_REPLICA}
 """
 _RESTORE_ITEMS: Final = """
     INSERT INTO $schema.inbox (session, number, item, at)
@@ -247,17 +246,21 @@ class PostgresDriver:
             InboxRow(number, item.encode()) for number, item in self._query(query, [session, after, limit])
         ]
 
-    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> None:
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
         items = IntArray([row.number for row in rows]), TextArray([row.item.decode() for row in rows])
 
-        def restore(connection: Connection) -> None:
+        def restore(connection: Connection) -> bool:
             with transaction(self._sql, connection):
-                if self._sql.row(connection, _RESTORE, [posted, bool(rows), session]) is None:
+                found = self._sql.row(connection, _RESTORE, [posted, session])
+                if found is None:
                     raise NotFound(f"no session {session!r}")
+                if not found[0]:
+                    return False
                 self._sql.do(connection, "DELETE FROM $schema.inbox WHERE session = %s", [session])
                 self._sql.do(connection, _RESTORE_ITEMS, [session, *items])
+                return True
 
-        self._db.again(restore)
+        return self._db.again(restore)
 
     def beat(
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]

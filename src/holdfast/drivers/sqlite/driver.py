@@ -41,10 +41,8 @@ from .work_queue import HEAD, SqliteListener, find_due, find_holders, stamp
 
 _encode = msgspec.json.Encoder().encode
 _RESTORE: Final = f"""
-    UPDATE sessions
-    SET posted = ?2, posted_at = arrival.at, since = min(coalesce(due, arrival.at), coalesce(arrival.at, due))
-    FROM (SELECT iif({HEAD} ->> '$.replica', NULL, ?3) AS at FROM sessions WHERE session = ?1) AS arrival
-    WHERE session = ?1 RETURNING posted
+    UPDATE sessions SET posted = iif({HEAD} ->> '$.replica', ?2, posted)
+    WHERE session = ?1 RETURNING {HEAD} ->> '$.replica'
 """
 
 
@@ -184,16 +182,18 @@ class SqliteDriver:
         return [InboxRow(*row) for row in rows]
 
     @repeated
-    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> None:
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
         at = stamp(utc_now())
         with self._db.writing() as db:
-            found = db.execute(_RESTORE, (session, posted, at if rows else None)).get
+            found = db.execute(_RESTORE, (session, posted)).fetchone()
             if found is None:
                 raise NotFound(f"no session {session!r}")
+            if not found[0]:
+                return False
             db.execute("DELETE FROM inbox WHERE session = ?", (session,))
             items = [(session, row.number, row.item.decode(), at) for row in rows]
             db.executemany("INSERT INTO inbox VALUES (?, ?, ?, ?)", items)
-            db.execute("UPDATE store SET posts = posts + 1")
+            return True
 
     @repeated
     def beat(
