@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ from holdfast.agents import ScriptedModel
 from holdfast.core.entries import SessionArrived, SessionMoving
 from holdfast.drivers.contract import ClaimChange, Driver
 from holdfast.drivers.memory import MemoryDriver
-from holdfast.errors import BadInput, LeaseHeld, ReadOnlyReplica
+from holdfast.errors import BadInput, Closed, LeaseHeld, ReadOnlyReplica
 from holdfast.ids import SessionId
 from holdfast.records import Parent
+from tests.agent.scripted_agents import Counting, call
 from tests.crash import faults
 from tests.crash.fork_server import Line, Warm
 from tests.internals import engine_of
 from tests.langgraph.checkpoints_by_hand import Writer
 from tests.session.example_sessions import kinds, step, texts
 from tests.stores import copy_store, on_every_driver, open_driver, remove_store, share
-from tests.tools.example_tools import World
+from tests.tools.example_tools import World, die
 from tests.worker.example_workers import work
 
 from . import random_stores
@@ -169,6 +171,35 @@ async def test_a_call_in_doubt_is_settled_where_the_session_is(store_url: str | 
             assert session.in_doubt == []
             again = await pay_with(verify=verify).dispatch("pay", {"to": "ann"}, session=session)
         assert (again.status, world.done, asked) == ("completed", ["ann"], world.keys)
+
+
+async def test_a_run_that_was_killed_goes_on_in_the_target(store_url: str | Driver) -> None:
+    """Moved while a payment is in doubt: it is paid once, the model is asked for nothing twice, and the
+    source can no longer resume it."""
+    driver, world, stores = MemoryDriver(), World(), list[Store]()
+
+    @tool(side_effects={"mutate"}, verify=lambda ctx, to: Landed("paid"))
+    async def pay(ctx: ToolContext[Any], to: str) -> str:
+        world.do(to, ctx.key)
+        die(stores[-1])
+        return "paid"
+
+    model = Counting([call("pay", to="ann"), "Done."])
+    agent = Agent(model, name="clerk", tools=[pay])
+    with suppress(Closed):
+        async with open_store(driver) as dying:
+            stores.append(dying)
+            await agent.run("Pay ann", session="s", store=dying)
+    assert (world.done, len(model.prompts)) == (["ann"], 1)
+    async with open_store(driver) as source, open_store(store_url) as target:
+        await source.copy(target, move=True)
+        with pytest.raises(ReadOnlyReplica):
+            await agent.resume("s", store=source)
+        assert await work(source, agent) == []
+        outcome = await agent.resume("s", store=target)
+        assert (outcome.output, world.done, len(model.prompts)) == ("Done.", ["ann"], 2)
+        assert (await agent.resume("s", store=target)).output == "Done."
+    assert world.done == ["ann"]
 
 
 class Interrupted(MemoryDriver):
