@@ -317,6 +317,10 @@ class Copier:
 
     def _restore_inbox(self, session: SourceSession) -> None:
         tip = self._driver.find_tip(session.id)
+        if tip is not None and tip.head is None and tip.seq == session.seq:
+            # The driver keeps heads apart from journals, and a copy died in between. Only the head says to
+            # listings that it is a replica.
+            self._driver.erase(session.id, tip.sum, {}, replace(session.head, replica=True))
         there = list(self._driver.read_inbox(session.id, 0, len(session.inbox) + 1))
         if tip is None or (tip.posted, there) != (session.posted, list(session.inbox)):
             self._driver.restore_inbox(session.id, session.inbox, session.posted)
