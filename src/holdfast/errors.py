@@ -16,6 +16,7 @@ HoldfastError
 ├── Overtaken                          yes, after a new read: another writer wrote first
 ├── ReadOnly                           no: upgrade holdfast to write to this session
 ├── ReadOnlyReplica                    no: drive the original, or a fork of the replica
+├── OpenedToRead                       no: open the store without `read_only`
 ├── NewerFormat                        no: upgrade holdfast to read this store
 ├── Corrupt                            no: stored bytes are damaged; nothing was changed
 ├── LostBlob                           no: a blob is missing or damaged
@@ -48,6 +49,7 @@ __all__ = [
     "NewerFormat",
     "NotAList",
     "NotFound",
+    "OpenedToRead",
     "Overtaken",
     "ReadOnly",
     "ReadOnlyReplica",
@@ -202,6 +204,10 @@ class ReadOnlyReplica(HoldfastError):
             f"store.fork({session!r}), or `holdfast fork {session}`."
         )
         self.session, self.store, self.address = session, store, address
+
+
+class OpenedToRead(HoldfastError):
+    """The store was opened with `read_only=True`, so nothing is written to it."""
 
 
 class NewerFormat(HoldfastError):

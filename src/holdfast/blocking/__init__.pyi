@@ -78,6 +78,7 @@ def open_store(
     blobs: str | BlobHome | None = None,
     blob_urls: PublicUrls | None = None,
     create: bool = True,
+    read_only: bool = False,
     schema: str | None = None,
     lease_s: float = ...,
     linger_s: float = ...,
@@ -92,10 +93,11 @@ def open_store(
 
     `blobs`: the home of large content (`s3://bucket/prefix`, or what `open_home` returned), by default the
     store itself. `blob_urls`: how others reach blobs by URL. `create=False`: a missing store raises
-    `NotFound`. `schema`: the PostgreSQL schema of the tables (`holdfast`). `lease_s`: how long a process
-    without a heartbeat counts as alive. `linger_s`: how long an entry may stay in memory if no caller waits
-    for it. Binary content of `inline_bytes` or more, and the text of a tool's result beyond `result_chars`,
-    is stored as a blob; None keeps all of it in the journal.
+    `NotFound`. `read_only`: nothing is written, neither a lease nor a new schema; what would write raises
+    `OpenedToRead`, and a missing store `NotFound`. `schema`: the PostgreSQL schema of the tables
+    (`holdfast`). `lease_s`: how long a process without a heartbeat counts as alive. `linger_s`: how long an
+    entry may stay in memory if no caller waits for it. Binary content of `inline_bytes` or more, and the text
+    of a tool's result beyond `result_chars`, is stored as a blob; None keeps all of it in the journal.
     """
 
 class Store(AsyncOnly):
