@@ -15,6 +15,7 @@ HoldfastError
 ├── Fenced                             no: the lease was taken over; open the session again
 ├── Overtaken                          yes, after a new read: another writer wrote first
 ├── ReadOnly                           no: upgrade holdfast to write to this session
+├── ReadOnlyReplica                    no: drive the original, or a fork of the replica
 ├── OpenedToRead                       no: open the store without `read_only`
 ├── NewerFormat                        no: upgrade holdfast to read this store
 ├── Corrupt                            no: stored bytes are damaged; nothing was changed
@@ -51,6 +52,7 @@ __all__ = [
     "OpenedToRead",
     "Overtaken",
     "ReadOnly",
+    "ReadOnlyReplica",
     "RunExists",
     "StoreBusy",
     "StoreFailed",
@@ -180,6 +182,28 @@ class ReadOnly(HoldfastError):
             "decisions and is not known to this version. Upgrade holdfast to write to it."
         )
         self.session, self.kind, self.seq = session, kind, seq
+
+
+class ReadOnlyReplica(HoldfastError):
+    """The session is a copy of one in another store, and can only be read. Drive that one, or a fork of it.
+
+    A retry does not help. `store` is the id of the other store; `address` is where that is, if the session
+    was moved there.
+    """
+
+    def __init__(self, session: str, store: str, address: str = "") -> None:
+        if address:
+            what = f"session {session!r} was moved to {address}, and is driven there"
+        else:
+            what = (
+                f"session {session!r} is a replica: a copy of a session of another store (with the id "
+                f"{store}), which is driven there"
+            )
+        super().__init__(
+            f"{what}. To drive a session that begins with its history, fork it: "
+            f"store.fork({session!r}), or `holdfast fork {session}`."
+        )
+        self.session, self.store, self.address = session, store, address
 
 
 class OpenedToRead(HoldfastError):

@@ -47,6 +47,10 @@ READ_AHEAD = 64
 """Messages decoded at once by a loop over a transcript. Enough to amortise the call, few enough to cost a
 loop little that stops after the first one."""
 
+COPY_TRIES = 100
+"""How often a copy looks again because another process copies the same session: each time, that one has made
+progress."""
+
 PAGE_ROWS = 256
 """Sessions or runs fetched by one listing query."""
 

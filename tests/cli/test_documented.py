@@ -199,6 +199,8 @@ JSON = {
     "fork": "fork done",
     "rewind": "rewind done --steps 1",
     "clean": "clean done --yes",
+    "copy": "copy sqlite:holdfast.db dir:copy",
+    "import": "import done.jsonl --store dir:archive",
 }
 
 
@@ -208,6 +210,8 @@ def test_the_json_of_a_command_has_the_documented_keys(
 ) -> None:
     """One object on stdout, and no more."""
     run = call if command in ("run", "resume", "replay") else call_here
+    if command == "import":
+        assert run(shop, "export done --form journal --output done.jsonl").code == 0
     done = run(shop, f"{JSON[command]} --json")
     assert done.code == (5 if command == "resume" else 0), done.err
     assert set(done.json) == documented_keys()[command]

@@ -42,6 +42,7 @@ from ..limits import (
     KEYFRAME_ENTRIES_MIN,
     KEYFRAME_GROWTH,
 )
+from ..session.replica import refuse_replica
 from ..system import threads
 from ..system.aio import run_to_end
 
@@ -166,6 +167,8 @@ class LeaselessJournal(ABC, Generic[K]):
         """A process held the session's lease. It may have released it by the next use: likewise."""
         self.from_start = False
         """It is to be read from its beginning, and not from a keyframe."""
+        self._is_original = False
+        """The session is known to be no replica of one in another store."""
         self._keyframe_bytes = 0
         """The size of the adapter's fold in the last keyframe."""
         self._keyframe_at = 0
@@ -214,6 +217,11 @@ class LeaselessJournal(ABC, Generic[K]):
     def is_new(self) -> bool:
         """Whether the session has no entries."""
         return self.state.seq == 0
+
+    @property
+    def is_known_original(self) -> bool:
+        """Whether it is known without a look that the session is no replica."""
+        return self.is_new or (self._is_original and not self.state.facts.moving)
 
     @property
     def is_settled(self) -> bool:
@@ -301,6 +309,12 @@ class LeaselessJournal(ABC, Generic[K]):
             return False
         self._keyframe_bytes, self._keyframe_at = len(memoryview(stored.data)), self.folded_bytes
         return True
+
+    def refuse_replica(self) -> None:
+        """Raise `ReadOnlyReplica` if nothing may be written. Blocks; looks once."""
+        if not self.is_known_original:
+            refuse_replica(self.engine.driver, self.session, self.state.facts.head.uid)
+            self._is_original = True
 
     def append(self, entries: Sequence[EntryToWrite]) -> None:
         """Fold the entries, and hand them to the committer as one commit."""
@@ -631,6 +645,8 @@ class LeaselessJournals(Generic[K, J]):
         return landed
 
     async def _check_lease(self, journal: J) -> None:
+        if not journal.is_known_original:
+            await self.engine.call(journal.refuse_replica)
         if journal.state.facts.head.lease is not None:
             await self.engine.call(self._refuse_leased, journal)
 

@@ -43,6 +43,8 @@ from ..session.run import Run as AsyncRun
 from ..session.session import Session as AsyncSession
 from ..session.session import T
 from ..store.approvals import Answered, Doubt
+from ..store.copy import Copied, TellProgress
+from ..store.journal_file import ExportedFile
 from ..store.opening import AnyStore
 from ..store.store import Store as AsyncStore
 from ..store.work_queue import WorkerInfo
@@ -76,6 +78,7 @@ def open_store(
     blobs: str | BlobHome | None = None,
     blob_urls: PublicUrls | None = None,
     create: bool = True,
+    read_only: bool = False,
     schema: str | None = None,
     lease_s: float = ...,
     linger_s: float = ...,
@@ -90,10 +93,11 @@ def open_store(
 
     `blobs`: the home of large content (`s3://bucket/prefix`, or what `open_home` returned), by default the
     store itself. `blob_urls`: how others reach blobs by URL. `create=False`: a missing store raises
-    `NotFound`. `schema`: the PostgreSQL schema of the tables (`holdfast`). `lease_s`: how long a process
-    without a heartbeat counts as alive. `linger_s`: how long an entry may stay in memory if no caller waits
-    for it. Binary content of `inline_bytes` or more, and the text of a tool's result beyond `result_chars`,
-    is stored as a blob; None keeps all of it in the journal.
+    `NotFound`. `read_only`: nothing is written, neither a lease nor a new schema; what would write raises
+    `OpenedToRead`, and a missing store `NotFound`. `schema`: the PostgreSQL schema of the tables
+    (`holdfast`). `lease_s`: how long a process without a heartbeat counts as alive. `linger_s`: how long an
+    entry may stay in memory if no caller waits for it. Binary content of `inline_bytes` or more, and the text
+    of a tool's result beyond `result_chars`, is stored as a blob; None keeps all of it in the journal.
     """
 
 class Store(AsyncOnly):
@@ -283,13 +287,57 @@ class Store(AsyncOnly):
         store.
         """
 
+    def copy(
+        self,
+        target: Store | str | Path,
+        sessions: Iterable[str] | None = None,
+        *,
+        into: str | None = None,
+        move: bool = False,
+        dry_run: bool = False,
+        tell: TellProgress | None = None,
+    ) -> Copied:
+        """Copy sessions into another store, as replicas: all of them, or some with their families.
+
+        A family is a session with its delegates and its parents; forks bring the history that they share. A
+        replica can be read; only its original is driven. Copying again brings what is new, and goes on with
+        a copy that died. `into`: of the one session that is named, also make a session of this id that can
+        be driven, as a fork of its replica. `move`: from then on the target drives them, and the source has
+        replicas; no process may hold them. `target` is an open store, or is opened from its URL or path.
+        `tell` is called as the copy makes progress.
+        """
+
+    def export_file(
+        self, path: str | Path, sessions: Iterable[str] | None = None, *, blobs: str | Path | None = None
+    ) -> ExportedFile:
+        """Write sessions into a file that `import_file` reads: all of them, or some with their families.
+
+        JSON lines with the journals byte for byte, and their blobs in them, or in the folder `blobs`; or, if
+        `path` ends with `.tar`, one archive of both. The file is there whole or not at all.
+        """
+
+    def import_file(
+        self,
+        path: str | Path,
+        *,
+        into: str | None = None,
+        blobs: str | Path | None = None,
+        dry_run: bool = False,
+        tell: TellProgress | None = None,
+    ) -> Copied:
+        """Read a file of `export_file`, as replicas: see `copy`. `blobs` is the folder of its blobs.
+
+        `into`: of the one session that was exported, also make a session of this id that can be driven.
+        Every line is checked before anything is written: `Corrupt` names one that was edited.
+        """
+
     def clean(
         self, session: str, *, transcript: bool = True, checkpoints: bool = True, wait_s: float = 0
     ) -> Literal["deleted", "cleaned"]:
         """Erase the contents of messages and results, drop all versions, or (both) delete the session.
 
         Digests replace erased contents. Contents that a fork refers to stay, and so does the ledger unless
-        the session is deleted.
+        the session is deleted. A replica can only be deleted as a whole.
         """
 
     def delete(self, session: str, *, wait_s: float = 0) -> None:

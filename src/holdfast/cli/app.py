@@ -12,10 +12,12 @@ from .commands.blobs import blobs
 from .commands.cancel import cancel
 from .commands.clean import clean
 from .commands.completion import completion
+from .commands.copy import copy
 from .commands.demo import demo
 from .commands.diff import diff
 from .commands.export import export
 from .commands.fork import fork
+from .commands.import_ import import_
 from .commands.mcp import EXAMPLES as MCP_EXAMPLES
 from .commands.mcp import make_mcp_app
 from .commands.pending import pending
@@ -48,6 +50,7 @@ _COMMANDS = {
     "Drive": (demo, run, resume, worker, submit, cancel),
     "Answer": (pending, approve, refuse, resolve, resolve_operation),
     "Change": (fork, rewind, clean),
+    "Keep": (copy, import_),
     "Set up": (completion,),
 }
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -82,6 +85,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "holdfast export done --form markdown --output done.md",
         "holdfast export done --form jsonl",
         "holdfast export done --form pytest --agent clerk.py --output test_done.py",
+        "holdfast export done family --form journal --output two.jsonl",
+        "holdfast export --form journal --output all.tar",
     ),
     "worker": (
         "holdfast worker clerk.py --until-idle",
@@ -113,6 +118,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fork": ("holdfast fork done --version 1 --into what-if",),
     "rewind": ("holdfast rewind done --steps 1", "holdfast rewind done --version 1 --undo clerk.py --yes"),
     "clean": ("holdfast clean done", "holdfast clean done --only transcript --yes"),
+    "copy": (
+        "holdfast copy sqlite:holdfast.db dir:archive",
+        "holdfast copy sqlite:holdfast.db dir:archive done family --dry-run",
+        "holdfast copy sqlite:holdfast.db sqlite:laptop.db done --as done-here --json",
+        "holdfast copy sqlite:holdfast.db dir:new erring --move",
+    ),
+    "import": (
+        "holdfast export done --form journal -o done.tar && holdfast import done.tar --store dir:archive",
+        "holdfast export done --form journal -o a.jsonl && holdfast import a.jsonl --store dir:b --as mine",
+    ),
     "mcp": tuple(line for lines in MCP_EXAMPLES.values() for line in lines),
     "completion": ("holdfast completion bash > holdfast.bash",),
 }
@@ -143,9 +158,10 @@ def make_app() -> App:
     for group, commands in _COMMANDS.items():
         for place, command in enumerate(commands):
             command.__doc__ = _flow(command.__doc__ or "")
-            name = command.__name__.replace("_", "-")
+            name = command.__name__.rstrip("_").replace("_", "-")
             app.command(
                 command,
+                name=name,
                 alias=ALIASES.get(name),
                 group=groups[group],
                 sort_key=place,

@@ -39,6 +39,7 @@ STANDING_STYLES: Final = {
     "failed": "red",
     "waiting": "yellow",
     "cancelled": "dim",
+    "replica": "dim",
 }
 RUN_STYLES: Final = {**STANDING_STYLES, "paused": "yellow"}
 

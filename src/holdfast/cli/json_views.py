@@ -27,7 +27,10 @@ _NO_CONTENT = msgspec.Raw(b"null")
 
 
 def standing(head: Head, held: bool) -> str:
-    """The status of a session, or `running`, `held`, `interrupted` or `idle` by its lease and last run."""
+    """The status of a session, or `running`, `held`, `interrupted` or `idle` by its lease and last run, or
+    `replica`."""
+    if head.replica:
+        return "replica"
     if held:
         return "running" if head.open_run else "held"
     if head.open_run:

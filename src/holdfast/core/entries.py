@@ -153,6 +153,28 @@ class SessionForked(Body, frozen=True):
     """Effects of the origin after that version: they happened, and are not in the ledger of the fork."""
 
 
+@_kind("session.copied", must=True)
+class SessionCopied(Body, frozen=True):
+    """A fork of a replica: the entries before it are those of a session in another store, with the id
+    `store`. What is in doubt there is settled there, and never by this session."""
+
+    store: str
+
+
+@_kind("session.moving", must=True)
+class SessionMoving(Body, frozen=True):
+    """From here on, only the store with this id drives the session."""
+
+    store: str
+
+
+@_kind("session.arrived", must=True)
+class SessionArrived(Body, frozen=True):
+    """The session was moved here, from the store with this id."""
+
+    store: str
+
+
 @_kind("lease.taken", must=True)
 class LeaseTaken(Body, frozen=True):
     """Only `holder` writes from here on. The `seq` of the line is the fence."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ..ids import HolderId, SessionId
 from ..messages import Json
 from .budget import Budget, Reservation, Usage
-from .effects import Effects
+from .effects import Effect, Effects
 from .entries import (
     Body,
     BudgetChanged,
@@ -46,10 +46,13 @@ from .entries import (
     RunPaused,
     RunStarted,
     ScratchpadSet,
+    SessionArrived,
     SessionClosed,
+    SessionCopied,
     SessionErased,
     SessionForked,
     SessionLabelled,
+    SessionMoving,
     SessionOpened,
     SessionPostponed,
     StateSet,
@@ -215,11 +218,21 @@ class Facts(Struct, kw_only=True, omit_defaults=True):
     """Of a fork: effects of its origin after the version that it began with."""
     forked_at: int = 0
     """Of a fork: the `seq` of its first entry. Entries before it are the origin's."""
+    copied_at: int = 0
+    """Of a fork of a replica, and its forks: effects that were issued before this entry belong to a session
+    of another store."""
     effects: Effects = field(default_factory=Effects)
     skipped: bool = False
     """An entry of an unknown kind was skipped."""
     unknown: tuple[str, int] | None = None
     """The first entry of an unknown kind that must be understood, as (kind, seq)."""
+
+    moving: bool = False
+    """The session was being moved to another store, and has not arrived in this journal."""
+
+    def is_foreign(self, effect: Effect) -> bool:
+        """True if a session of another store issued the effect: it is settled there."""
+        return effect.issued < self.copied_at
 
     def is_sound(self) -> bool:
         """Whether all references are valid, and all keys match their values."""
@@ -274,8 +287,21 @@ def _on_session_forked(facts: Facts, entry: Entry, body: SessionForked) -> None:
     facts.counters = ToolCounters()
     facts.keys, facts.unanswered, facts.cancel, facts.late = {}, [], None, set()
     facts.asked, facts.begun, facts.requested, facts.backed_off = 0, 0, 0, 0
+    facts.moving = False
     facts.left_behind, facts.forked_at = body.left_behind, entry.seq
     facts.effects.inherit(one.issued for one in body.left_behind if one.status == "undone")
+
+
+def _on_session_copied(facts: Facts, entry: Entry, body: SessionCopied) -> None:
+    facts.copied_at = entry.seq
+
+
+def _on_session_moving(facts: Facts, entry: Entry, body: SessionMoving) -> None:
+    facts.moving = True
+
+
+def _on_session_arrived(facts: Facts, entry: Entry, body: SessionArrived) -> None:
+    facts.moving = False
 
 
 def _on_lease_taken(facts: Facts, entry: Entry, body: LeaseTaken) -> None:
@@ -558,6 +584,9 @@ def _reschedule(
 HANDLERS: dict[type[Body], Callable[[Facts, Entry, Any], None]] = {
     SessionOpened: _on_session_opened,
     SessionForked: _on_session_forked,
+    SessionCopied: _on_session_copied,
+    SessionMoving: _on_session_moving,
+    SessionArrived: _on_session_arrived,
     LeaseTaken: _on_lease_taken,
     LeaseReleased: _on_lease_released,
     SessionLabelled: _on_session_labelled,
@@ -591,6 +620,9 @@ BOOKKEEPING: frozenset[type[Body]] = frozenset(
     {
         SessionOpened,
         SessionForked,
+        SessionCopied,
+        SessionMoving,
+        SessionArrived,
         LeaseTaken,
         LeaseRenewed,
         LeaseReleased,

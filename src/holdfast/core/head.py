@@ -60,6 +60,9 @@ class Head(Struct, kw_only=True, omit_defaults=True, gc=False):
     failures: int = 0
     """Failed drives in a row, without a reply in between."""
     lease: Lease | None = None
+    replica: bool = False
+    """True if this is a read-only copy of a session of another store. It is not in the journal: the claim
+    `replica:<session>` says so."""
 
     @property
     def current_version(self) -> int:

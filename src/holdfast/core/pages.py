@@ -15,6 +15,7 @@ from ..messages import Message
 from .codec import (
     GENESIS,
     VERSION,
+    Chunk,
     Element,
     Erased,
     Page,
@@ -325,6 +326,26 @@ def span_of(facts: bytes, where: str) -> Span:
     if not found.entries:
         raise Corrupt(where, _NO_ENTRIES, seq=found.seq)
     return Span(found.seq, found.seq + len(found.entries) - 1)
+
+
+def split_page(page: Page, where: str) -> list[Chunk]:
+    """The chunks of a page that was read with what was said."""
+    assert page.said is not None
+    if not page.count:
+        return []
+    parts = [part.split(b"\n") for part in (page.sums, page.facts, page.details, page.said)]
+    if any(len(lines) != page.count for lines in parts):
+        raise Corrupt(where, "a chunk is not one line")
+    return [
+        Chunk(
+            span_of(facts, where).last, sum.decode("ascii", "replace"), facts, _whole(details), _whole(said)
+        )
+        for sum, facts, details, said in zip(*parts, strict=True)
+    ]
+
+
+def _whole(part: bytes) -> bytes | None:
+    return None if part == b"null" else part
 
 
 def last_span(page: Page, where: str) -> Span:

@@ -148,7 +148,10 @@ class DueFilter(Struct, frozen=True, kw_only=True):
 
     def since(self, head: Head, posted_at: datetime | None) -> datetime | None:
         """Since when the session is due, or None if it does not belong into the list. `posted_at`: when the
-        oldest inbox item came that was not taken in. It is due at once, whatever the clocks say."""
+        oldest inbox item came that was not taken in. It is due at once, whatever the clocks say. A replica
+        never is."""
+        if head.replica:
+            return None
         if posted_at is None and (head.due is None or (head.postponed and head.due > self.until)):
             return None
         wanted = (
@@ -254,6 +257,9 @@ class Driver(Protocol):
         session is twice in a batch. Where the backend has transactions the batch is one of them; where it
         has none, a claim is taken before the chunks and changed or freed after them.
 
+        A copy commits what it brings of a deleted session under its `hidden_name`: that is in no list, and
+        goes with the last fork that pins it.
+
         On `StoreFailed` each item may or may not be there; committing the same item again settles it:
         it answers `Done`, or `Conflict` with the item's own last sum, if it had landed.
 
@@ -322,6 +328,15 @@ class Driver(Protocol):
     def read_inbox(self, session: SessionId, after: int, limit: int) -> Sequence[InboxRow]:
         """Items with a number greater than `after`, in order."""
 
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
+        """Replace the inbox of a replica by these items, under their numbers; the next post gets a number
+        after `posted`. The items count as posted now.
+
+        False if the session's head says that it is no replica: nothing was written. `NotFound` if there is no
+        session. Where the backend has no transactions, a crash may leave a part of the items: the copy is
+        then made again.
+        """
+
     def beat(
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
     ) -> Mapping[SessionId, int]:
@@ -348,6 +363,12 @@ class Driver(Protocol):
 
     def find_claim(self, key: str) -> str | None:
         """The record under `key`."""
+
+    def list_claims(self, after: str | None, limit: int) -> Sequence[tuple[str, str]]:
+        """Keys and records, in an order of the driver's own, beginning after the key `after`.
+
+        Fewer than `limit` means that these were the last.
+        """
 
     def close(self) -> None:
         """Let go of files and connections. Safe to call twice."""

@@ -237,6 +237,17 @@ class MemoryDriver:
             journal = self._journals.get(session)
             return [row for row in journal.inbox if row.number > after][:limit] if journal else []
 
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
+        with self._lock:
+            journal = self._journals.get(session)
+            if journal is None:
+                raise NotFound(f"no session {session!r}")
+            if not journal.head.replica:
+                return False
+            journal.inbox, journal.posted = list(rows), posted
+            journal.arrived = dict.fromkeys((row.number for row in rows), utc_now())
+            return True
+
     def beat(
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
     ) -> Mapping[SessionId, int]:
@@ -254,7 +265,8 @@ class MemoryDriver:
             found: dict[HolderId, Beat | None] = {
                 journal.head.lease.holder: None
                 for name, journal in self._journals.items()
-                if journal.head.lease and (journal.head.due or journal.inbox) and not name.startswith("~")
+                if journal.head.lease and (journal.head.due or journal.inbox)
+                if not (journal.head.replica or name.startswith("~"))
             }
             found |= {holder: Beat(record, None) for holder, record in self._beats.items()}
             return sorted(found.items())
@@ -284,6 +296,10 @@ class MemoryDriver:
     def find_claim(self, key: str) -> str | None:
         with self._lock:
             return self._claims.get(key)
+
+    def list_claims(self, after: str | None, limit: int) -> Sequence[tuple[str, str]]:
+        with self._lock:
+            return sorted(one for one in self._claims.items() if after is None or one[0] > after)[:limit]
 
     def close(self) -> None:
         pass

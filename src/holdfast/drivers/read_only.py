@@ -72,6 +72,9 @@ class ReadOnlyDriver:
     def find_claim(self, key: str) -> str | None:
         return self._driver.find_claim(key)
 
+    def list_claims(self, after: str | None, limit: int) -> Sequence[tuple[str, str]]:
+        return self._driver.list_claims(after, limit)
+
     def commit(self, batch: Sequence[Append], *, wait: bool = True) -> Sequence[Outcome]:
         refuse_to_write()
 
@@ -82,6 +85,9 @@ class ReadOnlyDriver:
         refuse_to_write()
 
     def post(self, session: SessionId, item: bytes) -> int:
+        refuse_to_write()
+
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
         refuse_to_write()
 
     def beat(

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ..core.codec import NewEntry, seal, timestamp
-from ..core.entries import InboxTaken, RunStarted
+from ..core.codec import Chunk, NewEntry, seal, timestamp
+from ..core.entries import Entry, InboxTaken, RunStarted
 from ..core.fold import RUN_ENDS
 from ..core.head import Head
 from ..core.session_state import Keyframe
@@ -145,8 +145,24 @@ class Channel:
         return self.flying
 
 
-_NOTED: Final = frozenset({InboxTaken, RunStarted, *RUN_ENDS})
+_RUN_KINDS: Final = frozenset({RunStarted, *RUN_ENDS})
+_NOTED: Final = _RUN_KINDS | {InboxTaken}
 """Kinds of entries that a commit names, besides storing them."""
+
+
+def mark_runs(entries: Iterable[Entry], chunks: Sequence[Chunk]) -> tuple[RunMark, ...]:
+    """Where runs begin and end in these chunks, which have the entries."""
+    return tuple(
+        RunMark(
+            run=entry.run,
+            ended=entry.body.__class__ is not RunStarted,
+            at=timestamp(entry.at),
+            seq=entry.seq,
+            chunk=next(one.seq for one in chunks if one.seq >= entry.seq),
+        )
+        for entry in entries
+        if entry.run is not None and entry.body.__class__ in _RUN_KINDS
+    )
 
 
 def make_append(
@@ -170,18 +186,7 @@ def make_append(
         keyframe = frame.encode(next(chunk.sum for chunk in chunks if chunk.seq == frame.seq))
     assert not isinstance(keyframe, Keyframe)
     head.sum = chunks[-1].sum
-    runs: list[RunMark] = []
-    takes_inbox = False
-    for entry in [new.entry for new in entries if new.entry.body.__class__ in _NOTED]:
-        cls = entry.body.__class__
-        if cls is InboxTaken:
-            takes_inbox = True
-        elif entry.run is not None:
-            chunk = next(one.seq for one in chunks if one.seq >= entry.seq)
-            at = timestamp(entry.at)
-            runs.append(
-                RunMark(run=entry.run, ended=cls is not RunStarted, at=at, seq=entry.seq, chunk=chunk)
-            )
+    noted = [new.entry for new in entries if new.entry.body.__class__ in _NOTED]
     return Append(
         session=head.session,
         after=after,
@@ -190,8 +195,8 @@ def make_append(
         keyframe=keyframe,
         claims=claims,
         pin=pin,
-        runs=tuple(runs),
-        takes_inbox=takes_inbox,
+        runs=mark_runs(noted, chunks),
+        takes_inbox=any(entry.body.__class__ is InboxTaken for entry in noted),
     )
 
 

@@ -507,8 +507,9 @@ class ProxyLedger:
         return free
 
     async def _free_own(self, session: Session, operation: str, generation: int) -> None:
+        head, fence = session.state.facts.head, session.fence
         await self._engine.call(
-            amend_own, self._engine, session, operation, lambda claim: claim.freed(generation)
+            amend_own, self._engine, head, fence, operation, lambda claim: claim.freed(generation)
         )
 
     def _free_theirs(self, claim: Claim, operation: str) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -28,9 +28,6 @@ from ..engine.journal import Journal
 from ..errors import BadInput, Corrupt, NotFound
 from ..ids import SessionId
 from ..messages import Json, Media, Text
-
-if TYPE_CHECKING:
-    from .session import Session
 
 log = logging.getLogger("holdfast")
 _T = TypeVar("_T")
@@ -158,18 +155,21 @@ def change_claim(engine: Engine, key: str, expect: str | None, claim: Claim | No
     return not isinstance(engine.driver.claim(change), Claimed)
 
 
-def amend_own(engine: Engine, session: Session, operation: str, amend: Callable[[Claim], Claim]) -> None:
-    """Change the claim, if this session owns it and no later holder has changed it. Blocks."""
+def amend_own(
+    engine: Engine, head: Head, fence: int, operation: str, amend: Callable[[Claim], Claim]
+) -> None:
+    """Change the claim, if this session owns it and no later holder than that with the fence has changed it.
+    Blocks."""
     key = effect_key(operation)
     while True:
         claim, record = find_claim(engine, key)
-        if not claim.is_of(session.state.facts.head) or claim.fence > session.fence:
+        if not claim.is_of(head) or claim.fence > fence:
             return
         amended = amend(claim)
         if amended is claim:
             return
         if amended.session is not None:
-            amended = replace(amended, fence=session.fence)
+            amended = replace(amended, fence=fence)
         if change_claim(engine, key, record, amended):
             return
 
@@ -224,6 +224,8 @@ def find_issuer(engine: Engine, facts: Facts, row: Effect) -> tuple[SessionId, s
 
 def close_settlement(engine: Engine, facts: Facts, fence: int, row: Effect, given: Given) -> None:
     """Record in the claim that the effect happened, unless this session issued it. Blocks."""
+    if facts.is_foreign(row):
+        return  # What this store is told of it is known here only.
     key = settle_key(row.key)
     while True:
         claim, record = find_claim(engine, key)
@@ -270,12 +272,11 @@ def share_verdict(
 # -- when the owner is deleted ---------------------------------------------------------------------------
 
 
-def settle_claims(engine: Engine, session: Session) -> None:
+def settle_claims(engine: Engine, facts: Facts, fence: int) -> None:
     """Copy what the journal knows into the claims, before the session is deleted. Blocks.
 
     So a claim of a deleted session without a result and without a doubt had no intent.
     """
-    facts = session.state.facts
     rows = facts.effects.rows.values()
     for operation in {row.operation for row in rows if row.scope == "global"}:
         last = facts.effects.find_last(operation)
@@ -283,15 +284,17 @@ def settle_claims(engine: Engine, session: Session) -> None:
         if not is_free(last) and not done:
             # Before the claim: it must not be in doubt without being listed.
             _list_doubt(engine, effect_key(operation))
-        amend_own(engine, session, operation, partial(_settled, engine, facts, operation))
+        amend_own(engine, facts.head, fence, operation, partial(_settled, engine, facts, operation))
     doubted = {row.key for row in rows if row.doubted and row.changes_the_world}
     for row in {row.key: row for row in rows if row.key in doubted}.values():
         if _is_shared(facts, row):
-            _leave_settlement(engine, facts, session.fence, row)
+            _leave_settlement(engine, facts, fence, row)
 
 
 def _is_shared(facts: Facts, row: Effect) -> bool:
     """True if other sessions may have the effect: the origin, or forks of a version that has it."""
+    if facts.is_foreign(row):
+        return False
     first = facts.effects.attempts(row)[0].issued
     return first < facts.forked_at or any(one.seq >= first for one in facts.checkpoints.values())
 

@@ -18,6 +18,7 @@ from ..core.entries import (
     RunPaused,
     RunStarted,
     SessionClosed,
+    SessionCopied,
     SessionForked,
     SessionPostponed,
 )
@@ -29,6 +30,7 @@ from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import BadInput, NotFound, ReadOnly
 from ..ids import SessionId, fresh_uid
+from .replica import find_replica
 
 _SINCE_MAX: Final = 100
 """Entries after the last version that are looked at one by one."""
@@ -106,7 +108,8 @@ def _begin(
     labels: dict[str, str],
     left_behind: tuple[LeftBehind, ...],
 ) -> SessionId:
-    """Commit the entry that continues `state`, and the pin of what it shares."""
+    """Commit the entry that continues `state`, and the pin of what it shares. A fork of a replica is told
+    that what it inherits belongs to another store."""
     origin, seq, sum, uid = journal.session, state.seq, state.facts.head.sum, fresh_uid()
     if name == origin:
         raise BadInput(f"a fork needs an id of its own, not {origin!r}")
@@ -122,9 +125,12 @@ def _begin(
         labels=labels,
         left_behind=left_behind,
     )
-    entry = state.append(forked, engine.now())
+    entries = [state.append(forked, engine.now())]
+    replica = find_replica(engine.driver, origin, journal.segments[-1].uid)
+    if replica is not None:
+        entries.append(state.append(SessionCopied(store=replica.store), engine.now()))
     pin = Pin(origin=owner.name, uid=owner.uid, seq=seq)
-    item = make_append([entry], after=None, origin_sum=sum, head=replace(state.facts.head), pin=pin)
+    item = make_append(entries, after=None, origin_sum=sum, head=replace(state.facts.head), pin=pin)
     outcome = engine.committer.commit_now(item)
     if isinstance(outcome, OriginGone):
         raise NotFound(f"session {origin!r} was deleted")

@@ -22,11 +22,14 @@ from ..core.entries import (
     ToolSettled,
 )
 from ..core.session_state import SessionState
-from ..drivers.contract import InboxRow
+from ..drivers.contract import Driver, InboxRow
 from ..engine.engine import Engine
+from ..engine.journal import Journal
 from ..errors import BadInput, Corrupt, NewerFormat
+from ..ids import SessionId
 from ..limits import LINE_BYTES_MAX
 from ..messages import AnyMessage, shape_of
+from .replica import refuse_replica, replica_key
 
 _decoder: msgspec.json.Decoder[InboxItem] = msgspec.json.Decoder(InboxItem)
 
@@ -41,6 +44,21 @@ def encode_item(item: InboxItem) -> bytes:
     if len(data) > LINE_BYTES_MAX:
         raise BadInput(f"an item of {len(data):,} bytes is over the limit of {LINE_BYTES_MAX:,}")
     return data
+
+
+def post(engine: Engine, session: SessionId, item: bytes) -> int:
+    """Put an item into the inbox of a session; its number. Durable on return. `ReadOnlyReplica` if its
+    original is driven in another store, and would never take it in. Blocks."""
+    _refuse_replica(engine.driver, session)
+    number = engine.driver.post(session, item)
+    # A move that begins meanwhile may or may not have brought it along: only one before that surely has.
+    _refuse_replica(engine.driver, session)
+    return number
+
+
+def _refuse_replica(driver: Driver, session: SessionId) -> None:
+    if driver.find_claim(replica_key(session)) is not None and driver.find_tip(session) is not None:
+        refuse_replica(driver, session, Journal(driver, session).segments[-1].uid)
 
 
 def message_item(message: AnyMessage, content: bytes, *, key: str | None, agent: str | None = None) -> bytes:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core.entries import Body, LeaseReleased, LeaseTaken, Parent, SessionOpened
+from ..core.head import Head
 from ..core.session_state import SessionState
 from ..drivers.contract import Conflict, Done
 from ..engine.committer import Channel, HomeLoop, make_append
@@ -24,6 +25,7 @@ from ..errors import Corrupt, Fenced, HoldfastError, LeaseHeld, NotFound, ReadOn
 from ..ids import SessionId, fresh_uid
 from ..limits import LEASE_POLL_S
 from ..system.clock import boot_s
+from .replica import refuse_replica
 
 log = logging.getLogger("holdfast")
 _QUICKER_S = 0.005
@@ -36,7 +38,7 @@ class Taken(Struct, frozen=True):
     channel: Channel
 
 
-class _Held(Struct, frozen=True):
+class Held(Struct, frozen=True):
     """Another holder may be alive."""
 
     life: Life
@@ -74,7 +76,7 @@ async def take(
         if isinstance(found, Taken):
             found.channel.home = HomeLoop()
             return found
-        if isinstance(found, _Held):
+        if isinstance(found, Held):
             if boot_s() >= deadline_s:
                 raise LeaseHeld(session, found.life.name, left_s=found.life.left_s, here=found.here)
             await anyio.sleep(min(LEASE_POLL_S, max(0.0, deadline_s - boot_s())))
@@ -92,7 +94,7 @@ async def take(
 
 def _try(
     engine: Engine, session: SessionId, labels: dict[str, str], parent: Parent | None, create: bool
-) -> Taken | _Held | _Refused | None:
+) -> Taken | Held | _Refused | None:
     engine.heartbeat.begin()
     bodies: list[Body] = []
     try:
@@ -106,17 +108,26 @@ def _try(
     facts = state.facts
     if facts.unknown is not None:
         raise ReadOnly(session, *facts.unknown)
-    if facts.head.lease is not None:
-        life = engine.heartbeat.judge(facts.head.lease.holder)
-        mine = facts.head.lease.holder == engine.heartbeat.holder
-        # A lease of this process without an open session is left over from a failed release.
-        if life.alive and not (mine and not engine.is_open(session)):
-            return _Held(life, mine)
+    if not bodies:
+        refuse_replica(engine.driver, session, facts.head.uid)
+    held = find_living_holder(engine, facts.head)
+    if held is not None:
+        return held
     bodies.append(LeaseTaken(holder=engine.heartbeat.holder, name=engine.heartbeat.name))
     return _commit(engine, state, bodies)
 
 
-def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | _Held | _Refused | None:
+def find_living_holder(engine: Engine, head: Head) -> Held | None:
+    """The holder of a session, if it may be alive. Blocks."""
+    if head.lease is None:
+        return None
+    life = engine.heartbeat.judge(head.lease.holder)
+    mine = head.lease.holder == engine.heartbeat.holder
+    # A lease of this process without an open session is left over from a failed release.
+    return Held(life, mine) if life.alive and not (mine and not engine.is_open(head.session)) else None
+
+
+def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | Held | _Refused | None:
     """Commit the bodies, the last of which takes the lease. None if this process is opening or closing it."""
     head = state.facts.head
     after = head.sum or None
@@ -132,7 +143,7 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
             if there.home is None or there.closed is not None or there.is_abandoned:
                 return None
             # It is open here. Another process took its lease and released it, which it has not noticed.
-            return _Held(Life(True, engine.heartbeat.left_s, engine.heartbeat.name), True)
+            return Held(Life(True, engine.heartbeat.left_s, engine.heartbeat.name), True)
         engine.channels[head.session] = channel
     outcome = None
     try:
@@ -147,7 +158,7 @@ def _commit(engine: Engine, state: SessionState, bodies: list[Body]) -> Taken | 
     return Taken(state, channel)
 
 
-def _give_back(engine: Engine, found: Taken | _Held | _Refused | None) -> None:
+def _give_back(engine: Engine, found: Taken | Held | _Refused | None) -> None:
     """Release a lease whose caller was cancelled before it could know of it."""
     if not isinstance(found, Taken):
         return

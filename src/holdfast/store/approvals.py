@@ -20,7 +20,7 @@ from ..errors import BadInput, Corrupt, LeaseHeld, NotFound
 from ..ids import SessionId, check_text
 from ..messages import Json, refuse_unfaithful
 from ..session.effect_claims import OperationVerdict, list_doubts, settle_operation
-from ..session.inbox import encode_item
+from ..session.inbox import encode_item, post
 
 if TYPE_CHECKING:
     from .store import Store
@@ -76,7 +76,7 @@ async def find_waiting(store: Store) -> list[Waiting]:
     """What all sessions of a store wait for, the oldest first."""
     found = await find_waiting_of_deleted(store)
     async for head in store.sessions():
-        if head.waiting or head.in_doubt:
+        if (head.waiting or head.in_doubt) and not head.replica:
             try:
                 found += await read_waiting(store, head.session)
             except (
@@ -222,7 +222,7 @@ async def decide(
 
 async def _answer(store: Store, session: SessionId, item: bytes) -> Answered:
     """Post the item. If no process holds the session, open it, which takes the item in at once."""
-    number = await store._engine.call(store._engine.driver.post, session, item)
+    number = await store._engine.call(post, store._engine, session, item)
     try:
         async with store.session(session, create=False) as opened:
             return "late" if number in opened.state.facts.late else "settled"

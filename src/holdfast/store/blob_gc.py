@@ -13,7 +13,6 @@ again, until a listing shows none that was not read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from ..blobs.blob import Blob, Collected, describe, iter_blobs
@@ -26,6 +25,7 @@ from ..engine.journal import Journal, Segment
 from ..errors import BadInput, NotFound
 from ..ids import SessionId
 from ..limits import BLOB_GRACE_MIN_S, PAGE_ROWS, READ_CHUNKS
+from .copy_source import list_sessions
 
 
 class References:
@@ -41,20 +41,11 @@ class References:
     def find(self) -> References:
         """Read every line and every inbox of the store; raises at a line that cannot be read. Blocks."""
         while True:
-            fresh = [name for name in self._list() if not self._is_read(name)]
+            fresh = [name for name in list_sessions(self._driver, HeadFilter()) if not self._is_read(name)]
             if not fresh:
                 return self
             for name in fresh:
                 self._read_session(name)
-
-    def _list(self) -> Iterator[SessionId]:
-        after: SessionId | None = None
-        while True:
-            tips = self._driver.list_tips(HeadFilter(), after, PAGE_ROWS)
-            yield from (tip.session for tip in tips)
-            if len(tips) < PAGE_ROWS:
-                return
-            after = tips[-1].session
 
     def _is_read(self, name: SessionId) -> bool:
         try:

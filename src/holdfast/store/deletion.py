@@ -18,11 +18,13 @@ from ..core.entries import (
     ToolReported,
 )
 from ..core.transcript import Transcript
-from ..drivers.contract import Done, Outcome
+from ..drivers.contract import ClaimChange, Done, Outcome
 from ..engine.engine import Engine
-from ..engine.journal import find_erasures
+from ..engine.journal import Journal, find_erasures
 from ..errors import Fenced
+from ..ids import SessionId
 from ..session.effect_claims import settle_claims
+from ..session.replica import find_replica, replica_key
 from ..session.session import Session
 
 _STATE = frozenset({StateSet, SessionRewound})
@@ -82,10 +84,27 @@ def _is_needed(entry: Entry, effects: Effects, transcript: Transcript) -> bool:
     return isinstance(body, ApprovalAsked) and entry.seq in effects.questions
 
 
+def delete_replica(engine: Engine, session: SessionId) -> bool:
+    """Delete the session if it is a replica, which no process can have the lease of; whether it was one.
+    Blocks."""
+    while True:
+        record = engine.driver.find_claim(replica_key(session))
+        if record is None:
+            return False
+        facts = Journal(engine.driver, session).fold().facts
+        if find_replica(engine.driver, session, facts.head.uid) is None:
+            return False
+        settle_claims(engine, facts, facts.head.seq)
+        # A copy that is under way may have added to it.
+        if isinstance(engine.driver.delete(session, facts.head.sum), Done):
+            engine.driver.claim(ClaimChange(key=replica_key(session), expect=record, record=None))
+            return True
+
+
 async def delete(engine: Engine, session: Session) -> None:
     """Delete the session under its lease, so that no other process can have taken it meanwhile."""
     await session.flush()
-    await engine.call(settle_claims, engine, session)
+    await engine.call(settle_claims, engine, session.state.facts, session.fence)
     sum = session._writer.channel.sum
     assert sum is not None
     outcome = await engine.call(engine.driver.delete, session.id, sum)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, get_args
 
@@ -43,7 +44,7 @@ from ..engine.committer import make_append
 from ..engine.engine import Engine, run_or_undo
 from ..engine.journal import Journal
 from ..errors import BadInput, Closed, Corrupt, HoldfastError, NewerFormat, NotFound
-from ..ids import SessionId, check_labels, check_name, fresh_uid, session_id
+from ..ids import SessionId, check_labels, check_list, check_name, fresh_uid, session_id
 from ..limits import (
     BLOB_GRACE_S,
     INLINE_BYTES,
@@ -55,17 +56,23 @@ from ..limits import (
     TAIL_POLL_S,
 )
 from ..messages import ForeignMessage, Json, Media, Message, as_message
+from ..redact import without_password
 from ..session.cadence import Cadence
 from ..session.effect_claims import OperationVerdict
 from ..session.fork import fork
-from ..session.inbox import encode_item, message_item
+from ..session.inbox import encode_item, message_item, post
 from ..session.misuse import AsyncOnly, async_items
 from ..session.session import Session
 from ..system.aio import run_to_end
+from ..system.threads import Event
 from ..telemetry import look
 from .approvals import Answered, Doubt, decide, gone_doubts, open_doubts, resolve, resolve_operation
 from .blob_gc import References, collect
-from .deletion import delete, erase
+from .copy import Copied, Copier, TellProgress
+from .copy_source import StoreSource
+from .deletion import delete, delete_replica, erase
+from .journal_file import ExportedFile, FileSource, write_file
+from .move import move as move_sessions
 from .work_queue import WorkerInfo, list_workers
 
 log = logging.getLogger("holdfast")
@@ -108,7 +115,11 @@ def open_store(
     make = partial(
         Engine, blob_urls=blob_urls, lease_s=lease_s, linger_s=linger_s, codecs=codecs, sizes=sizes
     )
-    return Store(lambda: _open_both(open_driver, open_home), lambda driver, home: make(driver, home=home))
+    return Store(
+        lambda: _open_both(open_driver, open_home),
+        lambda driver, home: make(driver, home=home),
+        address=without_password(url) if isinstance(url, str) else "",
+    )
 
 
 def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, BlobHome]:
@@ -137,7 +148,11 @@ class Store(AsyncOnly):
         self,
         open_both: Callable[[], tuple[Driver, BlobHome]],
         make_engine: Callable[[Driver, BlobHome], Engine],
+        *,
+        address: str = "",
     ) -> None:
+        self._address = address
+        """Where it is, without passwords: for people."""
         self._open_both, self._make_engine = open_both, make_engine
         self._opened: Engine | None = None
 
@@ -324,6 +339,8 @@ class Store(AsyncOnly):
         fork shares. Answer it with `resolve_operation`.
         """
         async for head in self._list(HeadFilter(in_doubt=True), None, _log_damaged):
+            if head.replica:
+                continue  # Its original is where it is settled.
             try:
                 doubts = await self._engine.call(open_doubts, self._engine, head.session)
             except (Corrupt, NotFound) as error:
@@ -374,7 +391,7 @@ class Store(AsyncOnly):
         return await decide(self, id, call, by, reason, approved=False, args=None)
 
     async def _post(self, session: str, item: bytes) -> int:
-        return await self._engine.call(self._engine.driver.post, session_id(session), item)
+        return await self._engine.call(post, self._engine, session_id(session), item)
 
     @async_items
     async def tail(self, session: str, *, after: int = 0, follow: bool = True) -> AsyncGenerator[Entry, None]:
@@ -468,7 +485,7 @@ class Store(AsyncOnly):
         return tip.head or Journal(self._engine.driver, tip.session).fold().facts.head
 
     def _is_interrupted(self, head: Head) -> bool:
-        return head.open_run is not None and not self._is_held(head)
+        return head.open_run is not None and not (head.replica or self._is_held(head))
 
     @async_items
     async def runs(self, *, session: str | None = None, parent: str | None = None) -> AsyncIterator[RunInfo]:
@@ -564,6 +581,98 @@ class Store(AsyncOnly):
             partial(collect, self._engine, grace_s=grace_s, dry_run=dry_run, alone=alone)
         )
 
+    # -- other stores -------------------------------------------------------------------------------
+
+    async def copy(
+        self,
+        target: Store | str | Path,
+        sessions: Iterable[str] | None = None,
+        *,
+        into: str | None = None,
+        move: bool = False,
+        dry_run: bool = False,
+        tell: TellProgress | None = None,
+    ) -> Copied:
+        """Copy sessions into another store, as replicas: all of them, or some with their families.
+
+        A family is a session with its delegates and its parents; forks bring the history that they share. A
+        replica can be read; only its original is driven. Copying again brings what is new, and goes on with
+        a copy that died. `into`: of the one session that is named, also make a session of this id that can
+        be driven, as a fork of its replica. `move`: from then on the target drives them, and the source has
+        replicas; no process may hold them. `target` is an open store, or is opened from its URL or path.
+        `tell` is called as the copy makes progress.
+        """
+        names = None if sessions is None else [session_id(one) for one in check_list("sessions", sessions)]
+        new = None if into is None else session_id(into)
+        if new is not None and (names is None or len(names) != 1):
+            raise BadInput("into=… makes one session that can be driven: name one session to copy")
+        if not isinstance(target, Store):
+            async with open_store(target) as own:
+                return await self.copy(own, names, into=into, move=move, dry_run=dry_run, tell=tell)
+        if move and into is not None:
+            raise BadInput("a session that is moved keeps its id: leave out into=…, or copy it")
+        source = await self._engine.call(StoreSource, self._engine, names)
+        if source.store_id == target._engine.driver.store_id():
+            raise BadInput(
+                f"source and target are one store (with the id {source.store_id}), or a copy of its file: "
+                "within a store, a session is forked"
+            )
+        if move:
+            address = target._address or f"the store with the id {target._engine.driver.store_id()}"
+            return await move_sessions(
+                self._engine, target._engine, names, address=address, dry_run=dry_run, tell=tell
+            )
+        copier = Copier(source, target._engine, tell=tell, dry_run=dry_run)
+        return await copier.run(new, None if names is None else names[0])
+
+    async def export_file(
+        self, path: str | Path, sessions: Iterable[str] | None = None, *, blobs: str | Path | None = None
+    ) -> ExportedFile:
+        """Write sessions into a file that `import_file` reads: all of them, or some with their families.
+
+        JSON lines with the journals byte for byte, and their blobs in them, or in the folder `blobs`; or, if
+        `path` ends with `.tar`, one archive of both. The file is there whole or not at all.
+        """
+        names = None if sessions is None else [session_id(one) for one in check_list("sessions", sessions)]
+        folder = None if blobs is None else Path(blobs)
+        source = await self._engine.call(StoreSource, self._engine, names)
+        cancelled = Event()
+        write = partial(
+            write_file,
+            source,
+            Path(path),
+            asked=names or (),
+            blob_folder=folder,
+            goes_on=lambda: not cancelled.is_set(),
+        )
+        try:
+            return await self._engine.call_home(write)
+        except BaseException:
+            cancelled.set()
+            raise
+
+    async def import_file(
+        self,
+        path: str | Path,
+        *,
+        into: str | None = None,
+        blobs: str | Path | None = None,
+        dry_run: bool = False,
+        tell: TellProgress | None = None,
+    ) -> Copied:
+        """Read a file of `export_file`, as replicas: see `copy`. `blobs` is the folder of its blobs.
+
+        `into`: of the one session that was exported, also make a session of this id that can be driven.
+        Every line is checked before anything is written: `Corrupt` names one that was edited.
+        """
+        new = None if into is None else session_id(into)
+        folder = None if blobs is None else Path(blobs)
+        source = await self._engine.call(FileSource, self._engine, Path(path), folder)
+        if new is not None and len(source.asked) != 1:
+            raise BadInput("into=… makes one session that can be driven: export one session")
+        copier = Copier(source, self._engine, tell=tell, dry_run=dry_run)
+        return await copier.run(new, session_id(source.asked[0]) if new is not None else None)
+
     # -- removing -----------------------------------------------------------------------------------
 
     async def clean(
@@ -572,8 +681,11 @@ class Store(AsyncOnly):
         """Erase the contents of messages and results, drop all versions, or (both) delete the session.
 
         Digests replace erased contents. Contents that a fork refers to stay, and so does the ledger unless
-        the session is deleted.
+        the session is deleted. A replica can only be deleted as a whole.
         """
+        id = session_id(session)
+        if transcript and checkpoints and await self._engine.call(delete_replica, self._engine, id):
+            return "deleted"
         async with self.session(session, wait_s=wait_s, create=False) as opened:
             if transcript and checkpoints:
                 await run_to_end(lambda: delete(self._engine, opened))
@@ -604,7 +716,7 @@ async def _submit(
     """Post the item; its number. With an `agent`, create a missing session."""
     while True:
         try:
-            return await engine.call(engine.driver.post, session, item)
+            return await engine.call(post, engine, session, item)
         except NotFound as missing:
             if agent is None:
                 raise NotFound(

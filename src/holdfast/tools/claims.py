@@ -19,7 +19,7 @@ from ..core.entries import Verdict
 from ..core.fold import Facts
 from ..engine.engine import Engine
 from ..engine.journal import Journal
-from ..errors import LeaseHeld, NotFound
+from ..errors import LeaseHeld, NotFound, ReadOnlyReplica
 from ..ids import SessionId
 from ..limits import CLAIM_WAIT_S, LEASE_POLL_S
 from ..session.effect_claims import (
@@ -121,6 +121,11 @@ class OperationClaims:
                 return await self._swap(free, record, operation, call)
         except LeaseHeld as held:
             return Busy(f"session {claim.session!r} has it ({held.holder})", passing=True)
+        except ReadOnlyReplica as replica:
+            return Busy(
+                f"session {claim.session!r} has it, which is driven in another store (with the id "
+                f"{replica.store}). What becomes of it there is not known here"
+            )
         except NotFound:
             return await self._succeed(claim, record, operation, call)
 
@@ -143,7 +148,8 @@ class OperationClaims:
         await self._amend(row.operation, lambda claim: claim.freed(row.generation + 1))
 
     async def _amend(self, operation: str, amend: Callable[[Claim], Claim]) -> None:
-        await self._engine.call(amend_own, self._engine, self._session, operation, amend)
+        head, fence = self._session.state.facts.head, self._session.fence
+        await self._engine.call(amend_own, self._engine, head, fence, operation, amend)
 
 
 def _find(engine: Engine, claim: Claim, operation: str) -> Taking | None:
@@ -248,6 +254,8 @@ class Settlements:
 
     async def _try(self, row: Effect, run: bool) -> Acquired | Known | Busy:
         facts = self._session.state.facts
+        if facts.is_foreign(row):
+            return Busy("a session of another store issued it, and settles it there")
         claim, record = await self._engine.call(find_claim, self._engine, settle_key(row.key))
         if claim.done:
             return Known(by=f"session {claim.session}", verdict="landed", given=claim.given)
@@ -289,6 +297,11 @@ class Settlements:
                 return await self._take_over(row, claim, record, theirs, run)
         except LeaseHeld:
             return busy
+        except ReadOnlyReplica as replica:
+            return Busy(
+                f"session {owner!r}, which shares this call, is driven in another store (with the id "
+                f"{replica.store})"
+            )
         except NotFound:  # It was deleted, and the claim says what it knew.
             return await self._swap(row, claim, record, claim.behind or None)
 

@@ -50,7 +50,7 @@ from ..ids import RunId
 from ..messages import Json
 from ..reprs import attempt
 from ..session.effect_claims import close_settlement
-from ..session.inbox import encode_item
+from ..session.inbox import encode_item, post
 from ..session.run import current_run
 from ..session.session import Session
 from ..system.clock import boot_s
@@ -177,6 +177,8 @@ class Ledger:
                 return Issue.again(last)
             case "in_doubt" | "gave_up" | "running":
                 return Blocked(last)
+            case "not_landed" | "discarded" if self._session.state.facts.is_foreign(last):
+                return following  # With a key of its own: the session of the other store may do it with that.
             case "not_landed" | "discarded":
                 return Blocked(last) if is_running(last) else Issue.again(last)
             case _:
@@ -193,6 +195,8 @@ class Ledger:
 
     def may_repeat(self, tool: AnyTool, row: Effect) -> bool:
         """Whether the body of a row in doubt may be run again with its key."""
+        if self._session.state.facts.is_foreign(row):
+            return False
         return self.is_recognised(tool, row) and not self._is_overwritten(row)
 
     def is_recognised(self, tool: AnyTool, row: Effect) -> bool:
@@ -541,7 +545,7 @@ class Ledger:
         try:
             head = Journal(engine.driver, session.id).fold().facts.head
             if head.uid == session.state.facts.head.uid:  # Not another one that was made under its id.
-                engine.driver.post(session.id, encode_item(item))
+                post(engine, session.id, encode_item(item))
         except Exception as error:
             log.warning("session %s: what became of entry %d is lost: %s", session.id, row.issued, error)
 

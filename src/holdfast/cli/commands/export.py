@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Parameter
 
-from ..options import DEFAULTS, Common, SessionArg
+from ..options import DEFAULTS, Common, OptionalSession, SessionArg
 
 if TYPE_CHECKING:
     from ...store.store import Store
@@ -27,14 +27,17 @@ FORMS = {
     "jsonl": Form("every entry of the journal, one JSON object a line", is_json=True),
     "experiment": Form("every reply with its author and time, one JSON object a line", is_json=True),
     "pytest": Form("every reply and result, as a test that replays them with `--agent`"),
+    "journal": Form(
+        "every byte of sessions or of a whole store, to be read with `holdfast import`", is_json=True
+    ),
 }
 _ABOUT = "; ".join(f"{name}: {form.about}" for name, form in FORMS.items())
 
 
 def export(
-    session: SessionArg,
+    session: OptionalSession = None,
     /,
-    *,
+    *more: SessionArg,
     form: Annotated[
         str, Parameter(name=["--form", "-F"], completer=lambda _: list(FORMS), help=f"{_ABOUT}.")
     ] = "text",
@@ -42,12 +45,14 @@ def export(
     agent: str | None = None,
     without_secrets: bool = False,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    blob_folder: Path | None = None,
     common: Common = DEFAULTS,
 ) -> None:
-    """Write a session in another form.
+    """Write a session in another form, or sessions as a file.
 
     A thread of LangGraph is named by its thread id; its transcript is that of the latest checkpoint.
-    An export is a copy for people and other programs: it cannot be opened as a session again.
+    The form journal takes several sessions, each with its family, or all if none is named, and needs
+    --output: `holdfast import` reads the file. The other forms are for people and other programs.
 
     Parameters
     ----------
@@ -58,7 +63,10 @@ def export(
     without_secrets
         For a test: leave out what looks like a secret. Without this, it is refused.
     output
-        The file to write, instead of stdout. An existing file is not overwritten.
+        The file to write, instead of stdout. An existing file is not overwritten. A journal whose name ends
+        with .tar is one archive with its blobs.
+    blob_folder
+        For a journal: put the blobs into this folder, not into the file.
     """
     from ..exit_codes import Exit, Stop
     from ..store_access import with_store
@@ -69,6 +77,20 @@ def export(
         raise Stop(Exit.USAGE, f"{output} exists already; name a file that does not")
     if (form == "pytest") != (agent is not None) or (without_secrets and agent is None):
         raise Stop(Exit.USAGE, "--form pytest needs the agent: --agent agent.py; other forms have none")
+    if (form != "journal") and (more or blob_folder is not None or session is None):
+        raise Stop(
+            Exit.USAGE, f"the form {form} is that of one session; --form journal takes several, or all"
+        )
+    if form == "journal":
+        if output is None or version is not None:
+            raise Stop(
+                Exit.USAGE, "--form journal needs a file, and has no --version: --output sessions.jsonl"
+            )
+        names = () if session is None else (session, *more)
+        path = output
+        with_store(common, lambda store: _export_journal(store, names, path, blob_folder, common))
+        return
+    assert session is not None
     if agent is None:
         with_store(common, lambda store: _export(store, session, form, version, output, common))
     else:
@@ -77,6 +99,35 @@ def export(
             common,
             lambda store: _export_test(store, session, target, version, without_secrets, output, common),
         )
+
+
+async def _export_journal(
+    store: Store, names: tuple[str, ...], path: Path, blob_folder: Path | None, common: Common
+) -> None:
+    from ..console import print_json, say
+    from ..formatting import count
+    from ..store_access import get_session_or_thread
+
+    heads = [head for name in names for head in await get_session_or_thread(store, name)]
+    written = await store.export_file(
+        path, [head.session for head in heads] if names else None, blobs=blob_folder
+    )
+    if common.json:
+        print_json(
+            {
+                "form": "journal",
+                "output": str(path),
+                "sessions": written.sessions,
+                "entries": written.entries,
+                "blobs": written.blobs,
+                "lost_blobs": written.lost_blobs,
+            }
+        )
+        return
+    what = f"{count(len(written.sessions), 'session')}, {count(written.entries, 'entry', 'entries')}"
+    say(f"wrote {path}: {what}, {count(written.blobs, 'blob')}")
+    for digest in written.lost_blobs:
+        say(f"blob {digest} is missing or damaged, and is not in it")
 
 
 async def _export_test(

@@ -17,7 +17,7 @@ import msgspec
 from ...errors import Corrupt
 from ...ids import SessionId
 from ...system import files
-from ...system.files import find_bytes, put, sync_directory
+from ...system.files import find_bytes, list_names, put, sync_directory
 from ..contract import ClaimChange, Claimed
 
 
@@ -56,12 +56,28 @@ class ClaimFiles:
 
     def find(self, key: str) -> str | None:
         """The record under `key`. Needs no lock."""
-        path = self._file(key)
+        claim = self._read(self._file(key))
+        return None if claim is None else claim.record
+
+    def list_after(self, after: str | None, limit: int) -> list[tuple[str, str]]:
+        """Keys and records, in the order of their files. Needs no lock."""
+        start = "" if after is None else self._file(after).name
+        names = sorted(name for name in list_names(self._path) if name > start and name != self._pending.name)
+        found: list[tuple[str, str]] = []
+        for name in names:
+            if len(found) >= limit:
+                break
+            claim = self._read(self._path / name)
+            if claim is not None:  # Else it was freed meanwhile.
+                found.append((claim.key, claim.record))
+        return found
+
+    def _read(self, path: Path) -> _Claim | None:
         data = find_bytes(path)
         if data is None:
             return None
         try:
-            return _decode_claim(data).record
+            return _decode_claim(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(str(path), f"not a claim ({error})") from error
 

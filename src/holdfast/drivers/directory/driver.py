@@ -305,6 +305,18 @@ class DirectoryDriver:
         return self._folder(session).inbox.read(after, limit)
 
     @_translated
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
+        folder = self._folder(session)
+        with folder.held() as there:
+            if not there or folder.journal.find_extent(locked=True) is None:
+                raise NotFound(f"no session {session!r}")
+            head = folder.find_head()
+            if head is not None and not head.replica:
+                return False
+            folder.inbox.restore(rows, posted, self._layout.scratch)
+            return True
+
+    @_translated
     def beat(
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
     ) -> Mapping[SessionId, int]:
@@ -328,6 +340,7 @@ class DirectoryDriver:
             tip.head.lease.holder
             for tip in tips
             if tip.head and tip.head.lease and (tip.head.due or tip.posted > tip.head.taken)
+            if not tip.head.replica
         }
         names |= {HolderId(name.removesuffix(".json")) for name in list_names(self._layout.holders)}
         return [(holder, self.find_beat(holder)) for holder in sorted(names)]
@@ -355,6 +368,11 @@ class DirectoryDriver:
             with self._alone():
                 return self._claims.find(key)
         return self._claims.find(key)
+
+    @_translated
+    def list_claims(self, after: str | None, limit: int) -> Sequence[tuple[str, str]]:
+        with nullcontext() if self._claims.is_settled() else self._alone():
+            return self._claims.list_after(after, limit)
 
     def close(self) -> None:
         """Nothing stays open between two calls; what was remembered is let go of."""

@@ -7,6 +7,7 @@ removed, but the newest one's is only renamed, and emptied.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -45,6 +46,22 @@ class Inbox:
         # By itself, the kernel would give all items of a few milliseconds the same time.
         files.set_changed_at(path, utc_now())
         return number
+
+    def restore(self, rows: Sequence[InboxRow], posted: int, scratch: Path) -> None:
+        """Replace the items, and go on after the number `posted`. Durable. Needs the session's lock."""
+        items = {f"{row.number}.json": row.item for row in rows}
+        if posted and f"{posted}.json" not in items:
+            items[f"{posted}.taken"] = b""
+        if not items and not files.exists(self.path):
+            return
+        make_directory(self.path)
+        # The newest number first: whatever is missing after a crash, no number is used again.
+        for name in sorted(items, key=lambda name: int(name.partition(".")[0]), reverse=True):
+            put(self.path / name, [items[name]], scratch, sync_name=False)
+        for item in self._items():
+            if item.name not in items:
+                files.remove(self.path / item.name)
+        sync_directory(self.path)
 
     def read(self, after: int, limit: int) -> list[InboxRow]:
         """Items with a number greater than `after`, in order."""

@@ -15,6 +15,7 @@ from .statements import Statements
 
 _MARK: Final = "\x01"
 _FIND: Final = "SELECT record FROM $schema.claims WHERE digest = %(digest)s"
+_LIST: Final = "SELECT key, record FROM $schema.claims WHERE digest > %s ORDER BY digest LIMIT %s"
 _ADD: Final = """
     INSERT INTO $schema.claims (digest, key, record) VALUES (%(digest)s, %(key)s, %(record)s)
     ON CONFLICT DO NOTHING RETURNING $durable
@@ -46,6 +47,14 @@ def unescape(stored: str) -> str:
 def find_claim(sql: Statements, connection: Connection, key: str) -> str | None:
     row = sql.row(connection, _FIND, {"digest": digest_of(key)})
     return unescape(row[0]) if row else None
+
+
+def list_claims(
+    sql: Statements, connection: Connection, after: str | None, limit: int
+) -> list[tuple[str, str]]:
+    """Keys and records, in the order of the digests."""
+    rows = sql.rows(connection, _LIST, ["" if after is None else digest_of(after), limit])
+    return [(unescape(key), unescape(record)) for key, record in rows]
 
 
 def change_claim(sql: Statements, connection: Connection, change: ClaimChange) -> Outcome:

@@ -126,7 +126,7 @@ def head_row(head: Head) -> tuple[Text, ...]:
         str(head.in_doubt),
         _SEPARATOR.join(encode_labels(head.labels)) if head.labels else "",
         head.lease.holder if head.lease else None,
-        head.due.isoformat() if head.due else None,
+        head.due.isoformat() if head.due and not head.replica else None,
         None if head.agent is None else escape(head.agent),
         encode(head).decode(),
     )

@@ -27,13 +27,13 @@ from ..contract import (
     read_tip,
 )
 from . import address, claims, deletion
-from .binary_arrays import TextArray
+from .binary_arrays import IntArray, TextArray
 from .blobs import PostgresBlobs
 from .commit import AppendStatements, Commit, encode_labels
-from .connections import OwnConnections, PoolConnections, PostgresConnections
+from .connections import Connection, OwnConnections, PoolConnections, PostgresConnections
 from .schema import prepare
-from .statements import Statements
-from .work_queue import AGE, TIP, PostgresListener, channel_of, find_due, find_holders
+from .statements import Statements, transaction
+from .work_queue import AGE, NO_REPLICA, TIP, PostgresListener, channel_of, find_due, find_holders
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -56,9 +56,11 @@ _RUNS: Final = """
     LEFT JOIN $schema.chunks AS ended ON ended.session = run.session AND ended.seq = run.ended
     ORDER BY run.at, run.session, run.seq
 """
-_POST: Final = """
+_POST: Final = f"""
     WITH counted AS (
-        UPDATE $schema.sessions SET posted = posted + 1, posted_at = coalesce(posted_at, clock_timestamp())
+        UPDATE $schema.sessions
+        SET posted = posted + 1,
+            posted_at = CASE WHEN {NO_REPLICA} THEN coalesce(posted_at, clock_timestamp()) END
         WHERE session = %(session)s RETURNING posted
     ),
     posted AS (
@@ -66,6 +68,14 @@ _POST: Final = """
         SELECT %(session)s, posted, %(item)s, clock_timestamp() FROM counted
     )
     SELECT posted, $durable, pg_notify(%(channel)s, %(session)s) FROM counted
+"""
+_RESTORE: Final = f"""
+    UPDATE $schema.sessions SET posted = CASE WHEN {NO_REPLICA} THEN posted ELSE %s END
+    WHERE session = %s RETURNING NOT {NO_REPLICA}
+"""
+_RESTORE_ITEMS: Final = """
+    INSERT INTO $schema.inbox (session, number, item, at)
+    SELECT %s, number, item, clock_timestamp() FROM unnest(%s, %s) AS row (number, item)
 """
 _BEAT: Final = """
     WITH beaten AS (
@@ -241,6 +251,22 @@ class PostgresDriver:
             InboxRow(number, item.encode()) for number, item in self._query(query, [session, after, limit])
         ]
 
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
+        items = IntArray([row.number for row in rows]), TextArray([row.item.decode() for row in rows])
+
+        def restore(connection: Connection) -> bool:
+            with transaction(self._sql, connection):
+                found = self._sql.row(connection, _RESTORE, [posted, session])
+                if found is None:
+                    raise NotFound(f"no session {session!r}")
+                if not found[0]:
+                    return False
+                self._sql.do(connection, "DELETE FROM $schema.inbox WHERE session = %s", [session])
+                self._sql.do(connection, _RESTORE_ITEMS, [session, *items])
+                return True
+
+        return self._db.again(restore)
+
     def beat(
         self, holder: HolderId, record: bytes, sessions: Collection[SessionId]
     ) -> Mapping[SessionId, int]:
@@ -269,6 +295,9 @@ class PostgresDriver:
 
     def find_claim(self, key: str) -> str | None:
         return self._db.again(lambda connection: claims.find_claim(self._sql, connection, key))
+
+    def list_claims(self, after: str | None, limit: int) -> Sequence[tuple[str, str]]:
+        return self._db.again(lambda connection: claims.list_claims(self._sql, connection, after, limit))
 
     def close(self) -> None:
         self._listener.close()

@@ -26,6 +26,7 @@ AGE: Final = "extract(epoch FROM clock_timestamp() - beat_at)::float8"
 
 # By its bytes, which no string in a head can hold: PostgreSQL cannot parse JSON with a NUL in a title.
 _AT_ONCE: Final = """position('"postponed":true' in head) = 0"""
+NO_REPLICA: Final = """position('"replica":true' in head) = 0"""
 # `coalesce(holder, '')` and `least(due, posted_at)` word for word as in the index `sessions_due`.
 _WANTED: Final = f"""
     (due IS NOT NULL OR posted_at IS NOT NULL) AND coalesce(holder, '') = %(holder)s

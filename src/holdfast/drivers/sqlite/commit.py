@@ -139,7 +139,7 @@ def _chunk_with_head(item: Append, chunk: Chunk) -> tuple[Any, ...]:
 
 
 def _head(after: str | None, head: Head) -> tuple[Any, ...]:
-    lease, due = head.lease, head.due
+    lease, due = head.lease, None if head.replica else head.due
     return (
         after or "",
         _encode(head),

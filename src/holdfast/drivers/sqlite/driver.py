@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -40,6 +40,10 @@ from .error_translation import LogLost
 from .work_queue import HEAD, SqliteListener, find_due, find_holders, stamp
 
 _encode = msgspec.json.Encoder().encode
+_RESTORE: Final = f"""
+    UPDATE sessions SET posted = iif({HEAD} ->> '$.replica', ?2, posted)
+    WHERE session = ?1 RETURNING {HEAD} ->> '$.replica'
+"""
 
 
 class SqliteDriver:
@@ -156,9 +160,9 @@ class SqliteDriver:
             now = stamp(utc_now())
             db.execute("INSERT INTO inbox VALUES (?, ?, ?, ?)", (session, number, item.decode(), now))
             db.execute(
-                """
+                f"""
                 UPDATE sessions SET posted_at = ?1, since = min(coalesce(due, ?1), ?1)
-                WHERE session = ?2 AND posted_at IS NULL
+                WHERE session = ?2 AND posted_at IS NULL AND {HEAD} ->> '$.replica' IS NULL
                 """,
                 (now, session),
             )
@@ -176,6 +180,20 @@ class SqliteDriver:
         if not all(type(number) is int for number, _ in rows):
             raise Corrupt(f"{self._db.path}, session {session!r}", "an item of its inbox has no number")
         return [InboxRow(*row) for row in rows]
+
+    @repeated
+    def restore_inbox(self, session: SessionId, rows: Sequence[InboxRow], posted: int) -> bool:
+        at = stamp(utc_now())
+        with self._db.writing() as db:
+            found = db.execute(_RESTORE, (session, posted)).fetchone()
+            if found is None:
+                raise NotFound(f"no session {session!r}")
+            if not found[0]:
+                return False
+            db.execute("DELETE FROM inbox WHERE session = ?", (session,))
+            items = [(session, row.number, row.item.decode(), at) for row in rows]
+            db.executemany("INSERT INTO inbox VALUES (?, ?, ?, ?)", items)
+            return True
 
     @repeated
     def beat(
@@ -223,6 +241,16 @@ class SqliteDriver:
         if record is not None and not isinstance(record, str):
             raise Corrupt(f"{self._db.path}, claim {key!r}", "its record is no text")
         return record
+
+    @repeated
+    def list_claims(self, after: str | None, limit: int) -> Sequence[tuple[str, str]]:
+        query = "SELECT key, record FROM claims WHERE key > ? OR ?1 IS NULL ORDER BY key LIMIT ?"
+        with self._db.reading() as db:
+            rows: list[Any] = db.execute(query, (after, limit)).fetchall()
+        for key, record in rows:
+            if not (isinstance(key, str) and isinstance(record, str)):
+                raise Corrupt(f"{self._db.path}, claim {key!r}", "its key or record is no text")
+        return rows
 
     def close(self) -> None:
         self._db.close()

@@ -48,6 +48,26 @@ class ClaimPromises(DriverCase):
         for key in keys:
             assert driver.find_claim(key) == f"record of {key}"
 
+    def test_claims_are_listed_in_pages(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """In an order of the driver's own, each once, whatever the keys hold."""
+        keys = ["a", "A", "a/b", "x" * 5000, "ключ", " ", "a\0b", "b", ""]
+        for key in keys:
+            driver.claim(_change(key, None, f"record of {key}"))
+        driver.claim(_change("freed", None, "1"))
+        driver.claim(_change("freed", "1", None))
+        author = Author("s")
+        author.begin(driver, claims=[_change("of a commit", None, "2")])
+        expected = {key: f"record of {key}" for key in keys} | {"of a commit": "2"}
+        for reader in (driver, open_driver()):
+            found = list(reader.list_claims(None, 100))
+            assert dict(found) == expected
+            assert len(found) == len(expected)
+            listed: list[tuple[str, str]] = []
+            while page := reader.list_claims(listed[-1][0] if listed else None, 4):
+                assert len(page) <= 4
+                listed += page
+            assert listed == found
+
     def test_a_commit_changes_its_claims_with_its_chunks(
         self, driver: Driver, open_driver: OpenDriver
     ) -> None:

@@ -8,12 +8,13 @@ from datetime import datetime
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from ...core.entries import InboxCancel, InboxTaken
 from ...core.head import Lease
-from ...drivers.contract import Driver, DueFilter
+from ...drivers.contract import Done, Driver, DueFilter, InboxRow
 from ...ids import HolderId
-from .author import Author, at_second, say
+from .author import Author, at_second, commit_one, say
 from .case import DriverCase, OpenDriver
 
 _ITEM = b'{"kind":"cancel"}'
@@ -104,6 +105,21 @@ class DuePromises(DriverCase):
         for name in ("a", "c", "d"):
             authors[name].commit(driver, taken, taken=1)
         assert _due(driver, until=at_second(9)) == ["c", "b"]
+
+    def test_a_replica_is_never_due(self, driver: Driver, open_driver: OpenDriver) -> None:
+        """Neither by its head nor by its inbox, until it is one no longer; nor is its holder listed."""
+        replica = {"due": at_second(1), "replica": True}
+        authors = self._write(driver, a=replica, b=replica | {"lease": _held_by("h1")}, c=replica)
+        driver.post(authors["a"].session, _ITEM)
+        driver.restore_inbox(authors["b"].session, [InboxRow(1, _ITEM)], 1)
+        for reader in (driver, open_driver()):
+            assert _due(reader) == _due(reader, holder=HolderId("h1")) == []
+            assert list(reader.list_holders()) == []
+        authors["c"].commit(driver, say("arrived"), replica=False)
+        # Its inbox counts with the commit that says that items up to this one were taken in: none here.
+        arrived = authors["b"].write(say("arrived"), replica=False, due=None, lease=None)
+        assert commit_one(driver, replace(arrived, takes_inbox=True)) == Done(1)
+        assert _due(driver) == ["c", "b"]
 
     def test_sessions_are_listed_by_who_has_their_lease(self, driver: Driver) -> None:
         """None is no holder; a lease that is given back or taken over moves the session."""

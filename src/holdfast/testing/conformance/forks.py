@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ...core.codec import Page
 from ...core.entries import RunStarted
 from ...core.pages import Chain
-from ...drivers.contract import Done, Driver, HeadFilter, OriginGone, hidden_name
+from ...drivers.contract import Done, Driver, HeadFilter, OriginGone, Pin, hidden_name
 from ...ids import SessionId
 from .author import CHUNK_END, Author, commit_one, erased, note, read_all, replaced, say, whole
 from .case import DriverCase, OpenDriver
@@ -27,6 +28,27 @@ def _origin(driver: Driver) -> Author:
 
 class ForkPromises(DriverCase):
     """A fork's journal begins where its origin's is left."""
+
+    def test_what_is_kept_of_a_deleted_session_is_copied_under_its_hidden_name(
+        self, driver: Driver, open_driver: OpenDriver
+    ) -> None:
+        """As a copy of a store does it: no session has this name, and it goes with the last fork."""
+        origin = Author("a")
+        hidden = hidden_name(origin.uid)
+        for item in (origin.opening(say("one")), None):
+            item = item or origin.write(say("two"))
+            renamed = replace(item, session=hidden, head=replace(item.head, session=hidden))
+            assert isinstance(commit_one(driver, renamed), Done)
+            origin.accept(item)
+        pin = Pin(origin=hidden, uid=origin.uid, seq=origin.seq)
+        fork = Author("b", pin=pin, sum=origin.sum)
+        fork.begin(driver, say("three"))
+        for reader in (driver, open_driver()):
+            assert [tip.session for tip in reader.list_tips(HeadFilter(), None, 10)] == ["b"]
+            assert reader.find_tip(SessionId("a")) is None
+            assert read_all(reader, hidden) == origin.page
+        assert isinstance(driver.delete(fork.session, fork.sum), Done)
+        assert not read_all(open_driver(), hidden).count
 
     def test_a_fork_goes_on_where_it_left_its_origin(self, driver: Driver, open_driver: OpenDriver) -> None:
         """Its own chunks begin with the next `seq`; nothing of the origin is copied."""

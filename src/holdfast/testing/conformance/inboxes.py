@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ...core.entries import InboxCancel, InboxTaken
-from ...drivers.contract import Conflict, Done, Driver
+from ...drivers.contract import Conflict, Done, Driver, InboxRow
 from ...errors import NotFound
 from ...ids import SessionId
 from .author import CHUNK_END, Author, commit_one, say
@@ -129,6 +129,40 @@ class InboxPromises(DriverCase):
         reopened = open_driver()
         assert reopened.post(author.session, b'"next"') == 4
         assert [tuple(row) for row in reopened.read_inbox(author.session, 0, 10)] == [(4, b'"next"')]
+
+    def test_the_inbox_of_a_replica_is_restored_with_its_numbers(
+        self, driver: Driver, open_driver: OpenDriver
+    ) -> None:
+        """Items have gaps between them, and the next number comes after the newest."""
+        author = Author("a")
+        author.begin(driver, replica=True)
+        driver.post(author.session, b'"replaced"')
+        rows = [InboxRow(3, _ITEM), InboxRow(5, b'"five"')]
+        for _ in range(2):
+            assert driver.restore_inbox(author.session, rows, 7)
+        for reader in (driver, open_driver()):
+            assert list(reader.read_inbox(author.session, 0, 10)) == rows
+            tip = reader.find_tip(author.session)
+            assert tip is not None
+            assert tip.posted == 7
+        assert open_driver().post(author.session, _ITEM) == 8
+        assert driver.restore_inbox(author.session, [InboxRow(9, _ITEM)], 9)
+        assert list(driver.read_inbox(author.session, 0, 10)) == [InboxRow(9, _ITEM)]
+        assert driver.restore_inbox(author.session, [], 11)
+        assert list(open_driver().read_inbox(author.session, 0, 10)) == []
+        assert driver.post(author.session, _ITEM) == 12
+        with pytest.raises(NotFound):
+            driver.restore_inbox(SessionId("nobody"), rows, 5)
+
+    def test_the_inbox_of_a_session_that_is_driven_is_not_replaced(self, driver: Driver) -> None:
+        """A copy that is slow must not take back what came since another one has brought it to life."""
+        author = Author("a")
+        author.begin(driver, replica=True)
+        assert driver.restore_inbox(author.session, [InboxRow(1, _ITEM)], 1)
+        author.commit(driver, say("arrived"), replica=False)
+        assert driver.post(author.session, b'"new"') == 2
+        assert not driver.restore_inbox(author.session, [InboxRow(1, _ITEM)], 1)
+        assert [tuple(row) for row in driver.read_inbox(author.session, 0, 10)] == [(1, _ITEM), (2, b'"new"')]
 
     def test_posting_is_not_a_commit(self, driver: Driver) -> None:
         """No reader's `after` grows old by it."""
