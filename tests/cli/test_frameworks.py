@@ -317,8 +317,8 @@ def test_advice_fits_what_drives_the_session_and_hides_passwords() -> None:
     """An agent of ours, pydantic-ai, a graph, a delegate, an MCP proxy, a loop of one's own."""
     common = Common(store="postgresql://ann:secret@db.example/agents?sslpassword=hidden")
     started = utc_now()
-    ours = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk", model="pretend-1")
-    own = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk")
+    ours = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk", loop="agent")
+    own = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk", model="pretend-1")
     url = "postgresql://ann@db.example/agents"
     calls = {
         "agent": continue_call(_head(), [ours], common),

@@ -24,6 +24,8 @@ from ..messages import CallPart, ForeignMessage, Json, ResultPart, Role
 
 THREAD_LABEL: Final = "langgraph.thread"
 NAMESPACE_LABEL: Final = "langgraph.namespace"
+CALLER_LABEL: Final = "langgraph.caller"
+"""What the program calls where it is no graph: `agent`, of LangChain. On the ledger."""
 ADAPTER_LABEL: Final = "adapter"
 THREADS: Final = "langgraph"
 """The value of the label `adapter` of a session that has checkpoints …"""
@@ -39,6 +41,10 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
     "function": "tool",
 }
+_MADE_WITH: Final = "ls_integration"
+"""Where the metadata of a checkpoint names what made the graph …"""
+_MAKE_AGENTS: Final = frozenset({"langchain_create_agent", "deepagents"})
+"""… and what of it makes agents, as their users call them."""
 _GO_TO: Final = "branch:to:"
 _INTERRUPT, RESUME, _ERROR, _SENDS = "__interrupt__", "__resume__", "__error__", "__pregel_tasks"
 
@@ -130,6 +136,8 @@ class ThreadHistory:
     def __init__(self) -> None:
         self.thread = ""
         self.namespace = ""
+        self.caller: str | None = None
+        """What the program calls where it is no graph."""
         self.checkpoints: dict[str, ThreadCheckpoint] = {}
         """In the order in which they were put."""
         self._channels: dict[str, dict[str, Json]] = {}
@@ -196,6 +204,7 @@ class ThreadHistory:
     def _put(self, entry: Entry, id: str, parent: str | None, record: Mapping[str, Any]) -> ThreadCheckpoint:
         read = self._values.read
         doc, meta, channels = read(record["doc"]), read(record["meta"]), read(record["channels"])
+        self.caller = "agent" if meta.get(_MADE_WITH) in _MAKE_AGENTS else None
         found = ThreadCheckpoint(
             id=id,
             seq=entry.seq,
