@@ -20,11 +20,18 @@ from tests.crash.fork_server import Warm
 from .bank import BOOK, POWER_CUT
 from .programs import HERE, run
 
-ADOPTED = {"pydantic_ai_agent": (12, 0), "langgraph_graph": (11, 2), "langchain_agent": (11, 2)}
+ADOPTED = {
+    "pydantic_ai_agent": (12, 0),
+    "langgraph_graph": (11, 2),
+    "langchain_agent": (11, 2),
+    "openai_agents_agent": (12, 2),
+}
 """For each framework, how many lines are new, and how many are gone."""
-KEEPS_HISTORY = {"openai_agents_agent": (3, 2)}
+KEEPS_HISTORY = {"openai_agents_session": (3, 2)}
 """Likewise, where the session is holdfast's and the run is not: its tools are not in a ledger."""
 ALL = ["own_agent", *ADOPTED]
+TRANSCRIPTS = ["own_agent", "pydantic_ai_agent", "openai_agents_agent"]
+"""Where the transcript is the session's own."""
 STORY = [
     "Refund order 42.",
     'look_up(order="42")',
@@ -143,7 +150,7 @@ def test_the_printed_story_is_what_happened(
     ]
 
     # What was said, where the transcript is the session's own.
-    for session in sessions if framework in ("own_agent", "pydantic_ai_agent") else ():
+    for session in sessions if framework in TRANSCRIPTS else ():
         assert is_told(STORY, shown), shown
         for form in ("text", "markdown"):
             told = look(killed, "export", session, "-F", form)
