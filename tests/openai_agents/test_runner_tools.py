@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -320,6 +321,55 @@ async def test_outputs_come_back_as_they_were(store: holdfast.Store) -> None:
     for _ in range(2):
         found = await DurableRunner.run(agent, "Go.", session=session, run_key="k")
         assert found.to_input_list() == wanted.to_input_list()
+
+
+class Handle:
+    """Something that lives in this process alone; its text is where it is in memory."""
+
+
+class Ticket:
+    """Has a text of its own, but no `repr`."""
+
+    def __str__(self) -> str:
+        return "ticket 7"
+
+
+@pytest.mark.parametrize(
+    ("give", "is_kept"),
+    [
+        (Handle, False),
+        (lambda: {"handles": [Handle()]}, False),
+        (lambda: [Ticket()], False),
+        (lambda: (one for one in "abc"), False),
+        (lambda: Handle, True),
+        (Ticket, True),
+        (lambda: "<told at 0x1>", True),
+    ],
+    ids=["object", "nested", "listed", "generator", "class", "ticket", "text"],
+)
+async def test_an_output_whose_text_is_only_an_address_is_an_error_that_says_so(
+    store: holdfast.Store, give: Callable[[], Any], is_kept: bool
+) -> None:
+    """The model is told that the tool has run, now and from the record. It is not run again."""
+    ran: list[str] = []
+
+    @effects(side_effects="mutate")
+    @function_tool
+    def open_handle() -> Any:
+        """Open it."""
+        ran.append("once")
+        return give()
+
+    session = HoldfastSession("ann", store)
+    for _ in range(2):
+        found = await DurableRunner.run(make(open_handle), "Go.", session=session, run_key="k")
+        said = found.final_output
+        if is_kept:
+            assert said == str(give())
+        else:
+            assert said.startswith("open_handle: it ran, and its side effects are done. Its result cannot be")
+            assert " at 0x" not in said
+    assert ran == ["once"]
 
 
 async def test_a_call_that_was_begun_counts_also_if_its_tool_is_gone(store: holdfast.Store) -> None:
