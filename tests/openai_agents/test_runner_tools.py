@@ -285,6 +285,52 @@ async def test_tools_of_mcp_servers_pass_the_ledger_and_their_hints_count(store:
         assert {row.tool: next(iter(row.side_effects)) for row in rows} == expected
 
 
+async def test_a_star_warns_of_the_tools_that_it_covers_before_one_of_them_is_called(
+    store: holdfast.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: the agent's own, and those of its MCP servers; not of those that declare something."""
+    from mcp.types import Tool
+
+    known: dict[str, str] = {}
+
+    class Noting(Server):
+        async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> Any:
+            known[tool_name] = caplog.text
+            return await super().call_tool(tool_name, arguments, meta)
+
+    def make_tool(name: str) -> Any:
+        @function_tool(name_override=name)
+        def look() -> str:
+            """Look."""
+            known[name] = caplog.text
+            return "seen"
+
+        return look
+
+    listed = Tool.model_validate({"name": "search", "inputSchema": {"type": "object", "properties": {}}})
+    told = effects(side_effects="mutate")(make_tool("pay"))
+    agent: Agent[Any] = Agent(
+        name="clerk",
+        model=calling("look", "pay", "search"),
+        tools=[make_tool("look"), told],
+        mcp_servers=[Noting([listed])],
+    )
+    runner = DurableRunner.with_options(effects={"*": "read"})
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        for id in ("ann", "bob"):
+            found = await runner.run(agent, "Go.", session=HoldfastSession(id, store))
+            assert "seen and seen and" in found.final_output
+    wanted = [
+        f"effects={{'*': …}} covers {name}: they are run again after a crash. "
+        'Give those that act a "mutate" of their own.'
+        for name in ("look", "search")
+    ]
+    assert [one.getMessage() for one in caplog.records] == wanted
+    assert set(known) == {"look", "pay", "search"}
+    for name, said in zip(("look", "search"), wanted, strict=True):
+        assert said in known[name], name
+
+
 async def test_outputs_come_back_as_they_were(store: holdfast.Store) -> None:
     """What the model is shown of them is the same when they come from the record."""
     values: dict[str, Any] = {
