@@ -181,8 +181,13 @@ def test_a_thread_is_followed_and_exported(run: Run) -> None:
     text = run("export t --store sqlite:graph/store").out
     assert 'assistant → pay(order="a")\n' in text
     assert "result: posted a\n" in text
-    assert text.endswith("assistant: all done\n")
-    assert "## Assistant\n\nall done\n" in run("export t --form markdown --store sqlite:graph/store").out
+    said, _, calls = text.partition("\ntools\n\n")
+    assert said.endswith("assistant: all done\n")
+    assert sorted(one.partition("(")[0] for one in calls.splitlines()) == ["look", "pay", "post", "refund"]
+    assert 'post(order="a")  in doubt, then landed  settled by verify: posted a\n' in calls
+    markdown = run("export t --form markdown --store sqlite:graph/store").out
+    assert "## Assistant\n\nall done\n\n# Tools\n\n- " in markdown
+    assert '\n- post(order="a")  in doubt, then landed  settled by verify: posted a\n' in markdown
     log = [
         json.loads(line) for line in run("export t -F experiment --store sqlite:graph/store").out.splitlines()
     ]
@@ -192,6 +197,57 @@ def test_a_thread_is_followed_and_exported(run: Run) -> None:
         (7, [], "all done"),
     ]
     assert run("export t --version 1 --store sqlite:graph/store").code == 2
+
+
+def test_a_thread_is_exported_with_what_its_subgraphs_said(
+    tmp_path: Path, call_here: Callable[[Path, str], Done]
+) -> None:
+    """Each message once, whether the graph has it, too, or not; a subgraph also alone."""
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langgraph.graph import END, START, StateGraph
+
+    from holdfast.adapters.langgraph import HoldfastSaver
+    from tests.langgraph.graphs import Talk, thread
+
+    def think(state: Talk) -> dict[str, Any]:
+        return {"messages": [AIMessage("a thought", id="m1")]}
+
+    def conclude(state: Talk) -> dict[str, Any]:
+        return {"messages": [AIMessage("a conclusion", id="m2")]}
+
+    inner: Any = StateGraph(Talk)
+    inner.add_sequence([think, conclude])
+    inner.add_edge(START, "think")
+    subgraph = inner.compile()
+
+    def helper(state: Talk) -> dict[str, Any]:
+        return {"messages": subgraph.invoke(state)["messages"][-1:]}
+
+    outer: Any = StateGraph(Talk)
+    outer.add_node("helper", helper)
+    outer.add_edge(START, "helper")
+    outer.add_edge("helper", END)
+    with HoldfastSaver.from_url(f"sqlite:{tmp_path}/store.db") as saver:
+        outer.compile(checkpointer=saver).invoke({"messages": [HumanMessage("go", id="m0")]}, thread())
+
+    def export(name: str, form: str) -> str:
+        done = call_here(tmp_path, f"export {name} -F {form} --store sqlite:store.db")
+        assert done.code == 0, done.err
+        return done.out
+
+    text = export("t", "text")
+    assert text.partition("\n\n")[2] == (
+        "user: go\n\nassistant: a conclusion\n\nsubgraph helper\n\nassistant: a thought\n"
+    )
+    markdown = export("t", "markdown")
+    assert markdown.endswith("# Subgraph helper\n\n## Assistant\n\na thought\n")
+    log = [json.loads(line) for line in export("t", "experiment").splitlines()]
+    assert sorted(one["content"] for one in log) == ["a conclusion", "a thought"]
+    assert [one["t"] for one in log] == sorted(one["t"] for one in log)
+    listed = call_here(tmp_path, "sessions --json --store sqlite:store.db").json["sessions"]
+    (below,) = [one["session"] for one in listed if "langgraph.namespace" in one["labels"]]
+    alone = export(below, "text").partition("\n\n")[2]
+    assert alone == "user: go\n\nassistant: a thought\n\nassistant: a conclusion\n"
 
 
 def test_agents_are_followed_and_exported_in_words(run: Run) -> None:

@@ -30,8 +30,8 @@ ADOPTED = {
 KEEPS_HISTORY = {"openai_agents_session": (3, 2)}
 """Likewise, where the session is holdfast's and the run is not: its tools are not in a ledger."""
 ALL = ["own_agent", *ADOPTED]
-TRANSCRIPTS = ["own_agent", "pydantic_ai_agent", "openai_agents_agent"]
-"""Where the transcript is the session's own."""
+THREADS = {"langgraph_graph": "order-42", "langchain_agent": "order-42"}
+"""Where the transcript is that of a thread, and the calls of its tools are in a ledger."""
 STORY = [
     "Refund order 42.",
     'look_up(order="42")',
@@ -40,6 +40,11 @@ STORY = [
     "refunded 500 cents for 42",
     "Order 42 is refunded.",
 ]
+CALLS = [
+    'look_up(order="42") completed order 42 was 500 cents',
+    'refund(order="42", cents=500) in doubt, then landed settled by verify: refunded 500 cents for 42',
+]
+"""What the ledger of a thread tells."""
 Look = Callable[..., str]
 
 
@@ -149,13 +154,23 @@ def test_the_printed_story_is_what_happened(
         ("refund", "landed by verify"),
     ]
 
-    # What was said, where the transcript is the session's own.
-    for session in sessions if framework in TRANSCRIPTS else ():
-        assert is_told(STORY, shown), shown
-        for form in ("text", "markdown"):
-            told = look(killed, "export", session, "-F", form)
-            assert is_told(["Refund order 42.", "look_up", "500 cents", "refund", *STORY[4:]], told), told
-            assert [told.count(STORY[place]) for place in (2, 4, 5)] == [1, 1, 1]
+    # What was said: in the session, or in the messages of the thread.
+    name = THREADS.get(framework) or sessions[0]
+    told = look(killed, "show", name)
+    assert is_told(STORY, told), told
+    for form in ("text", "markdown"):
+        told = look(killed, "export", name, "-F", form)
+        said, _, calls = told.partition("\ntools\n" if form == "text" else "\n# Tools\n")
+        assert is_told(["Refund order 42.", "look_up", "500 cents", "refund", *STORY[4:]], said), told
+        assert [said.count(STORY[place]) for place in (2, 4, 5)] == [1, 1, 1]
+        listed = [" ".join(line.split()).removeprefix("- ") for line in calls.splitlines() if line]
+        assert listed == (CALLS if framework in THREADS else [])
+    log = [json.loads(line) for line in look(killed, "export", name, "-F", "experiment").splitlines()]
+    assert [(one["metadata"]["calls"], one["content"]) for one in log] == [
+        (["look_up"], ""),
+        (["refund"], ""),
+        ([], STORY[-1]),
+    ]
 
 
 @pytest.mark.parametrize("framework", KEEPS_HISTORY)
