@@ -36,7 +36,7 @@ from holdfast.adapters.openai_agents import (
 from holdfast.errors import BadInput, Fenced
 from holdfast.tools import mutate
 
-from .runs import Cut, answering, call, count_turns, get_root_cause, kinds_of, play, say
+from .runs import Cut, answering, call, calling, count_turns, get_root_cause, kinds_of, make, play, say
 
 pytestmark = pytest.mark.anyio
 
@@ -46,23 +46,6 @@ async def store() -> Any:
     """In memory: what is shown here is the same on every store."""
     async with holdfast.open_store("memory:") as opened:
         yield opened
-
-
-def calling(*names: str, **args: Any) -> Any:
-    """A model that calls these tools at once, and tells their outputs."""
-
-    def reply(items: list[Any]) -> Any:
-        if count_turns(items) == 0:
-            return [call(name, f"t0-{name}", **args) for name in names]
-        return say(" and ".join(str(one["output"]) for one in items if "output" in one))
-
-    return answering(reply)
-
-
-def make(*tools: Any, names: tuple[str, ...] = (), **args: Any) -> Agent[Any]:
-    """An agent that calls each tool once."""
-    chosen = names or tuple(tool.name for tool in tools)
-    return Agent(name="clerk", model=calling(*chosen, **args), tools=list(tools))
 
 
 async def test_a_failing_tool_that_reads_tells_the_model_or_ends_the_run(store: holdfast.Store) -> None:
