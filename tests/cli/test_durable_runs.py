@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.cli_processes import Done
+from tests.cli.cli_processes import Done, list_long
 from tests.crash.fork_server import Warm
 
 pytest.importorskip("agents", reason="needs the extra openai-agents")
@@ -171,6 +171,17 @@ def test_the_list_names_the_framework_and_the_delegates(run: Run) -> None:
     }
     assert {one["labels"]["agent_framework"] for one in listed} == {"openai-agents"}
     assert "interrupted (1 in doubt)" in run("keyed: ls").out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_narrow_terminal_will_do(run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """No line is longer than the terminal, also where ids and keys are long."""
+    scout = find_scout(run, "done")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for line in ("sessions", "show order-7", "show order-7 --all", f"show {scout}", "stats"):
+        assert list_long(run(f"done: {line}").out, columns) == [], line
+    for line in ("sessions", "show run.3a.job-9", "pending", "stats"):
+        assert list_long(run(f"keyed: {line}").out, columns) == [], line
 
 
 def test_a_run_has_a_page(run: Run, tmp_path: Path) -> None:

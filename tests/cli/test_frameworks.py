@@ -20,7 +20,7 @@ from holdfast.core.head import Head
 from holdfast.ids import SessionId
 from holdfast.system.clock import utc_now
 from tests.browser import open_browser, visit
-from tests.cli.cli_processes import Done, environment
+from tests.cli.cli_processes import Done, environment, list_long
 from tests.crash.fork_server import Warm
 
 pytest.importorskip("pydantic_ai", reason="needs the extra pydantic-ai")
@@ -328,6 +328,24 @@ def test_the_list_says_which_session_is_of_which_thread(run: Run) -> None:
     listed = run("sessions --store sqlite:graph/store").out
     assert re.findall(r" (LangGraph(?: tools)?)  ", listed).count("LangGraph tools") == 1
     assert "thread t\n" in "\n".join(line.rstrip() for line in listed.splitlines()) + "\n"
+    assert "tools of thread t" in listed
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_narrow_terminal_will_do(run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """No line is longer than the terminal; and a thread is named, also where there is no room for titles."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    looks = {
+        "graph/store": ("sessions", "show t", "show t --all", "stats"),
+        "dead-graph/store": ("sessions", "show t", "pending", "stats"),
+        "agent/store.db": ("sessions", "show order-7", "show order-7 --all", "stats"),
+        "dead-agent/store.db": ("show order-7", "pending"),
+    }
+    for store, lines in looks.items():
+        for line in lines:
+            assert list_long(run(f"{line} --store sqlite:{store}").out, columns) == [], line
+    listed = run("sessions --store sqlite:graph/store").out
+    assert "thread t" in listed
     assert "tools of thread t" in listed
 
 

@@ -62,6 +62,26 @@ def test_what_to_run_next_is_a_call_of_the_agent(
         assert all(one["then"].startswith(expected) for one in found)
 
 
+def test_a_tool_that_another_node_has_sent_a_call_to_has_its_name(
+    loaded_warm: Warm, quick_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`create_agent` sends each call to the node `tools`: it is the node of the checkpoint after it, also of
+    the one after the kill, and of its bars on the page."""
+    with loaded_warm.child(play, str(quick_path), KILLS[0]) as child:
+        assert child.outcome() is None, "it was not killed"
+    loaded_warm.call(play, str(quick_path))
+    monkeypatch.chdir(quick_path)
+    monkeypatch.setenv("HOLDFAST_STORE", "sqlite:store.db")
+    assert main(["show", "t", "--json"]) == 0
+    (namespace,) = json.loads(capsys.readouterr().out)["namespaces"]
+    nodes = [one["nodes"] for one in namespace["checkpoints"]]
+    assert nodes == [[], [], ["model"], ["tools"], ["model"], ["tools"], ["model"]]
+    assert main(["show", "t", "--html", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert "a task" not in page
+    assert ">tools<" in page
+
+
 @pytest.mark.parametrize("ways", [WAYS, WAYS[::-1]], ids=["sync-first", "async-first"])
 def test_an_agent_goes_on_with_an_event_loop_or_without_one(
     loaded_warm: Warm, quick_path: Path, ways: tuple[Way, Way]

@@ -60,8 +60,10 @@ class ThreadWrites(Struct, kw_only=True):
     seq: int
     at: datetime
     task: str
+    path: str
+    """Where LangGraph has put the task."""
     node: str
-    """Empty if the node is not known: that of a task which another node sent."""
+    """Empty if the node is not known."""
     values: list[tuple[str, Json]]
     step: int = 0
     """The step that it is part of."""
@@ -216,6 +218,8 @@ class ThreadHistory:
         )
         found.next = [name.removeprefix(_GO_TO) for name in channels if name.startswith(_GO_TO)]
         found.next += [_node_of_send(one) for one in channels.get(_SENDS) or ()]
+        for written in found.writes:
+            written.node = written.node or _node_sent_to(written.path, channels)
         self.checkpoints[id] = found
         self._channels[id], self._seen[id] = channels, doc.get("versions_seen", {})
         self._compare(found)
@@ -256,11 +260,13 @@ class ThreadHistory:
         if not listed:
             return None
         task, path = listed[0][:2]
+        node = _node_of(path) or _node_sent_to(path, self._channels.get(id, {}))
         found = ThreadWrites(
             seq=entry.seq,
             at=entry.at,
             task=task,
-            node=_node_of(path),
+            path=path,
+            node=node,
             values=[(channel, value) for _, _, channel, value in listed],
         )
         known = self.checkpoints.get(id)
@@ -486,6 +492,16 @@ def _node_of(path: str) -> str:
     """The node of a task that the graph itself has started."""
     kind, _, name = path.partition(", ")
     return name if kind == "~__pregel_pull" else ""
+
+
+def _node_sent_to(path: str, channels: Mapping[str, Json]) -> str:
+    """The node of a task that another node has sent; `channels` are those of the checkpoint before it."""
+    kind, _, place = path.partition(", ")
+    number = place.partition(",")[0]
+    sent = channels.get(_SENDS)
+    if kind != "~__pregel_push" or not number.isdecimal() or not isinstance(sent, list):
+        return ""
+    return _node_of_send(sent[int(number)]) if int(number) < len(sent) else ""
 
 
 def _node_of_send(send: Json) -> str:

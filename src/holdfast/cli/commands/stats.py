@@ -81,7 +81,7 @@ def _print(tally: Tally) -> None:
             ("money", usd(tally.usd)),
             (
                 "by model",
-                ", ".join(f"{name} {usd(spent)}" for name, spent in sorted(tally.by_model.items())),
+                ", ".join(f"{name} {usd(spent)}" for name, spent in sorted(tally.by_model.items()) if spent),
             ),
             ("replies", f"{model['count']:,}, {tally.model_failures:,} failed"),
             ("durations", _times(model)),
