@@ -6,6 +6,7 @@ same. The process is killed right after it has paid, and the same program is run
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
 from collections.abc import Callable
@@ -16,12 +17,13 @@ import pytest
 
 from holdfast.cli import main
 from tests.crash.fork_server import Warm
+from tests.docs.blocks import ROOT, find_blocks
 
 from .bank import BOOK, POWER_CUT
 from .programs import HERE, run
 
 ADOPTED = {
-    "pydantic_ai_agent": (12, 0),
+    "pydantic_ai_agent": (13, 0),
     "langgraph_graph": (11, 2),
     "langchain_agent": (11, 2),
     "openai_agents_agent": (12, 2),
@@ -32,6 +34,18 @@ KEEPS_HISTORY = {"openai_agents_session": (3, 2)}
 ALL = ["own_agent", *ADOPTED]
 THREADS = {"langgraph_graph": "order-42", "langchain_agent": "order-42"}
 """Where the transcript is that of a thread, and the calls of its tools are in a ledger."""
+PAGES = {
+    "pydantic_ai_agent": ("pydantic-ai", "declare-tools"),
+    "langgraph_graph": ("langgraph", "declare-tools"),
+    "langchain_agent": ("langgraph", "declare-tools"),
+    "openai_agents_agent": ("openai-agents", "declare-tools"),
+    "openai_agents_session": ("openai-agents",),
+}
+"""Where a new user of each framework reads, beside the front page."""
+OURS = {
+    "Durable", "DurableRunner", "HoldfastMiddleware", "HoldfastSaver", "HoldfastSession", "Landed",
+    "NotLanded", "SqliteSaver", "durable_tools", "mutate",
+}  # fmt: skip
 STORY = [
     "Refund order 42.",
     'look_up(order="42")',
@@ -113,6 +127,31 @@ def test_adopting_takes_a_few_lines(framework: str) -> None:
     print(framework, *changes, sep="\n")
     counted = [sum(line.startswith(sign) for line in changes) for sign in "+-"]
     assert counted == [*{**ADOPTED, **KEEPS_HISTORY}[framework]]
+
+
+@pytest.mark.parametrize("framework", [*ADOPTED, *KEEPS_HISTORY])
+def test_what_is_added_is_what_the_pages_show(framework: str) -> None:
+    """Each name of ours is imported as on a page, and called with as many arguments and these options."""
+    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in PAGES[framework])]
+    shown = [list_uses(block.source) for page in pages for block in find_blocks(page, "python")]
+    used = list_uses((HERE / framework / "after.py").read_text())
+    assert used
+    assert used - set().union(*shown) == set()
+
+
+def list_uses(source: str) -> set[tuple[str, ...]]:
+    """Where names of holdfast come from, and how they are called."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+    tree = compile(source, "page", "exec", flags=flags, dont_inherit=True)
+    found: set[tuple[str, ...]] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast"):
+            found |= {(str(node.module), one.name) for one in node.names}
+        called = ast.unparse(node.func).rpartition("holdfast.")[2] if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and called.partition(".")[0] in OURS:
+            found.add((called, f"{len(node.args)} arguments"))
+            found |= {(called, f"{one.arg}=") for one in node.keywords}
+    return found
 
 
 @pytest.mark.parametrize("framework", [*ADOPTED, *KEEPS_HISTORY])

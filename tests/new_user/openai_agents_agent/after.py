@@ -5,7 +5,7 @@ import asyncio
 from agents import Agent, function_tool, set_tracing_disabled
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
-from holdfast import Landed, NotLanded
+import holdfast
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession
 from holdfast.tools import mutate
 from tests.new_user import bank
@@ -37,10 +37,10 @@ def refund(order: str, cents: int) -> str:
     return bank.pay_back(order, cents)
 
 
-def was_refunded(order: str, cents: int) -> Landed | NotLanded:
+def was_refunded(order: str, cents: int) -> holdfast.Landed | holdfast.NotLanded:
     """Ask the bank."""
     paid = f"{cents} cents for {order}" in bank.list_payments()
-    return Landed(f"refunded {cents} cents for {order}") if paid else NotLanded()
+    return holdfast.Landed(f"refunded {cents} cents for {order}") if paid else holdfast.NotLanded()
 
 
 Runner = DurableRunner.with_options(effects={"look_up": "read", "refund": mutate(verify=was_refunded)})
