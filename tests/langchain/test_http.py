@@ -9,10 +9,9 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.tools import tool as langchain_tool
 
 import holdfast
-from holdfast import recipes
 from holdfast.adapters.langgraph import current_effect, mutate
 from tests.tools.http_services import KINDS, Service, make_body
-from tests.tools.json_service import OrderService
+from tests.tools.json_service import OrderService, find_order
 
 from .agents import GO, drive, durable_agent, list_effects, results
 
@@ -68,12 +67,9 @@ async def test_a_tool_in_doubt_is_settled_by_a_recipe(store: holdfast.Store) -> 
             service.add({"what": what, "reference": current_effect().key})
             raise ConnectionError("no answer")
 
-        found = recipes.find(
-            service.url + "/orders",
-            where={"reference": "{ctx.key}", "what": "{what}"},
-            result="order {found[id]}",
-        )
         script = [[("order_tea", {"what": "tea"})], "ok"]
-        agent = durable_agent(store, script, [order_tea], effects={"order_*": mutate(verify=found)})
+        agent = durable_agent(
+            store, script, [order_tea], effects={"order_*": mutate(verify=find_order(service))}
+        )
         assert results(await drive(agent, GO)) == ["order 1"]
         assert len(service.orders) == 1

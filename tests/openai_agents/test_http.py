@@ -8,12 +8,11 @@ import pytest
 from agents import function_tool
 
 import holdfast
-from holdfast import recipes
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, RunWaits, current_effect, effects
 from holdfast.core.effects import Effect
 from holdfast.tools import mutate
 from tests.tools.http_services import KINDS, Service, make_body, refusing_url
-from tests.tools.json_service import OrderService
+from tests.tools.json_service import OrderService, find_order
 
 from .runs import make
 
@@ -90,12 +89,7 @@ async def test_a_tool_in_doubt_is_settled_by_a_recipe() -> None:
             service.add({"what": what, "reference": current_effect().key})
             raise ConnectionError("no answer")
 
-        found = recipes.find(
-            service.url + "/orders",
-            where={"reference": "{ctx.key}", "what": "{what}"},
-            result="order {found[id]}",
-        )
-        runner = DurableRunner.with_options(effects={"order_*": mutate(verify=found)})
+        runner = DurableRunner.with_options(effects={"order_*": mutate(verify=find_order(service))})
         async with holdfast.open_store("memory:") as store:
             session = HoldfastSession("ann", store)
             result = await runner.run(make(order_tea, what="tea"), "Tea.", session=session)
