@@ -69,7 +69,8 @@ def test_a_part_can_be_measured_by_itself(script: str, quick_path: Path) -> None
 def test_sessions_and_runs_of_the_agents_sdk_are_measured_beside_its_own(runner: Runner) -> None:
     """What is kept is what is loaded; a run that keeps nothing is the floor."""
     names = ("HoldfastSession SQLite", "OpenAI SQLiteSession", "run, nothing kept", "run, SQLiteSession",
-             "run, DurableRunner", "run, DurableRunner, mutating tool")  # fmt: skip
+             "run, DurableRunner", "run, DurableRunner, mutating tool", "streamed run, nothing kept",
+             "streamed run, DurableRunner")  # fmt: skip
     plan = msgspec.structs.replace(SMALL, agent_marks=(2, 4))
     chosen = msgspec.structs.replace(runner, plan=plan, subjects=tuple(map(get_subject, names)))
     results, problems = Results(), list[str]()

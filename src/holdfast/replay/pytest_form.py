@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -87,7 +88,7 @@ def _without_ids(plain: dict[str, Any]) -> dict[str, Any]:
             if not is_own:
                 reply["said"]["data"] = _replace_text(reply["said"]["data"], call["id"], name)
             call["id"] = name
-            if "answer_part" in call:
+            if isinstance(call.get("answer_part"), dict):
                 call["answer_part"] = _without_foreign_ids(call["answer_part"])
                 call["answer_part"].pop("tool_call_id", None)
     return plain
@@ -125,6 +126,9 @@ _FOREIGN_IDS: Final = frozenset(
 """Fields of other frameworks' messages that only providers need, and names of runs."""
 
 
+_PROVIDER_IDS: Final = ("id", "response_id", "request_id")
+
+
 def _without_foreign_ids(data: Any) -> Any:
     """The same for a message of another framework."""
     if isinstance(data, list):
@@ -132,7 +136,13 @@ def _without_foreign_ids(data: Any) -> Any:
         kept = (one for one, kind in zip(data, kinds, strict=True) if kind not in ("thinking", "reasoning"))
         return [_without_foreign_ids(one) for one in kept]
     if isinstance(data, dict):
-        return {key: _without_foreign_ids(one) for key, one in data.items() if key not in _FOREIGN_IDS}
+        return {
+            key: f"id-{sha256(one.encode()).hexdigest()[:8]}"
+            if key in _PROVIDER_IDS and isinstance(one, str)
+            else _without_foreign_ids(one)
+            for key, one in data.items()
+            if key not in _FOREIGN_IDS
+        }
     return data
 
 

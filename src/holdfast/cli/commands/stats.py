@@ -9,6 +9,8 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, complete_session
 
 if TYPE_CHECKING:
+    from ...core.head import Head
+    from ...errors import Corrupt
     from ...store.store import Store
     from ..session_stats import Tally
 
@@ -32,30 +34,19 @@ def stats(
 
 
 async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> None:
-    from ...errors import Corrupt
     from ..console import print_json, say
-    from ..json_views import standing
-    from ..session_stats import Tally
+    from ..session_stats import read_tally
     from ..store_access import get_session_or_thread
 
-    tally = Tally()
     chosen = [head for name in dict.fromkeys(sessions) for head in await get_session_or_thread(store, name)]
     heads = chosen or [head async for head in store.sessions()]
-    for head in heads:
-        try:
-            held = await store.is_held(head)
-            state = await store.load(head.session)
-            entries = [entry async for entry in store.tail(head.session, follow=False)]
-            runs = [run async for run in store.runs(session=head.session)]
-        except Corrupt as error:
-            if chosen:
-                raise
-            say(f"{head.session} is left out: {error}")  # One damaged session must not hide the others.
-            continue
-        tally.sessions[standing(head, held)] += 1
-        tally.add(entries, state.facts.effects.rows, held=held)
-        for run in runs:
-            tally.runs[run.status] += 1
+
+    def leave_out(head: Head, error: Corrupt) -> None:
+        if chosen:
+            raise error
+        say(f"{head.session} is left out: {error}")  # One damaged session must not hide the others.
+
+    tally = await read_tally(store, heads, on_damaged=leave_out)
     if common.json:
         print_json(tally.shape())
     else:
@@ -65,15 +56,16 @@ async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> Non
 def _print(tally: Tally) -> None:
     from ..console import is_narrow, make_table, print_facts, stdout
     from ..formatting import count, span, usd
+    from ..session_stats import describe_counts
 
     console = stdout()
     narrow = is_narrow(console)
-    usage, model = tally.usage, tally.model.shape()
+    usage, model = tally.usage, tally.model_times.shape()
     print_facts(
         console,
         [
-            ("sessions", _counts(tally.sessions)),
-            ("runs", _counts(tally.runs)),
+            ("sessions", describe_counts(tally.sessions)),
+            ("runs", describe_counts(tally.runs)),
             ("taken over", count(tally.takeovers, "time") + ", from a holder that died"),
             ("steps", f"{tally.steps:,}"),
             ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
@@ -81,7 +73,7 @@ def _print(tally: Tally) -> None:
             ("money", usd(tally.usd)),
             (
                 "by model",
-                ", ".join(f"{name} {usd(spent)}" for name, spent in sorted(tally.by_model.items()) if spent),
+                ", ".join(f"{name} {usd(one.usd)}" for name, one in sorted(tally.models.items()) if one.usd),
             ),
             ("replies", f"{model['count']:,}, {tally.model_failures:,} failed"),
             ("durations", _times(model)),
@@ -94,7 +86,7 @@ def _print(tally: Tally) -> None:
         table = make_table(*columns, title="tools")
         for name, one in sorted(tally.tools.items()):
             times = one.times.shape()
-            row = [name, f"{one.outcomes.total():,}", _counts(one.outcomes)]
+            row = [name, f"{one.outcomes.total():,}", describe_counts(one.outcomes)]
             if not narrow:
                 row += [span(times[key]) for key in ("median_s", "p95_s", "max_s", "sum_s")]
             table.add_row(*row)
@@ -107,11 +99,6 @@ def _print(tally: Tally) -> None:
             table.add_row(gate, name, str(refusal.count), right)
         console.print()
         console.print(table)
-
-
-def _counts(counted: Any) -> str:
-    pairs = sorted(counted.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in pairs)
 
 
 def _times(shape: dict[str, Any]) -> str:
