@@ -111,7 +111,7 @@ def test_the_agent_in_a_tool_is_a_delegate_with_a_timeline_of_its_own(run: Run) 
 
 def test_a_run_is_followed_in_words(run: Run) -> None:
     told = [" ".join(line.split()[3:]) for line in run("done: tail order-7 -n 0").out.splitlines()]
-    assert 'reply: → look(what="order") → charge(what="order")' in told
+    assert 'reply of clerk: → look(what="order") → charge(what="order")' in told
     assert "tool: {'cents': 500} charged order" in told
     assert "call m7.1 settled by verify: landed" in told
     assert told.count("note: openai_agents.usage") == 1
