@@ -13,12 +13,13 @@ MADE := $(VENV)/.made
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 LOWEST := $(VENV)/lowest
+DEEPAGENTS := $(VENV)/deepagents
 PEERS := $(VENV)/peers
 AZURITE := $(VENV)/azurite/.made
 MCP_SERVERS := $(VENV)/mcp-servers
 SDK_SESSIONS := $(VENV)/sdk-sessions
 
-.PHONY: help demo test test-long test-lowest test-busy check bench docs azurite mcp-servers sdk-sessions lock clean
+.PHONY: help demo test test-long test-lowest test-deepagents test-busy check bench docs azurite mcp-servers sdk-sessions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +35,9 @@ test-long: $(DEV) ## the full-size crash, chaos and power-cut suites
 
 test-lowest: $(LOWEST)/.made ## the tests of adapters, under the lowest supported versions of their frameworks
 	@PYTHONPATH=$(CURDIR)/$(LOWEST) $(VENV)/bin/pytest -m "not long" -n auto tests/langgraph
+
+test-deepagents: $(DEEPAGENTS)/.made ## the tests of agents of deepagents, which is not among the development tools
+	@PYTHONPATH=$(CURDIR)/$(DEEPAGENTS) $(VENV)/bin/pytest tests/langchain/test_deepagents.py
 
 test-busy: $(DEV) ## what `make test` runs, three times, while all processors are loaded: no test may depend on that
 	@$(VENV)/bin/python -m tests.busy
@@ -111,6 +115,12 @@ $(LOWEST)/.made: requirements/langgraph-lowest.lock $(DEV)
 	@echo "installing the lowest versions of frameworks into $(LOWEST)"
 	@rm -rf $(LOWEST)
 	@$(PIP) install --no-deps --require-hashes --target $(LOWEST) -r requirements/langgraph-lowest.lock
+	@touch $@
+
+$(DEEPAGENTS)/.made: requirements/deepagents.lock $(DEV)
+	@echo "installing deepagents into $(DEEPAGENTS)"
+	@rm -rf $(DEEPAGENTS)
+	@$(PIP) install --no-deps --require-hashes --target $(DEEPAGENTS) -r requirements/deepagents.lock
 	@touch $@
 
 # An interpreter of its own: what peers need never meets what holdfast needs, but here.

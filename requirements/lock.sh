@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Regenerate core.lock, dev.lock, peers.lock, mcp-servers.lock and sdk-sessions.lock from pyproject.toml; arguments
-# go to uv, e.g. --upgrade-package rich. And the frameworks in their lowest and newest supported version, under which the tests of
+# Regenerate core.lock, dev.lock, deepagents.lock, peers.lock, mcp-servers.lock and sdk-sessions.lock from
+# pyproject.toml; arguments go to uv, e.g. --upgrade-package rich. And the frameworks in their lowest and newest supported version, under which the tests of
 # their adapters run as well.
 #
 # Universal: one file for every platform and every Python from 3.11 on, with the hashes of all wheels.
@@ -19,6 +19,11 @@ compile() {
 compile pyproject.toml --group build --output-file requirements/core.lock "$@"
 # The dev lock lands in the same .venv, so whatever both name has the version of the core.
 compile pyproject.toml --group dev --constraints requirements/core.lock --output-file requirements/dev.lock "$@"
+
+# Deepagents, without what it shares with the dev lock: it asks for a client of Google's that is older than the one there,
+# and does not import it.
+printf '%s\n' "deepagents>=0.7" "langchain-anthropic>=1.7" wcmatch bracex |
+    compile --no-deps --no-annotate --constraints requirements/dev.lock --output-file requirements/deepagents.lock "$@" -
 
 # The peers that the benchmarks measure, in an environment of their own, around the same core.
 compile pyproject.toml --group peers --constraints requirements/core.lock --output-file requirements/peers.lock "$@"

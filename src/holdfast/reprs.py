@@ -6,7 +6,8 @@ outcome of a tool must be recorded nevertheless. A `KeyboardInterrupt` comes fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from .limits import ERROR_CHARS, REPR_CHARS
@@ -15,6 +16,7 @@ T = TypeVar("T")
 _NAME: Any = type.__dict__["__name__"]
 _QUALNAME: Any = type.__dict__["__qualname__"]
 _MODULE: Any = type.__dict__["__module__"]
+_ADDRESS = re.compile("<.+ at 0x[0-9A-Fa-f]+>", re.DOTALL)
 
 
 def attempt(function: Callable[[], T], otherwise: Callable[[], T]) -> T:
@@ -41,6 +43,20 @@ def qualified_name_of(kind: type) -> tuple[str, str]:
 def describe_value(value: object) -> str:
     """The repr of a value, shortened, or its class."""
     return attempt(lambda: _as_utf8(repr(value), REPR_CHARS), lambda: f"<{name_of(type(value))}>")
+
+
+def find_nameless(value: object) -> object:
+    """A part of a value of which Python's text says only where it is in memory; None if there is none."""
+    return attempt(lambda: _find_nameless(value, str), lambda: None)
+
+
+def _find_nameless(value: object, text_of: Callable[[object], str]) -> object:
+    if isinstance(value, str | bytes | int | float | None):
+        return None
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        inside = value.values() if isinstance(value, dict) else value
+        return next((one for part in inside if (one := _find_nameless(part, repr)) is not None), None)
+    return value if isinstance(value, Iterator) or _ADDRESS.fullmatch(text_of(value)) else None
 
 
 def presentable(error: Exception) -> Exception:

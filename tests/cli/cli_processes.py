@@ -91,6 +91,13 @@ def held(shop: Path, session: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def list_long(shown: str, columns: int) -> list[str]:
+    """The lines that a terminal of this width would break, but for those that are there to be copied."""
+    copied = ("  holdfast ", "  then: ", "next: ", "+ ", "- ")
+    long = [line for line in shown.splitlines() if len(line.rstrip()) > columns]
+    return [line for line in long if not line.startswith(copied)]
+
+
 class Terminal:
     """A command on a terminal of its own, with a reader and a typist."""
 

@@ -33,11 +33,12 @@ def stocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open(base / "stocked.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not shop.exists():
-            _stock(tmp_path_factory.mktemp("shop")).rename(shop)
+            stock(tmp_path_factory.mktemp("shop")).rename(shop)
     return shop
 
 
-def _stock(shop: Path) -> Path:
+def stock(shop: Path) -> Path:
+    """Fill a folder."""
     shutil.copy(Path(__file__).with_name("clerk.py"), shop)
 
     def run(words: str, session: str, *options: str, dies_in: str = "") -> int:

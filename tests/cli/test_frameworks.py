@@ -20,7 +20,7 @@ from holdfast.core.head import Head
 from holdfast.ids import SessionId
 from holdfast.system.clock import utc_now
 from tests.browser import open_browser, visit
-from tests.cli.cli_processes import Done, environment
+from tests.cli.cli_processes import Done, environment, list_long
 from tests.crash.fork_server import Warm
 
 pytest.importorskip("pydantic_ai", reason="needs the extra pydantic-ai")
@@ -181,8 +181,13 @@ def test_a_thread_is_followed_and_exported(run: Run) -> None:
     text = run("export t --store sqlite:graph/store").out
     assert 'assistant → pay(order="a")\n' in text
     assert "result: posted a\n" in text
-    assert text.endswith("assistant: all done\n")
-    assert "## Assistant\n\nall done\n" in run("export t --form markdown --store sqlite:graph/store").out
+    said, _, calls = text.partition("\ntools\n\n")
+    assert said.endswith("assistant: all done\n")
+    assert sorted(one.partition("(")[0] for one in calls.splitlines()) == ["look", "pay", "post", "refund"]
+    assert 'post(order="a")  in doubt, then landed  settled by verify: posted a\n' in calls
+    markdown = run("export t --form markdown --store sqlite:graph/store").out
+    assert "## Assistant\n\nall done\n\n# Tools\n\n- " in markdown
+    assert '\n- post(order="a")  in doubt, then landed  settled by verify: posted a\n' in markdown
     log = [
         json.loads(line) for line in run("export t -F experiment --store sqlite:graph/store").out.splitlines()
     ]
@@ -192,6 +197,57 @@ def test_a_thread_is_followed_and_exported(run: Run) -> None:
         (7, [], "all done"),
     ]
     assert run("export t --version 1 --store sqlite:graph/store").code == 2
+
+
+def test_a_thread_is_exported_with_what_its_subgraphs_said(
+    tmp_path: Path, call_here: Callable[[Path, str], Done]
+) -> None:
+    """Each message once, whether the graph has it, too, or not; a subgraph also alone."""
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langgraph.graph import END, START, StateGraph
+
+    from holdfast.adapters.langgraph import HoldfastSaver
+    from tests.langgraph.graphs import Talk, thread
+
+    def think(state: Talk) -> dict[str, Any]:
+        return {"messages": [AIMessage("a thought", id="m1")]}
+
+    def conclude(state: Talk) -> dict[str, Any]:
+        return {"messages": [AIMessage("a conclusion", id="m2")]}
+
+    inner: Any = StateGraph(Talk)
+    inner.add_sequence([think, conclude])
+    inner.add_edge(START, "think")
+    subgraph = inner.compile()
+
+    def helper(state: Talk) -> dict[str, Any]:
+        return {"messages": subgraph.invoke(state)["messages"][-1:]}
+
+    outer: Any = StateGraph(Talk)
+    outer.add_node("helper", helper)
+    outer.add_edge(START, "helper")
+    outer.add_edge("helper", END)
+    with HoldfastSaver.from_url(f"sqlite:{tmp_path}/store.db") as saver:
+        outer.compile(checkpointer=saver).invoke({"messages": [HumanMessage("go", id="m0")]}, thread())
+
+    def export(name: str, form: str) -> str:
+        done = call_here(tmp_path, f"export {name} -F {form} --store sqlite:store.db")
+        assert done.code == 0, done.err
+        return done.out
+
+    text = export("t", "text")
+    assert text.partition("\n\n")[2] == (
+        "user: go\n\nassistant: a conclusion\n\nsubgraph helper\n\nassistant: a thought\n"
+    )
+    markdown = export("t", "markdown")
+    assert markdown.endswith("# Subgraph helper\n\n## Assistant\n\na thought\n")
+    log = [json.loads(line) for line in export("t", "experiment").splitlines()]
+    assert sorted(one["content"] for one in log) == ["a conclusion", "a thought"]
+    assert [one["t"] for one in log] == sorted(one["t"] for one in log)
+    listed = call_here(tmp_path, "sessions --json --store sqlite:store.db").json["sessions"]
+    (below,) = [one["session"] for one in listed if "langgraph.namespace" in one["labels"]]
+    alone = export(below, "text").partition("\n\n")[2]
+    assert alone == "user: go\n\nassistant: a thought\n\nassistant: a conclusion\n"
 
 
 def test_agents_are_followed_and_exported_in_words(run: Run) -> None:
@@ -275,6 +331,24 @@ def test_the_list_says_which_session_is_of_which_thread(run: Run) -> None:
     assert "tools of thread t" in listed
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_narrow_terminal_will_do(run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """No line is longer than the terminal; and a thread is named, also where there is no room for titles."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    looks = {
+        "graph/store": ("sessions", "show t", "show t --all", "stats"),
+        "dead-graph/store": ("sessions", "show t", "pending", "stats"),
+        "agent/store.db": ("sessions", "show order-7", "show order-7 --all", "stats"),
+        "dead-agent/store.db": ("show order-7", "pending"),
+    }
+    for store, lines in looks.items():
+        for line in lines:
+            assert list_long(run(f"{line} --store sqlite:{store}").out, columns) == [], line
+    listed = run("sessions --store sqlite:graph/store").out
+    assert "thread t" in listed
+    assert "tools of thread t" in listed
+
+
 def test_frameworks_need_not_be_installed_to_look(killed: Path) -> None:
     """Nothing of them is imported."""
     code = (
@@ -317,8 +391,8 @@ def test_advice_fits_what_drives_the_session_and_hides_passwords() -> None:
     """An agent of ours, pydantic-ai, a graph, a delegate, an MCP proxy, a loop of one's own."""
     common = Common(store="postgresql://ann:secret@db.example/agents?sslpassword=hidden")
     started = utc_now()
-    ours = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk", model="pretend-1")
-    own = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk")
+    ours = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk", loop="agent")
+    own = RunInfo(run="r", session=SessionId("s"), started_at=started, agent="clerk", model="pretend-1")
     url = "postgresql://ann@db.example/agents"
     calls = {
         "agent": continue_call(_head(), [ours], common),

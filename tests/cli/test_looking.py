@@ -227,6 +227,20 @@ FOREIGN: dict[str, list[dict[str, Any]]] = {
         },
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "18 degrees"}]},
     ],
+    "openai-responses": [
+        {
+            "object": "response",
+            "output": [
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": "Let me see."}],
+                },
+                {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"n": 1}'},
+            ],
+        },
+        {"type": "function_call_output", "call_id": "c1", "output": "18 degrees"},
+    ],
     "pydantic-ai": [
         {
             "kind": "response",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_processes import Terminal, call, start
+from tests.cli.cli_processes import Terminal, call, list_long, start
 
 
 def screen(shop: Path, line: str, *, columns: int = 100, **more: str) -> Terminal:
@@ -31,9 +31,7 @@ LOOKS = [
 def test_a_narrow_terminal_will_do(line: str, stocked: Path) -> None:
     """No line is longer than the terminal, but for commands that are there to be copied."""
     terminal = screen(stocked, line, columns=60)
-    long = [one for one in terminal.plain.splitlines() if len(one.rstrip()) > 60]
-    copied = ("  holdfast ", "  then: ", "next: ", "+ ", "- ")
-    assert [one for one in long if not one.startswith(copied)] == []
+    assert list_long(terminal.plain, 60) == []
 
 
 def test_a_session_that_waits_costs_no_columns(stocked: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from holdfast import blocking
 from tests.agent.provider_formats import Answer, Call
 from tests.agent.provider_server import Asked, serve
+from tests.cli.cli_processes import call
 from tests.docs.blocks import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -122,6 +123,10 @@ def test_a_loop_of_ones_own_goes_on_after_a_kill_and_an_answer(replies: int, tmp
         assert finish("agent")[-1] == waits
         assert finish("agent") == [waits]
         assert len(wire.asked) <= max(asked, 2)
+        # It passes the name of its agent and a model to its runs, as `Agent` does; it is none.
+        shown = call(tmp_path, f"show order-42 --store {url}", COLUMNS="250").out
+        assert "next: your program again: it goes on in session 'order-42' of" in shown
+        assert "holdfast resume" not in shown
         with blocking.open_store(url) as store:
             store.approve("order-42", "call_1", by="ann")
         assert finish("agent") == ["model: replied", "answer: Done: refunded 9900 cents."]

@@ -1,5 +1,6 @@
 """The Python in the README and in `docs/` does what the pages say, and has the types they show."""
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -49,6 +50,23 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
             with own_providers():
                 run_page(page)
             monkeypatch.chdir(tmp_path)  # A page may have gone to a folder of its own.
+
+
+_ACTS = re.compile(r"""side_effects=\{?"mutate"|mutate\(""")
+
+
+def test_the_first_tool_of_a_page_that_acts_says_how_it_fails_without_a_doubt() -> None:
+    """Whoever copies it has `NotDone` or `harmless=` in it: else every exception leaves a doubt. A tool of an
+    MCP server has neither; that page says what the server does."""
+    found: dict[str, bool] = {}
+    for page in PAGES:
+        for block in find_blocks(page, "python"):
+            if _ACTS.search(block.source):
+                text = "\n".join(page.read_text().splitlines()[: block.line + block.source.count("\n")])
+                found[page.stem] = "NotDone" in text or "harmless=" in text
+                break
+    assert [name for name, says in found.items() if not says] == ["mcp"]
+    assert len(found) > 10
 
 
 def test_the_first_example_pays_once_however_often_it_is_run(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.cli import main
 from tests.crash.fork_server import Warm
 
 from .agents import WAYS, Way
@@ -35,6 +38,48 @@ def test_an_agent_that_is_killed_ends_as_if_nothing_had_happened(
     found = loaded_warm.call(play, str(quick_path))
     assert found["said"] == SAID
     assert Counter(found["world"]) == HAPPENS
+
+
+def test_what_to_run_next_is_a_call_of_the_agent(
+    loaded_warm: Warm, quick_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`create_agent` gives its users an `agent`, and no graph: in `show`, in `pending`, and of a copy."""
+    with loaded_warm.child(play, str(quick_path), KILLS[0]) as child:
+        assert child.outcome() is None, "it was not killed"
+    monkeypatch.chdir(quick_path)
+    monkeypatch.setenv("HOLDFAST_STORE", "sqlite:store.db")
+    with HoldfastSaver.from_url("sqlite:store.db") as saver:
+        saver.copy_thread("t", "copy")
+    for thread in ("t", "copy"):
+        config = f"{{'configurable': {{'thread_id': {thread!r}}}}}"
+        expected = f"agent.invoke(None, {config}), with HoldfastSaver.from_url('sqlite:store.db') as its"
+        assert main(["show", thread]) == 0
+        shown = capsys.readouterr().out.splitlines()[-1]
+        assert shown.startswith(f"next: {expected}")
+        assert main(["pending", thread, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["pending"]
+        assert found
+        assert all(one["then"].startswith(expected) for one in found)
+
+
+def test_a_tool_that_another_node_has_sent_a_call_to_has_its_name(
+    loaded_warm: Warm, quick_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`create_agent` sends each call to the node `tools`: it is the node of the checkpoint after it, also of
+    the one after the kill, and of its bars on the page."""
+    with loaded_warm.child(play, str(quick_path), KILLS[0]) as child:
+        assert child.outcome() is None, "it was not killed"
+    loaded_warm.call(play, str(quick_path))
+    monkeypatch.chdir(quick_path)
+    monkeypatch.setenv("HOLDFAST_STORE", "sqlite:store.db")
+    assert main(["show", "t", "--json"]) == 0
+    (namespace,) = json.loads(capsys.readouterr().out)["namespaces"]
+    nodes = [one["nodes"] for one in namespace["checkpoints"]]
+    assert nodes == [[], [], ["model"], ["tools"], ["model"], ["tools"], ["model"]]
+    assert main(["show", "t", "--html", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert "a task" not in page
+    assert ">tools<" in page
 
 
 @pytest.mark.parametrize("ways", [WAYS, WAYS[::-1]], ids=["sync-first", "async-first"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import mcp_types as types
@@ -82,6 +83,22 @@ async def test_declarations_by_name_and_glob_win_over_hints() -> None:
         assert send.needs_approval is True
         assert say.side_effects == set()
         assert (told(sit), sit.timeout_s) == ((["write"], "repeat"), 3)
+
+
+async def test_a_star_warns_of_the_tools_that_it_covers_when_they_are_opened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Before one of them can be called; not of those of which the server says something."""
+    server = serving(spec("search"), spec("send"), spec("look", **READS))
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        async with mcp_tools(server, effects={"*": "read"}):
+            (warned,) = [one.getMessage() for one in caplog.records]
+            assert warned.startswith(
+                "effects={'*': …} covers search, send: they are run again after a crash. "
+            )
+    caplog.clear()
+    async with mcp_tools(server, effects={"*": "mutate"}):
+        assert caplog.records == []
 
 
 async def test_an_agent_may_declare_them_as_any_tool() -> None:

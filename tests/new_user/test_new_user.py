@@ -6,6 +6,7 @@ same. The process is killed right after it has paid, and the same program is run
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
 from collections.abc import Callable
@@ -16,15 +17,35 @@ import pytest
 
 from holdfast.cli import main
 from tests.crash.fork_server import Warm
+from tests.docs.blocks import ROOT, find_blocks
 
 from .bank import BOOK, POWER_CUT
 from .programs import HERE, run
 
-ADOPTED = {"pydantic_ai_agent": (12, 0), "langgraph_graph": (11, 2), "langchain_agent": (11, 2)}
+ADOPTED = {
+    "pydantic_ai_agent": (13, 0),
+    "langgraph_graph": (11, 2),
+    "langchain_agent": (11, 2),
+    "openai_agents_agent": (12, 2),
+}
 """For each framework, how many lines are new, and how many are gone."""
-KEEPS_HISTORY = {"openai_agents_agent": (3, 2)}
+KEEPS_HISTORY = {"openai_agents_session": (3, 2)}
 """Likewise, where the session is holdfast's and the run is not: its tools are not in a ledger."""
 ALL = ["own_agent", *ADOPTED]
+THREADS = {"langgraph_graph": "order-42", "langchain_agent": "order-42"}
+"""Where the transcript is that of a thread, and the calls of its tools are in a ledger."""
+PAGES = {
+    "pydantic_ai_agent": ("pydantic-ai", "declare-tools"),
+    "langgraph_graph": ("langgraph", "declare-tools"),
+    "langchain_agent": ("langgraph", "declare-tools"),
+    "openai_agents_agent": ("openai-agents", "declare-tools"),
+    "openai_agents_session": ("openai-agents",),
+}
+"""Where a new user of each framework reads, beside the front page."""
+OURS = {
+    "Durable", "DurableRunner", "HoldfastMiddleware", "HoldfastSaver", "HoldfastSession", "Landed",
+    "NotLanded", "SqliteSaver", "durable_tools", "mutate",
+}  # fmt: skip
 STORY = [
     "Refund order 42.",
     'look_up(order="42")',
@@ -33,6 +54,11 @@ STORY = [
     "refunded 500 cents for 42",
     "Order 42 is refunded.",
 ]
+CALLS = [
+    'look_up(order="42") completed order 42 was 500 cents',
+    'refund(order="42", cents=500) in doubt, then landed settled by verify: refunded 500 cents for 42',
+]
+"""What the ledger of a thread tells."""
 Look = Callable[..., str]
 
 
@@ -104,6 +130,31 @@ def test_adopting_takes_a_few_lines(framework: str) -> None:
 
 
 @pytest.mark.parametrize("framework", [*ADOPTED, *KEEPS_HISTORY])
+def test_what_is_added_is_what_the_pages_show(framework: str) -> None:
+    """Each name of ours is imported as on a page, and called with as many arguments and these options."""
+    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in PAGES[framework])]
+    shown = [list_uses(block.source) for page in pages for block in find_blocks(page, "python")]
+    used = list_uses((HERE / framework / "after.py").read_text())
+    assert used
+    assert used - set().union(*shown) == set()
+
+
+def list_uses(source: str) -> set[tuple[str, ...]]:
+    """Where names of holdfast come from, and how they are called."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+    tree = compile(source, "page", "exec", flags=flags, dont_inherit=True)
+    found: set[tuple[str, ...]] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast"):
+            found |= {(str(node.module), one.name) for one in node.names}
+        called = ast.unparse(node.func).rpartition("holdfast.")[2] if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and called.partition(".")[0] in OURS:
+            found.add((called, f"{len(node.args)} arguments"))
+            found |= {(called, f"{one.arg}=") for one in node.keywords}
+    return found
+
+
+@pytest.mark.parametrize("framework", [*ADOPTED, *KEEPS_HISTORY])
 def test_a_quickstart_as_it_comes_pays_twice(loaded_warm: Warm, quick_path: Path, framework: str) -> None:
     """What the few lines are for."""
     killed = play(loaded_warm, f"{framework}/before.py", quick_path)
@@ -142,13 +193,23 @@ def test_the_printed_story_is_what_happened(
         ("refund", "landed by verify"),
     ]
 
-    # What was said, where the transcript is the session's own.
-    for session in sessions if framework in ("own_agent", "pydantic_ai_agent") else ():
-        assert is_told(STORY, shown), shown
-        for form in ("text", "markdown"):
-            told = look(killed, "export", session, "-F", form)
-            assert is_told(["Refund order 42.", "look_up", "500 cents", "refund", *STORY[4:]], told), told
-            assert [told.count(STORY[place]) for place in (2, 4, 5)] == [1, 1, 1]
+    # What was said: in the session, or in the messages of the thread.
+    name = THREADS.get(framework) or sessions[0]
+    told = look(killed, "show", name)
+    assert is_told(STORY, told), told
+    for form in ("text", "markdown"):
+        told = look(killed, "export", name, "-F", form)
+        said, _, calls = told.partition("\ntools\n" if form == "text" else "\n# Tools\n")
+        assert is_told(["Refund order 42.", "look_up", "500 cents", "refund", *STORY[4:]], said), told
+        assert [said.count(STORY[place]) for place in (2, 4, 5)] == [1, 1, 1]
+        listed = [" ".join(line.split()).removeprefix("- ") for line in calls.splitlines() if line]
+        assert listed == (CALLS if framework in THREADS else [])
+    log = [json.loads(line) for line in look(killed, "export", name, "-F", "experiment").splitlines()]
+    assert [(one["metadata"]["calls"], one["content"]) for one in log] == [
+        (["look_up"], ""),
+        (["refund"], ""),
+        ([], STORY[-1]),
+    ]
 
 
 @pytest.mark.parametrize("framework", KEEPS_HISTORY)

@@ -53,6 +53,23 @@ def say(text: str) -> list[Any]:
     return [assistant_message(text, item_id=f"m-{text}")]
 
 
+def calling(*names: str, **args: Any) -> Any:
+    """A model that calls these tools at once, and tells their outputs."""
+
+    def reply(items: list[Any]) -> Any:
+        if count_turns(items) == 0:
+            return [call(name, f"t0-{name}", **args) for name in names]
+        return say(" and ".join(str(one["output"]) for one in items if "output" in one))
+
+    return answering(reply)
+
+
+def make(*tools: Any, names: tuple[str, ...] = (), **args: Any) -> Agent[Any]:
+    """An agent that calls each tool once."""
+    chosen = names or tuple(tool.name for tool in tools)
+    return Agent(name="clerk", model=calling(*chosen, **args), tools=list(tools))
+
+
 class Office:
     """An agent that pays twice at once, looks, and answers; it can be cut off on the way."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +42,7 @@ from holdfast.adapters.openai_agents import (
 from holdfast.errors import BadInput, Fenced
 from holdfast.tools import mutate
 
-from .runs import Cut, answering, call, count_turns, get_root_cause, kinds_of, play, say
+from .runs import Cut, answering, call, calling, count_turns, get_root_cause, kinds_of, make, play, say
 
 pytestmark = pytest.mark.anyio
 
@@ -51,23 +52,6 @@ async def store() -> Any:
     """In memory: what is shown here is the same on every store."""
     async with holdfast.open_store("memory:") as opened:
         yield opened
-
-
-def calling(*names: str, **args: Any) -> Any:
-    """A model that calls these tools at once, and tells their outputs."""
-
-    def reply(items: list[Any]) -> Any:
-        if count_turns(items) == 0:
-            return [call(name, f"t0-{name}", **args) for name in names]
-        return say(" and ".join(str(one["output"]) for one in items if "output" in one))
-
-    return answering(reply)
-
-
-def make(*tools: Any, names: tuple[str, ...] = (), **args: Any) -> Agent[Any]:
-    """An agent that calls each tool once."""
-    chosen = names or tuple(tool.name for tool in tools)
-    return Agent(name="clerk", model=calling(*chosen, **args), tools=list(tools))
 
 
 async def test_a_failing_tool_that_reads_tells_the_model_or_ends_the_run(store: holdfast.Store) -> None:
@@ -312,6 +296,52 @@ async def test_tools_of_mcp_servers_pass_the_ledger_and_their_hints_count(store:
         assert {row.tool: next(iter(row.side_effects)) for row in rows} == expected
 
 
+async def test_a_star_warns_of_the_tools_that_it_covers_before_one_of_them_is_called(
+    store: holdfast.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: the agent's own, and those of its MCP servers; not of those that declare something."""
+    from mcp.types import Tool
+
+    known: dict[str, str] = {}
+
+    class Noting(Server):
+        async def call_tool(self, tool_name: str, arguments: Any, meta: Any = None) -> Any:
+            known[tool_name] = caplog.text
+            return await super().call_tool(tool_name, arguments, meta)
+
+    def make_tool(name: str) -> Any:
+        @function_tool(name_override=name)
+        def look() -> str:
+            """Look."""
+            known[name] = caplog.text
+            return "seen"
+
+        return look
+
+    listed = Tool.model_validate({"name": "search", "inputSchema": {"type": "object", "properties": {}}})
+    told = effects(side_effects="mutate")(make_tool("pay"))
+    agent: Agent[Any] = Agent(
+        name="clerk",
+        model=calling("look", "pay", "search"),
+        tools=[make_tool("look"), told],
+        mcp_servers=[Noting([listed])],
+    )
+    runner = DurableRunner.with_options(effects={"*": "read"})
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        for id in ("ann", "bob"):
+            found = await runner.run(agent, "Go.", session=HoldfastSession(id, store))
+            assert "seen and seen and" in found.final_output
+    wanted = [
+        f"effects={{'*': …}} covers {name}: they are run again after a crash. "
+        'Give those that act a "mutate" of their own.'
+        for name in ("look", "search")
+    ]
+    assert [one.getMessage() for one in caplog.records] == wanted
+    assert set(known) == {"look", "pay", "search"}
+    for name, said in zip(("look", "search"), wanted, strict=True):
+        assert said in known[name], name
+
+
 async def test_outputs_come_back_as_they_were(store: holdfast.Store) -> None:
     """What the model is shown of them is the same when they come from the record."""
     values: dict[str, Any] = {
@@ -348,6 +378,55 @@ async def test_outputs_come_back_as_they_were(store: holdfast.Store) -> None:
     for _ in range(2):
         found = await DurableRunner.run(agent, "Go.", session=session, run_key="k")
         assert found.to_input_list() == wanted.to_input_list()
+
+
+class Handle:
+    """Something that lives in this process alone; its text is where it is in memory."""
+
+
+class Ticket:
+    """Has a text of its own, but no `repr`."""
+
+    def __str__(self) -> str:
+        return "ticket 7"
+
+
+@pytest.mark.parametrize(
+    ("give", "is_kept"),
+    [
+        (Handle, False),
+        (lambda: {"handles": [Handle()]}, False),
+        (lambda: [Ticket()], False),
+        (lambda: (one for one in "abc"), False),
+        (lambda: Handle, True),
+        (Ticket, True),
+        (lambda: "<told at 0x1>", True),
+    ],
+    ids=["object", "nested", "listed", "generator", "class", "ticket", "text"],
+)
+async def test_an_output_whose_text_is_only_an_address_is_an_error_that_says_so(
+    store: holdfast.Store, give: Callable[[], Any], is_kept: bool
+) -> None:
+    """The model is told that the tool has run, now and from the record. It is not run again."""
+    ran: list[str] = []
+
+    @effects(side_effects="mutate")
+    @function_tool
+    def open_handle() -> Any:
+        """Open it."""
+        ran.append("once")
+        return give()
+
+    session = HoldfastSession("ann", store)
+    for _ in range(2):
+        found = await DurableRunner.run(make(open_handle), "Go.", session=session, run_key="k")
+        said = found.final_output
+        if is_kept:
+            assert said == str(give())
+        else:
+            assert said.startswith("open_handle: it ran, and its side effects are done. Its result cannot be")
+            assert " at 0x" not in said
+    assert ran == ["once"]
 
 
 async def test_a_call_that_was_begun_counts_also_if_its_tool_is_gone(store: holdfast.Store) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.stores import server_url
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,20 +42,25 @@ async def expect_untouched(url: str) -> None:
         assert [one.text for one in (await store.load("s")).transcript] == ["one", "three"]
 
 
-@pytest.mark.parametrize("scheme", ["sqlite", "dir"])
+@pytest.fixture(params=["sqlite", "dir", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store of each kind."""
+    if request.param == "postgresql":
+        return server_url(request.getfixturevalue("schema"))
+    return f"{request.param}:{tmp_path}/agents"
+
+
 @pytest.mark.parametrize("kind", ["new loop", "same loop"])
 async def test_an_async_store_is_refused_in_a_forked_child(
-    kind: str, scheme: str, anyio_backend_name: str, tmp_path: Path
+    kind: str, url: str, anyio_backend_name: str
 ) -> None:
-    """Under an event loop of the child's own, and in the middle of the parent's task; it never waits."""
-    url = f"{scheme}:{tmp_path}/agents"
+    """Under an event loop of the child's own, and in the middle of the parent's task; it never waits, and
+    does not disturb a connection of the parent's."""
     expect_refused(fork_and_use(kind, url, anyio_backend_name), 19)
     await expect_untouched(url)
 
 
-@pytest.mark.parametrize("scheme", ["sqlite", "dir"])
-async def test_a_blocking_store_is_refused_in_a_forked_child(scheme: str, tmp_path: Path) -> None:
+async def test_a_blocking_store_is_refused_in_a_forked_child(url: str) -> None:
     """The thread of its event loop did not come along, and is not waited for."""
-    url = f"{scheme}:{tmp_path}/agents"
     expect_refused(fork_and_use("blocking", url), 9)
     await expect_untouched(url)

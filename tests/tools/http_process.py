@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import anyio
 import httpx
 
 import holdfast
-from holdfast import Landed, NotLanded, Registry, ToolContext
+from holdfast import Landed, NotLanded, Registry, ToolContext, tool
 from tests.crash.fork_server import Line
 from tests.tools.example_tools import call, reply
-from tests.tools.http_services import TIMEOUT_S, make_tool
+from tests.tools.http_services import TIMEOUT_S, make_body
 
 
 def ask_service(ctx: ToolContext[Any]) -> Landed | NotLanded:
@@ -23,15 +27,42 @@ def ask_service(ctx: ToolContext[Any]) -> Landed | NotLanded:
     return Landed("paid") if found.status_code == 200 else NotLanded()
 
 
-def make_registry(kind: str, url: str, how: str) -> Registry:
-    """With one tool, which pays at the service."""
+def make_registry(kind: str, url: str, how: str, *, dies: bool = False) -> Registry:
+    """With one tool, which pays at the service. `dies`: it kills its process when there is no answer."""
     options: dict[str, Any] = {"idempotent": {"idempotent": True}, "verify": {"verify": ask_service}}
-    return Registry([make_tool(kind, ("POST", url), **options.get(how, {}))])
+    body = make_body(kind, ("POST", url))
+    declare = tool(name="act", side_effects={"mutate"}, **options.get(how, {}))
+    return Registry([declare(_dying(body) if dies else body)])
 
 
-def pay(line: Line, store_url: str, kind: str, url: str, how: str) -> None:
+def _dying(body: Callable[[], Any]) -> Callable[[], Any]:
+    if inspect.iscoroutinefunction(body):
+
+        async def act_async() -> Any:
+            try:
+                return await body()
+            except Exception:
+                _die()
+
+        return act_async
+
+    def act() -> Any:
+        try:
+            return body()
+        except Exception:
+            _die()
+
+    return act
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("it is killed")
+
+
+def pay(line: Line, store_url: str, kind: str, url: str, how: str, *, dies: bool = False) -> None:
     """Pay once, as a model asks for it."""
-    anyio.run(_pay, store_url, make_registry(kind, url, how))
+    anyio.run(_pay, store_url, make_registry(kind, url, how, dies=dies))
 
 
 async def _pay(store_url: str, registry: Registry) -> None:

@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from holdfast import recipes
+
 
 class Asked(NamedTuple):
     """A GET request, as the service sees it."""
@@ -103,3 +105,12 @@ def _handler_of(service: OrderService) -> type[BaseHTTPRequestHandler]:
             """Say nothing."""
 
     return Handler
+
+
+def find_order(service: OrderService) -> Any:
+    """The recipe that finds an order which has the key of the effect as its reference."""
+    return recipes.find(
+        service.url + "/orders",
+        where={"reference": "{ctx.key}", "what": "{what}"},
+        result="order {found[id]}",
+    )

@@ -518,6 +518,34 @@ def test_a_killed_tool_of_any_other_service_is_in_doubt_and_shows_the_request(
 
 
 @EVERY_KIND
+@pytest.mark.parametrize("how", ["idempotent", "nothing"])
+def test_a_process_that_dies_between_a_dropped_answer_and_its_record(
+    kind: str, how: str, loaded_warm: Warm, quick_path: Path
+) -> None:
+    """The tool knew that there was no answer, and the journal does not. With a key, it is asked again and
+    done once; without, it is in doubt and shows the request, and does not say that it was not sent."""
+    url = f"sqlite:{quick_path}/store.db"
+    with Service("drop", 200, deduplicates=True) as service:
+        with loaded_warm.child(http_process.pay, url, kind, service.url(), how, dies=True) as child:
+            assert child.outcome() is None, "it was not killed"
+        assert service.done == ["/pay"]
+        found = loaded_warm.call(http_process.resume, url, kind, service.url(), how)
+        assert service.done == ["/pay"]
+        if how == "idempotent":
+            assert found == ["completed"]
+            assert len(service.keys) == 2
+            assert len(set(service.keys)) == 1
+            return
+        assert found == ["in_doubt"]
+        assert len(service.keys) == 1
+    with holdfast.blocking.open_store(url) as store:
+        (doubt,) = store.in_doubt()
+    (noted,) = requests_of(doubt.effect.notes)
+    assert (noted["method"], noted["url"], noted["key"]) == ("POST", service.url(), service.keys[0])
+    assert not {"status", "sent"} & noted.keys()
+
+
+@EVERY_KIND
 def test_a_verify_hook_asks_the_service_for_the_request_that_had_no_answer(
     kind: str, loaded_warm: Warm, quick_path: Path
 ) -> None:
@@ -545,7 +573,7 @@ async def test_a_refused_connection_is_a_failure_and_not_a_doubt(kind: str) -> N
     assert [one["sent"] for one in row.notes["requests"]] == [False] * 3
 
 
-@pytest.mark.parametrize("kind", ["httpx", "httpx2", "requests"])
+@EVERY_KIND
 async def test_a_name_that_is_not_found_is_a_failure(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """There was no address to send it to."""
     find = socket.getaddrinfo

@@ -24,6 +24,8 @@ from ..messages import CallPart, ForeignMessage, Json, ResultPart, Role
 
 THREAD_LABEL: Final = "langgraph.thread"
 NAMESPACE_LABEL: Final = "langgraph.namespace"
+CALLER_LABEL: Final = "langgraph.caller"
+"""What the program calls where it is no graph: `agent`, of LangChain. On the ledger."""
 ADAPTER_LABEL: Final = "adapter"
 THREADS: Final = "langgraph"
 """The value of the label `adapter` of a session that has checkpoints …"""
@@ -39,6 +41,10 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
     "function": "tool",
 }
+_MADE_WITH: Final = "ls_integration"
+"""Where the metadata of a checkpoint names what made the graph …"""
+_MAKE_AGENTS: Final = frozenset({"langchain_create_agent", "deepagents"})
+"""… and what of it makes agents, as their users call them."""
 _GO_TO: Final = "branch:to:"
 _INTERRUPT, RESUME, _ERROR, _SENDS = "__interrupt__", "__resume__", "__error__", "__pregel_tasks"
 
@@ -54,8 +60,10 @@ class ThreadWrites(Struct, kw_only=True):
     seq: int
     at: datetime
     task: str
+    path: str
+    """Where LangGraph has put the task."""
     node: str
-    """Empty if the node is not known: that of a task which another node sent."""
+    """Empty if the node is not known."""
     values: list[tuple[str, Json]]
     step: int = 0
     """The step that it is part of."""
@@ -130,6 +138,8 @@ class ThreadHistory:
     def __init__(self) -> None:
         self.thread = ""
         self.namespace = ""
+        self.caller: str | None = None
+        """What the program calls where it is no graph."""
         self.checkpoints: dict[str, ThreadCheckpoint] = {}
         """In the order in which they were put."""
         self._channels: dict[str, dict[str, Json]] = {}
@@ -196,6 +206,7 @@ class ThreadHistory:
     def _put(self, entry: Entry, id: str, parent: str | None, record: Mapping[str, Any]) -> ThreadCheckpoint:
         read = self._values.read
         doc, meta, channels = read(record["doc"]), read(record["meta"]), read(record["channels"])
+        self.caller = "agent" if meta.get(_MADE_WITH) in _MAKE_AGENTS else None
         found = ThreadCheckpoint(
             id=id,
             seq=entry.seq,
@@ -207,6 +218,8 @@ class ThreadHistory:
         )
         found.next = [name.removeprefix(_GO_TO) for name in channels if name.startswith(_GO_TO)]
         found.next += [_node_of_send(one) for one in channels.get(_SENDS) or ()]
+        for written in found.writes:
+            written.node = written.node or _node_sent_to(written.path, channels)
         self.checkpoints[id] = found
         self._channels[id], self._seen[id] = channels, doc.get("versions_seen", {})
         self._compare(found)
@@ -247,11 +260,13 @@ class ThreadHistory:
         if not listed:
             return None
         task, path = listed[0][:2]
+        node = _node_of(path) or _node_sent_to(path, self._channels.get(id, {}))
         found = ThreadWrites(
             seq=entry.seq,
             at=entry.at,
             task=task,
-            node=_node_of(path),
+            path=path,
+            node=node,
             values=[(channel, value) for _, _, channel, value in listed],
         )
         known = self.checkpoints.get(id)
@@ -477,6 +492,16 @@ def _node_of(path: str) -> str:
     """The node of a task that the graph itself has started."""
     kind, _, name = path.partition(", ")
     return name if kind == "~__pregel_pull" else ""
+
+
+def _node_sent_to(path: str, channels: Mapping[str, Json]) -> str:
+    """The node of a task that another node has sent; `channels` are those of the checkpoint before it."""
+    kind, _, place = path.partition(", ")
+    number = place.partition(",")[0]
+    sent = channels.get(_SENDS)
+    if kind != "~__pregel_push" or not number.isdecimal() or not isinstance(sent, list):
+        return ""
+    return _node_of_send(sent[int(number)]) if int(number) < len(sent) else ""
 
 
 def _node_of_send(send: Json) -> str:

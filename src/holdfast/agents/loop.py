@@ -140,7 +140,8 @@ class AgentLoop(Generic[OutputT]):
 
     def _begin_run(self, run_id: str | None, parent: str | Parent | None, *, resumes: bool) -> Run:
         """A run that records which model is asked, with which instructions and tools."""
-        return self._session.run(
+        return Run(
+            self._session,
             agent=self._config.name,
             run_id=run_id,
             parent=parent,
@@ -148,7 +149,9 @@ class AgentLoop(Generic[OutputT]):
             instructions=self._config.instructions,
             # The digest shows whether a tool is still the one that the run began with.
             tools={spec.name: hashlib.sha256(msgspec.json.encode(spec)).hexdigest() for spec in self._tools},
+            config=None,
             resumes=resumes,
+            loop="agent",
         )
 
     async def _go_on(self) -> Outcome[OutputT]:

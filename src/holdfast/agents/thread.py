@@ -148,7 +148,19 @@ class Thread:
                 "max_iterations": self._max_iterations,
                 "window": self._window,
             }
-            async with session.run(agent=self.name, config=config, resumes=message is None) as run:
+            beginning = Run(
+                session,
+                agent=self.name,
+                run_id=None,
+                parent=None,
+                model=None,
+                instructions=None,
+                tools={},
+                config=config,
+                resumes=message is None,
+                loop="thread",
+            )
+            async with beginning as run:
                 talk = _ThreadLoop(
                     self._cast, session, run, deps, order=self._order, window=self._window, log=self._log
                 )

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..adapters.langgraph_threads import ADAPTER_LABEL, LEDGERS, THREAD_LABEL, THREADS
+from ..adapters.langgraph_threads import ADAPTER_LABEL, CALLER_LABEL, LEDGERS, THREAD_LABEL, THREADS
 from ..core.fold import RunInfo
 from ..core.head import Head
 from ..redact import without_password
@@ -29,7 +29,7 @@ def continue_call(head: Head, runs: Sequence[RunInfo], common: Common, *, option
     the store in a command, by default where that is needed."""
     url = without_password(common.store)
     if head.labels.get(ADAPTER_LABEL) in (THREADS, LEDGERS):
-        return graph_call(head.labels.get(THREAD_LABEL, ""), "None", common)
+        return graph_call(head.labels.get(THREAD_LABEL, ""), head.labels.get(CALLER_LABEL), "None", common)
     if (server := head.labels.get(_MCP_SERVER)) is not None:
         return f"the same call again, by a client of holdfast mcp proxy --name {server} with the store {url}"
     framework = head.labels.get(_FRAMEWORK)
@@ -42,12 +42,21 @@ def continue_call(head: Head, runs: Sequence[RunInfo], common: Common, *, option
         return f"the same agent.run(…) as before, with capabilities=[Durable({url!r}, session={session!r})]"
     if head.parent is not None:
         return f"what continues {head.parent}, which delegated to it"
-    last = runs[-1] if runs else None
-    if last is not None and last.agent and (last.model or last.config):
+    last = _find_outermost(runs)
+    if last is not None and last.loop == "agent":
         named = common.store_options if options is None else options
         command = f"holdfast resume FILE.py {shlex.quote(head.session)}{named}"
-        return f"{command}, where FILE.py has the agent {last.agent!r}"
+        return f"{command}, where FILE.py has the agent" + (f" {last.agent!r}" if last.agent else "")
+    if last is not None and last.loop == "thread":
+        return f"thread.resume({head.session!r}, store={url!r}), of the Thread {last.agent!r}"
     return f"your program again: it goes on in session {head.session!r} of {url}"
+
+
+def _find_outermost(runs: Sequence[RunInfo]) -> RunInfo | None:
+    """The last run of a session that is not inside another one of it."""
+    known = {one.run for one in runs}
+    outer = [one for one in runs if one.parent is None or one.parent.run not in known]
+    return outer[-1] if outer else None
 
 
 def _repeat_run(head: Head, url: str) -> str:
@@ -62,11 +71,12 @@ def _repeat_run(head: Head, url: str) -> str:
     return f"the same DurableRunner.run(…) as before, with session=HoldfastSession({session!r}, {url!r})"
 
 
-def graph_call(thread: str, given: str, common: Common) -> str:
-    """What continues a thread of LangGraph."""
+def graph_call(thread: str, caller: str | None, given: str, common: Common) -> str:
+    """What continues a thread of LangGraph. `caller`: what its program calls, a graph unless it says."""
     url = without_password(common.store)
     config = f"{{'configurable': {{'thread_id': {thread!r}}}}}"
-    return f"graph.invoke({given}, {config}), with HoldfastSaver.from_url({url!r}) as its checkpointer"
+    saver = f"HoldfastSaver.from_url({url!r})"
+    return f"{caller or 'graph'}.invoke({given}, {config}), with {saver} as its checkpointer"
 
 
 def find_advice(head: Head, *, held: bool, runs: Sequence[RunInfo], common: Common, asked: bool) -> list[str]:

@@ -17,6 +17,8 @@ from ..messages import OPENAI_AGENTS, OWN, AnyMessage, Block, Json, Media, Text,
 from .formatting import compact, shorten, usd
 
 _ERASED = "[erased]"
+_OUR_NOTES = ("holdfast.", "openai_agents.")
+"""How the names of notes begin that holdfast itself makes, and no tool."""
 
 
 def result_text(content: str | tuple[object, ...]) -> str:
@@ -67,7 +69,7 @@ def list_notes(notes: Mapping[str, Json]) -> list[str]:
     for name, value in notes.items():
         if name == effects.REQUESTS and isinstance(value, list):
             found += [_request_text(one) for one in value]
-        elif name != effects.PROGRESS:
+        elif not name.startswith(_OUR_NOTES):
             found.append(f"{name}={compact(value)}")
     return found
 
@@ -254,6 +256,8 @@ def _describe_tool(entry: Entry) -> str:
             return f"the effect of entry {issued} was undone"
         case kinds.ToolAnnotated(notes={effects.REQUEST: dict(request), **more}) if not more:
             return f"request: {entry_details_text(entry, _noted_text(request))}"
+        case kinds.ToolAnnotated(notes=notes) if notes and all(name.startswith(_OUR_NOTES) for name in notes):
+            return f"note: {', '.join(notes)}"
         case kinds.ToolAnnotated(notes=notes):
             return f"note: {entry_details_text(entry, compact(notes))}"
         case kinds.ToolReported():

@@ -196,9 +196,9 @@ def advise(report: ThreadReport, common: Common) -> Iterator[str]:
 def find_next_call(report: ThreadReport, common: Common) -> Iterator[str]:
     """The call that continues the thread, if there is something to continue."""
     if report.standing == "waiting" and not _has_calls_to_answer(report):
-        yield graph_call(report.thread, "Command(resume=…)", common)
+        yield graph_call(report.thread, report.root.caller, "Command(resume=…)", common)
     elif report.standing in ("waiting", "failed", "interrupted"):
-        yield graph_call(report.thread, "None", common)
+        yield graph_call(report.thread, report.root.caller, "None", common)
 
 
 def _has_calls_to_answer(report: ThreadReport) -> bool:

@@ -17,7 +17,7 @@ from ..core import entries as kinds
 from ..core.effects import Effect, add_notes
 from ..core.entries import CallRef, Entry
 from ..core.lease_periods import LeasePeriod, LeasePeriods
-from ..messages import OWN, Block, CallPart, Json
+from ..messages import OWN, Block, CallPart, Json, ResultPart
 from ..system.clock import utc_now
 from .console import SafeText, make_table
 from .entry_text import (
@@ -165,7 +165,7 @@ class Timeline:
         self._calls: dict[int, Moment] = {}
         self._agents: dict[str | None, str | None] = {}
         """The agents that runs began with."""
-        self._asked: dict[tuple[int, int], str] = {}
+        self._asked: dict[tuple[int, int], CallPart] = {}
         """Calls of the last reply without an entry: a call without side effects has none while it runs."""
 
     @classmethod
@@ -186,8 +186,8 @@ class Timeline:
         lost = self._leases.apply(entry)
         call: CallRef | None = getattr(body, "call", None)
         if call is not None:
-            if call.reply is not None:
-                self._asked.pop((call.reply, call.index), None)
+            if call.asked_by is not None:
+                self._asked.pop((call.asked_by, call.index), None)
             self.about[entry.seq] = self._about_call(entry, call, body)
         match body:
             case kinds.SessionForked():
@@ -239,6 +239,8 @@ class Timeline:
             case kinds.MessageAdded():
                 self._add(entry, "message", describe(entry))
                 self.about[entry.seq] = _about_message(entry, body)
+                answered = {part.call_id for part in body.parts if isinstance(part, ResultPart)}
+                self._asked = {key: one for key, one in self._asked.items() if one.id not in answered}
             case _:
                 if isinstance(body, kinds.RunStarted):
                     self._agents[entry.run] = body.agent
@@ -308,7 +310,9 @@ class Timeline:
             moment.status = "in_doubt" if effect is not None and effect.changes_the_world else "cut off"
         cut = [moment for moment in self._requests.values() if moment.status == "no reply"]
         cut += running.values()
-        names = [moment.tool or "a request to the model" for moment in cut] + list(self._asked.values())
+        names = [moment.tool or "a request to the model" for moment in cut] + [
+            part.name for part in self._asked.values()
+        ]
         under_way = ", ".join(dict.fromkeys(names))
         moment = self._add(self._last, "lost", f"{lease.name} is gone and did not release its lease; {then}")
         moment.detail = f"not finished: {under_way}" if under_way else ""
@@ -326,8 +330,8 @@ class Timeline:
             moment.status = "replied"
             moment.what = f"{by}: " * bool(by) + entry_message_text(entry, body)
             self.about[moment.seq] = _about_message(entry, body, by=by)
-            names = [part.name for part in body.parts if isinstance(part, CallPart)]
-            self._asked = {(entry.seq, index): name for index, name in enumerate(names)}
+            parts = [part for part in body.parts if isinstance(part, CallPart)]
+            self._asked = {(entry.seq, index): part for index, part in enumerate(parts)}
             took_s = took_s if body.latency_ms is None else body.latency_ms / 1000
         else:
             moment.status, moment.what = "failed", f"no reply: {entry_details_text(entry, body.error)}"

@@ -251,7 +251,8 @@ class ScratchpadSet(Body, frozen=True):
 @_kind("run.started")
 class RunStarted(Body, frozen=True):
     """A run began. `instructions` and each of `tools` are digests; `continues` names the run that had no end;
-    `trace` is the W3C traceparent of its span. `resumes`: it goes on without a new message."""
+    `trace` is the W3C traceparent of its span. `resumes`: it goes on without a new message. `loop` names the
+    loop of holdfast's own that drives it, `agent` or `thread`; None: other code does."""
 
     agent: str | None = None
     model: str | None = None
@@ -262,6 +263,7 @@ class RunStarted(Body, frozen=True):
     config: Json = None
     trace: str | None = None
     resumes: bool = False
+    loop: str | None = None
 
 
 @_kind("run.completed", said=("output",))

@@ -71,7 +71,7 @@ RunStatus: TypeAlias = Literal["running", "completed", "failed", "cancelled", "p
 
 class RunInfo(Struct, kw_only=True, omit_defaults=True):
     """One run. `interrupted`: it has no end, and another run started after it. `trace`: the W3C traceparent
-    of its span, if there was one."""
+    of its span, if there was one. `loop`: what drives it, `agent` or `thread`; None: other code does."""
 
     run: str
     session: SessionId
@@ -85,6 +85,7 @@ class RunInfo(Struct, kw_only=True, omit_defaults=True):
     reason: str = ""
     config: Json = None
     trace: str | None = None
+    loop: str | None = None
 
 
 class Answer(Struct, frozen=True, array_like=True):
@@ -351,6 +352,7 @@ def _on_run_started(facts: Facts, entry: Entry, body: RunStarted) -> None:
         continues=body.continues,
         config=body.config,
         trace=body.trace,
+        loop=body.loop,
     )
     head = facts.head
     head.runs = len(facts.runs)

@@ -84,15 +84,16 @@ class Run:
         tools: Mapping[str, str],
         config: Json,
         resumes: bool = False,
+        loop: str | None = None,
     ) -> None:
-        """`resumes`: the run goes on without a new message."""
+        """`resumes`: the run goes on without a new message. `loop`: which of our loops drives it."""
         refuse_unfaithful(config, "config")
         self._session = session
         self._explicit = run_id
         self._parent = parent
         self._agent, self._model, self._config = agent, model, config
         self._instructions, self._tools = instructions, tools
-        self._resumes = resumes
+        self._resumes, self._loop = resumes, loop
         self._around: _Current | None = None
         self._end: Body | None = None
         self._span: RunSpan | None = None
@@ -125,6 +126,7 @@ class Run:
             config=self._config,
             trace=None if self._span is None else self._span.traceparent,
             resumes=self._resumes,
+            loop=self._loop,
         )
         try:
             self._session._writer.record(started)

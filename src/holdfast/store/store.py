@@ -768,6 +768,7 @@ def _read_run(engine: Engine, row: RunChunks) -> RunInfo:
         continues=body.continues,
         config=body.config,
         trace=body.trace,
+        loop=body.loop,
     )
     if row.ended is not None:
         ended = _find_of_run(row.ended, row.run, RUN_ENDS, where)

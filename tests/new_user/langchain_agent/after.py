@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 
-from holdfast import Landed, NotLanded
+import holdfast
 from holdfast.adapters.langgraph import HoldfastMiddleware, mutate
 from holdfast.adapters.langgraph import HoldfastSaver as SqliteSaver
 from tests.new_user import bank
@@ -49,10 +49,10 @@ def refund(order: str, cents: int) -> str:
     return bank.pay_back(order, cents)
 
 
-def was_refunded(order: str, cents: int) -> Landed | NotLanded:
+def was_refunded(order: str, cents: int) -> holdfast.Landed | holdfast.NotLanded:
     """Ask the bank."""
     paid = f"{cents} cents for {order}" in bank.list_payments()
-    return Landed(f"refunded {cents} cents for {order}") if paid else NotLanded()
+    return holdfast.Landed(f"refunded {cents} cents for {order}") if paid else holdfast.NotLanded()
 
 
 rules: Any = {"look_up": "read", "refund": mutate(verify=was_refunded)}

@@ -1,14 +1,34 @@
-"""An agent of the OpenAI Agents SDK with a tool and a session, as in its quickstart."""
+"""An agent of the OpenAI Agents SDK with two tools and a session, as in its quickstart."""
 
 import asyncio
 
-from agents import Agent, Runner, function_tool, set_tracing_disabled
-from agents.testing import ScriptedModel, assistant_message, function_call
+from agents import Agent, function_tool, set_tracing_disabled
+from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
-from holdfast.adapters.openai_agents import HoldfastSession
+import holdfast
+from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession
+from holdfast.tools import mutate
 from tests.new_user import bank
 
 set_tracing_disabled(True)
+
+
+def reply(call: ModelCall) -> ModelStep:
+    """In place of a hosted model."""
+    items = call.input if isinstance(call.input, list) else []
+    replies = sum(item.get("type") == "function_call" for item in items)
+    said = assistant_message("Order 42 is refunded.")
+    if replies == 0:
+        said = function_call("look_up", {"order": "42"}, call_id="call_look")
+    if replies == 1:
+        said = function_call("refund", {"order": "42", "cents": 500}, call_id="call_refund")
+    return ModelStep([said])
+
+
+@function_tool
+def look_up(order: str) -> str:
+    """Look at an order."""
+    return f"order {order} was 500 cents"
 
 
 @function_tool
@@ -17,9 +37,15 @@ def refund(order: str, cents: int) -> str:
     return bank.pay_back(order, cents)
 
 
-calls = function_call("refund", {"order": "42", "cents": 500}, call_id="call_refund")
-model = ScriptedModel([[calls], [assistant_message("Order 42 is refunded.")]])
-agent = Agent(name="clerk", model=model, tools=[refund])
+def was_refunded(order: str, cents: int) -> holdfast.Landed | holdfast.NotLanded:
+    """Ask the bank."""
+    paid = f"{cents} cents for {order}" in bank.list_payments()
+    return holdfast.Landed(f"refunded {cents} cents for {order}") if paid else holdfast.NotLanded()
+
+
+Runner = DurableRunner.with_options(effects={"look_up": "read", "refund": mutate(verify=was_refunded)})
+model = ScriptedModel([ModelStep.respond(reply)] * 3)
+agent = Agent(name="clerk", model=model, tools=[look_up, refund])
 session = HoldfastSession("order-42", "sqlite:agents.db")
 
 if __name__ == "__main__":

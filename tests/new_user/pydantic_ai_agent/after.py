@@ -6,8 +6,9 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from holdfast import Landed, NotLanded
-from holdfast.adapters.pydantic_ai import Durable, mutate
+import holdfast
+from holdfast.adapters.pydantic_ai import Durable
+from holdfast.tools import mutate
 from tests.new_user import bank
 
 
@@ -21,10 +22,10 @@ def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse([TextPart("Order 42 is refunded.")])
 
 
-def was_refunded(order: str, cents: int) -> Landed | NotLanded:
+def was_refunded(order: str, cents: int) -> holdfast.Landed | holdfast.NotLanded:
     """Ask the bank."""
     paid = f"{cents} cents for {order}" in bank.list_payments()
-    return Landed(f"refunded {cents} cents for {order}") if paid else NotLanded()
+    return holdfast.Landed(f"refunded {cents} cents for {order}") if paid else holdfast.NotLanded()
 
 
 rules: Any = {"look_up": "read", "refund": mutate(verify=was_refunded)}

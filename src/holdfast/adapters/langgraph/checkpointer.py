@@ -43,6 +43,7 @@ from ...ids import check_list
 from ...store.opening import AnyStore, address_of, find_open_store
 from ...store.store import Store, open_store
 from ...system import randomness
+from ..langgraph_threads import CALLER_LABEL
 from ..leaseless_journal import EntryToWrite, Outdated
 from .journal import ThreadJournal, ThreadJournals
 from .serde import Allowed, CheckedSerializer
@@ -270,7 +271,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         engine = self._store._engine
         there = [await engine.call(engine.driver.find_tip, one) is not None for one in (origin, copy)]
         if there == [True, False]:
-            await self._journals.share(origin, copy, ledger_labels(target))
+            labels = (await self._store.head(origin)).labels
+            await self._journals.share(origin, copy, ledger_labels(target, labels.get(CALLER_LABEL, "")))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep only the latest checkpoint of each namespace, or nothing (`strategy="delete"`).

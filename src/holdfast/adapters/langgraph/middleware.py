@@ -67,7 +67,7 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self.tools = ()
         registry = Registry(policy=policy, in_doubt=in_doubt, grace_s=grace_s)
-        self._ledger = ThreadLedgers(store, registry, deps=deps, wait_s=wait_s)
+        self._ledger = ThreadLedgers(store, registry, deps=deps, wait_s=wait_s, caller="agent")
         self._by_name = read_effects(effects)
         self._serde = CheckedSerializer(allow)
         self._lock = threads.Lock()

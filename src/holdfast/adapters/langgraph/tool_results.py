@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from ...messages import Json
-from ...reprs import attempt, describe_value
+from ...reprs import attempt, describe_value, find_nameless
 from ...tools.outcome import NoJsonForm, no_json_form
 from .serde import CheckedSerializer
 
@@ -24,21 +24,10 @@ def pack_result(found: Any, serde: CheckedSerializer, returned: Any = None) -> J
 
     `returned` is what the tool's function returned, of which LangChain may have made a text.
     """
-    nameless = attempt(lambda: _find_nameless(returned), lambda: None)
+    nameless = find_nameless(returned)
     if nameless is not None:
         return no_json_form(nameless)
     return attempt(lambda: _pack(found, serde), lambda: no_json_form(found))
-
-
-def _find_nameless(value: Any) -> Any:
-    """A part of a value of which LangChain's text says only where it was in memory; None if there is none."""
-    kind = type(value)
-    if isinstance(value, dict | list | tuple | set):
-        inside = value.values() if isinstance(value, dict) else value
-        return next((one for one in map(_find_nameless, inside) if one is not None), None)
-    plain: list[Any] = [object.__repr__, object.__str__]
-    is_nameless = issubclass(kind, Iterator) or [kind.__repr__, kind.__str__] == plain
-    return value if is_nameless else None
 
 
 def _pack(found: Any, serde: CheckedSerializer) -> Json:

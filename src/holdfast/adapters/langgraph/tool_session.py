@@ -26,6 +26,7 @@ from ...tools.dispatch import CallRequest
 from ...tools.executor import asks_to_exit
 from ...tools.outcome import Result
 from ...tools.registry import Registry
+from ..langgraph_threads import ADAPTER_LABEL, CALLER_LABEL, LEDGERS, THREAD_LABEL
 from .sync_loop import SyncLoop
 from .thread_ids import fit_labels, thread_prefix
 
@@ -42,9 +43,9 @@ def ledger_session(thread: str) -> SessionId:
     return SessionId(thread_prefix(thread) + escape_id("%tools"))
 
 
-def ledger_labels(thread: str) -> dict[str, str]:
-    """The labels of the ledger's session."""
-    return {"adapter": "langgraph.tools", **fit_labels({"langgraph.thread": thread})}
+def ledger_labels(thread: str, caller: str = "") -> dict[str, str]:
+    """The labels of the ledger's session. `caller`: what the program calls, if that is no graph."""
+    return {ADAPTER_LABEL: LEDGERS, **fit_labels({THREAD_LABEL: thread, CALLER_LABEL: caller})}
 
 
 class _OpenLedger:
@@ -110,7 +111,9 @@ _sync = SyncLoop(None)
 class ThreadLedgers:
     """Dispatches calls of graphs, each in the session of its thread."""
 
-    def __init__(self, store: AnyStore, registry: Registry, *, deps: object, wait_s: float) -> None:
+    def __init__(
+        self, store: AnyStore, registry: Registry, *, deps: object, wait_s: float, caller: str = ""
+    ) -> None:
         if find_open_store(store) is None and store == "memory:":
             raise BadInput(
                 "store='memory:' is empty each time that it is opened, so effects would be repeated: pass an "
@@ -118,6 +121,7 @@ class ThreadLedgers:
             )
         self._store = store
         self._place: object = find_open_store(store) or str(store)
+        self._caller = caller
         self._sync = SyncLoop.of(store) if isinstance(store, BlockingStore) else _sync
         self.registry, self._deps, self._wait_s = registry, deps, wait_s
         self._warned = False
@@ -158,7 +162,8 @@ class ThreadLedgers:
         key = current_token().native_token, self._place, id
         found = _open.get(key)
         if found is None:
-            found = _open[key] = _OpenLedger(self._store, id, self._wait_s, ledger_labels(thread))
+            labels = ledger_labels(thread, self._caller)
+            found = _open[key] = _OpenLedger(self._store, id, self._wait_s, labels)
         found.users += 1
         try:
             await found.enter(self.registry, tool, self._deps)

@@ -355,6 +355,7 @@ class Copies:
                 for item in inside.interruptions:  # Some of these are copies.
                     item.agent = self.of(item.agent)
                 self.adopt(inside.to_state())
+        self._declared.warn_of_covered()
         for led in pending.handoffs:
             led.handoff = self._hand_off(led.handoff)
 
@@ -362,7 +363,9 @@ class Copies:
 
     def wrap_all(self, tools: Sequence[Tool], *, keep: bool = True) -> list[Tool]:
         """The tools, each through the ledger. `keep`: they are the same objects in each turn."""
-        return [self._take(tool, keep) for tool in tools]
+        taken = [self._take(tool, keep) for tool in tools]
+        self._declared.warn_of_covered()
+        return taken
 
     def _take(self, tool: Tool, keep: bool) -> Tool:
         """The tool through the ledger. One that the model's provider runs stays as it is."""

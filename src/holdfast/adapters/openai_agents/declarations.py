@@ -116,9 +116,12 @@ class DeclaredTools:
             known = self._known[tool.name] = (said, self._make(tool, said))
         return known[1]
 
-    def warn_of_unmatched(self) -> None:
-        """Warn of tools that only `*` covers, and of names and globs that no tool has that was offered."""
+    def warn_of_covered(self) -> None:
+        """Warn of tools that only `*` covers, before one of them is called."""
         self._effects.warn_of_covered()
+
+    def warn_of_unmatched(self) -> None:
+        """Warn of names and globs that no tool has that was offered."""
         if self._offered:
             self._effects.warn_of_unmatched(self._offered)
 

@@ -22,7 +22,7 @@ from ...core.effects import Effect
 from ...core.entries import CallRef
 from ...errors import Closed
 from ...messages import Json
-from ...reprs import describe_error, describe_value
+from ...reprs import describe_error, describe_value, find_nameless
 from ...session.session import Session
 from ...tools.canonical import NotCanonical, normalise
 from ...tools.context import AnyContext
@@ -30,7 +30,7 @@ from ...tools.declaration import AnyTool, Hook
 from ...tools.dispatch import CallRequest
 from ...tools.executor import asks_to_exit
 from ...tools.ledger import Ledger
-from ...tools.outcome import Result, RetryWanted, Waits
+from ...tools.outcome import NoJsonForm, Result, RetryWanted, Waits, no_json_form
 from ..foreign_calls import ForeignCalls, original_args
 from ..run_errors import RunExits, RunWaits
 from .context import EFFECT
@@ -222,7 +222,7 @@ class _TheirBody:
         self.has_value = False
         self.error: Exception | None = None
 
-    async def __call__(self, ctx: AnyContext, /, **values: Any) -> Json:
+    async def __call__(self, ctx: AnyContext, /, **values: Any) -> Json | NoJsonForm:
         self.error = None
         # A person may have corrected them, and recorded ones may be settled.
         given = self._arguments if values == self._values else json.dumps(values, ensure_ascii=False)
@@ -241,8 +241,9 @@ class _TheirBody:
             except Exception as error:
                 self.error = error
                 raise
-        self.has_value = True
-        return keep_output(self.value)
+        kept = keep_output(self.value)
+        self.has_value = not isinstance(kept, NoJsonForm)
+        return kept
 
 
 def _ran_into(error: BaseException) -> bool:
@@ -259,9 +260,10 @@ def _ran_into(error: BaseException) -> bool:
 # -- what tools return -----------------------------------------------------------------------------------
 
 
-def keep_output(value: Any) -> Json:
+def keep_output(value: Any) -> Json | NoJsonForm:
     """What a tool returned, as the ledger keeps it. The SDK shows the model the text of what is neither
-    text nor one of its own parts, so that is kept of other values, unless JSON holds them exactly."""
+    text nor one of its own parts, so that is kept of other values, unless JSON holds them exactly. A text
+    that says only where the value was in memory is of no use to the model, and an error."""
     if value is None or value.__class__ in (str, int, bool):
         return value
     try:
@@ -273,7 +275,8 @@ def keep_output(value: Any) -> Json:
             return kept
     except (NotCanonical, RecursionError, TypeError, ValueError):
         pass
-    return str(value)
+    nameless = find_nameless(value)
+    return str(value) if nameless is None else no_json_form(nameless)
 
 
 def _keep_parts(value: Any) -> Json:

@@ -50,7 +50,8 @@ def export(
 ) -> None:
     """Write a session in another form, or sessions as a file.
 
-    A thread of LangGraph is named by its thread id; its transcript is that of the latest checkpoint.
+    A thread of LangGraph is named by its thread id; its transcript is that of the latest checkpoint, with
+    what its subgraphs said and the calls of its tools.
     The form journal takes several sessions, each with its family, or all if none is named, and needs
     --output: `holdfast import` reads the file. The other forms are for people and other programs.
 
@@ -159,20 +160,25 @@ async def _export_test(
 async def _export(
     store: Store, session: str, form: str, version: int | None, output: Path | None, common: Common
 ) -> None:
-    from ...adapters.langgraph_threads import fold_thread
+    from ...adapters.langgraph_threads import ADAPTER_LABEL, LEDGERS
     from ..exit_codes import Exit, Stop
-    from ..export_formats import WRITERS, Exported
+    from ..export_formats import WRITERS, list_calls, read_exported
     from ..store_access import get_head, get_thread
 
     heads = await get_thread(store, session)
-    head = heads[0] if heads else await get_head(store, session)
     if heads and version is not None:
         raise Stop(Exit.USAGE, f"{session} is a thread of LangGraph: it has checkpoints, and no versions")
-    state = await store.load(head.session, version)
-    entries = [entry async for entry in store.tail(head.session, follow=False) if entry.seq <= state.seq]
-    exported = Exported(state=state, entries=entries, thread=fold_thread(entries) if heads else None)
+    root, *others = heads or [await get_head(store, session)]
+    # A subgraph may also be exported alone, by the id of its session.
+    alone = next((head for head in others if head.session == session), None)
+    exported = await read_exported(store, alone or root, version, is_thread=bool(heads))
+    for head in () if alone is not None else others:
+        if head.labels[ADAPTER_LABEL] == LEDGERS:
+            exported.calls = await list_calls(store, head)
+        else:
+            exported.subgraphs.append(await read_exported(store, head, None, is_thread=True))
     lines = WRITERS[form](exported)
-    _write(lines, session, form, state.version, output, common)
+    _write(lines, session, form, exported.state.version, output, common)
 
 
 def _write(

@@ -132,8 +132,12 @@ def _print(console: Console, shown: list[tuple[Head, bool]]) -> None:
             # On a second line where the terminal is narrow, so that the other columns keep their width.
             gap = " " if console.width >= _WIDE else "\n"
             state.append(SafeText(f"{gap}({', '.join(marks)})", style="yellow", lines=True))
+        name = SafeText("└─" if head.parent else "").append(head.session, style="bold")
+        if "title…" not in columns and not head.title and (thread := name_thread(head)):
+            # Its id is escaped: the thread is what people know it by.
+            name.append(SafeText(f"\n{shorten(thread, 60)}", style="dim", lines=True))
         cells = {
-            "session…": SafeText("└─" if head.parent else "").append(head.session, style="bold"),
+            "session…": name,
             "standing": state,
             "agent": SafeText(shorten(head.agent or adapter, 20), style="" if head.agent else "dim"),
             "step>": SafeText(str(head.step)),

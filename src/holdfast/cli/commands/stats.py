@@ -73,7 +73,7 @@ def _print(tally: Tally) -> None:
             ("money", usd(tally.usd)),
             (
                 "by model",
-                ", ".join(f"{name} {usd(one.usd)}" for name, one in sorted(tally.models.items())),
+                ", ".join(f"{name} {usd(one.usd)}" for name, one in sorted(tally.models.items()) if one.usd),
             ),
             ("replies", f"{model['count']:,}, {tally.model_failures:,} failed"),
             ("durations", _times(model)),
