@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from .suggestions import closest
@@ -96,11 +96,25 @@ def show_address(url: str) -> str:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return "…"
-    place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
+    place = _show_place(host, port)
     path = "/".join("…" if _TOKEN.fullmatch(part) else part for part in parts.path.split("/"))
     values = [one.partition("=") for one in parts.query.split("&")] if parts.query else []
     query = "&".join(f"{name}=…" if mark else "…" for name, mark, _ in values)
     return f"{parts.scheme}://{place}{path}" + (f"?{query}" if query else "")
+
+
+def show_origin(url: str) -> str:
+    """The scheme, host and port of an address. The path of a webhook may be its password."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "…"
+    return f"{parts.scheme}://{_show_place(host, port)}/…"
+
+
+def _show_place(host: str, port: int | None) -> str:
+    return (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
 
 
 def find_secrets(arguments: Iterable[str]) -> list[str]:
@@ -175,6 +189,24 @@ def leave_out_secrets(text: str) -> str:
     for _, pattern in _SECRETS:
         text = pattern.sub(LEFT_OUT, text)
     return text
+
+
+def leave_out_of_json(value: Any) -> Any:
+    """The value with `LEFT_OUT` in the place of what looks like a secret, or is named as one."""
+    if isinstance(value, str):
+        return leave_out_secrets(value)
+    if isinstance(value, dict):
+        return {leave_out_secrets(key): leave_out_of_field(key, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [leave_out_of_json(item) for item in value]
+    return value
+
+
+def leave_out_of_field(name: str, value: Any) -> Any:
+    """The same for the value of a field with this name."""
+    if isinstance(value, str) and value and is_secret_name(name):
+        return LEFT_OUT
+    return leave_out_of_json(value)
 
 
 def is_secret_name(name: str) -> bool:

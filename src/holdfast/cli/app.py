@@ -18,6 +18,7 @@ from .commands.export import export
 from .commands.fork import fork
 from .commands.mcp import EXAMPLES as MCP_EXAMPLES
 from .commands.mcp import make_mcp_app
+from .commands.notify import notify
 from .commands.pending import pending
 from .commands.refuse import refuse
 from .commands.replay import replay
@@ -45,7 +46,7 @@ answer it.
 _COMMANDS = {
     "Look": (sessions, show, tail, diff, replay, export, stats, blobs, workers),
     "Drive": (demo, run, resume, worker, submit, cancel),
-    "Answer": (pending, approve, refuse, resolve, resolve_operation),
+    "Answer": (pending, notify, approve, refuse, resolve, resolve_operation),
     "Change": (fork, rewind, clean),
     "Set up": (completion,),
 }
@@ -95,6 +96,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "cancel": ('holdfast cancel killed --reason "maintenance tonight"',),
     "pending": ("holdfast pending", "holdfast pending asking --json"),
+    "notify": ("holdfast notify --command cat --once",),
     "approve": (
         "holdfast approve asking c-refund",
         """holdfast approve asking c-refund --args '{"order": "42", "cents": 4900}' --note "half is fair" """,

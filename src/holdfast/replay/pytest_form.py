@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import BadInput
-from ..redact import LEFT_OUT, find_secret, is_secret_name, leave_out_secrets
+from ..redact import LEFT_OUT, find_secret, is_secret_name, leave_out_of_field
 from .recording import Recording, check_for_agent
 
 _TEST: Final = '''"""Session {session!r} as a test, written by `holdfast export --form pytest`.
@@ -123,18 +123,7 @@ def _find_secrets(value: Any, where: str) -> Any:
             yield from _find_secrets(item, f"{where}[{place}]")
 
 
-def _leave_out(value: Any, where: str = "") -> Any:
-    if isinstance(value, str):
-        return leave_out_secrets(value)
-    if isinstance(value, dict):
-        return {
-            leave_out_secrets(key): item
-            if not where and key in _OWN
-            else LEFT_OUT
-            if isinstance(item, str) and item and is_secret_name(key)
-            else _leave_out(item, f"{where}.{key}")
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_leave_out(item, f"{where}[]") for item in value]
-    return value
+def _leave_out(recording: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value if name in _OWN else leave_out_of_field(name, value) for name, value in recording.items()
+    }
