@@ -29,6 +29,7 @@ MODULES = (
     "holdfast.adapters.mcp",
     "holdfast.testing",
     "holdfast.crash_test",
+    "holdfast.viewer",
 )
 INTRODUCTION = """\
 # Every public name

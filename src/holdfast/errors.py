@@ -15,6 +15,7 @@ HoldfastError
 ├── Fenced                             no: the lease was taken over; open the session again
 ├── Overtaken                          yes, after a new read: another writer wrote first
 ├── ReadOnly                           no: upgrade holdfast to write to this session
+├── OpenedToRead                       no: open the store without `read_only`
 ├── NewerFormat                        no: upgrade holdfast to read this store
 ├── Corrupt                            no: stored bytes are damaged; nothing was changed
 ├── LostBlob                           no: a blob is missing or damaged
@@ -47,6 +48,7 @@ __all__ = [
     "NewerFormat",
     "NotAList",
     "NotFound",
+    "OpenedToRead",
     "Overtaken",
     "ReadOnly",
     "RunExists",
@@ -178,6 +180,10 @@ class ReadOnly(HoldfastError):
             "decisions and is not known to this version. Upgrade holdfast to write to it."
         )
         self.session, self.kind, self.seq = session, kind, seq
+
+
+class OpenedToRead(HoldfastError):
+    """The store was opened with `read_only=True`, so nothing is written to it."""
 
 
 class NewerFormat(HoldfastError):

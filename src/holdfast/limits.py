@@ -437,3 +437,25 @@ MCP_KILL_S = 1.5
 FOREIGN_SCHEMA_STEPS_MAX = 10_000
 """How many schemas may apply to one value, through references and unions. Where each refers to the next one
 twice, forty of them would keep a validator busy for hours."""
+
+ASKED_SCHEMA_BYTES_MAX = 32 * 1024
+"""The schema of a call's arguments is recorded with the question whether to approve it, up to this size."""
+
+FORM_BYTES_MAX = 1024 * 1024
+"""A form that is sent to the viewer: corrected arguments and results are far smaller."""
+
+FORM_FIELDS_MAX = 1000
+"""Fields of such a form."""
+
+VIEWER_ROWS = 50
+"""Sessions on one page of the viewer's list."""
+
+VIEWER_LIST_REST = 10
+"""The viewer lists a store again when so many times as long has passed as listing took: however many sessions
+there are and however many pages are open, it is busy with it for a tenth of the time at most."""
+
+VIEWER_LIST_AGE_S = 1.0
+"""… and not before so many seconds."""
+
+VIEWER_NEEDS = 20
+"""Sessions on one page of what waits for a person: each is read whole."""

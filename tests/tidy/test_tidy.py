@@ -31,7 +31,7 @@ LAYERS = (
     ("replay",),
     ("records",),
     ("adapters", "blocking", "crash_test", "http", "mcp_proxy", "recipes", "testing"),
-    ("cli", "demo", "__main__"),
+    ("cli", "viewer", "demo", "__main__"),
 )
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
 
@@ -412,6 +412,7 @@ def public_modules() -> dict[str, ModuleType]:
         "replay",
         "testing",
         "tools",
+        "viewer",
         "workers",
     ]
     adapters = ["adapters.langgraph", "adapters.openai_agents", "adapters.pydantic_ai"]

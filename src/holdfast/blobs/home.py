@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from msgspec import Struct
 
-from ..errors import NotFound, StoreFailed
+from ..errors import NotFound, OpenedToRead, StoreFailed
 
 
 class NoHome(NotFound):
@@ -127,6 +127,49 @@ class StoreHome:
 
     def close(self) -> None:
         pass  # The driver has the files and connections.
+
+
+class ReadOnlyHome:
+    """Hands on what reads blobs, and refuses what writes."""
+
+    def __init__(self, home: BlobHome) -> None:
+        self.home = home
+
+    @property
+    def name(self) -> str:
+        return self.home.name
+
+    def find(self, digest: str) -> StoredBlob | None:
+        return self.home.find(digest)
+
+    def list_blobs(self, after: str | None, limit: int) -> Sequence[ListedBlob]:
+        return self.home.list_blobs(after, limit)
+
+    def find_owner(self) -> str | None:
+        return self.home.find_owner()
+
+    def find_key(self, digest: str) -> str | None:
+        return self.home.find_key(digest)
+
+    def sign(self, digest: str, *, valid_s: float) -> str | None:
+        return self.home.sign(digest, valid_s=valid_s)
+
+    def put(self, digest: str, parts: Iterable[bytes], context: BlobContext, *, owner: str) -> None:
+        refuse_to_write()
+
+    def remove(self, digest: str, *, put_before: datetime) -> bool:
+        refuse_to_write()
+
+    def sweep(self, *, begun_before: datetime) -> int:
+        refuse_to_write()
+
+    def close(self) -> None:
+        self.home.close()
+
+
+def refuse_to_write() -> NoReturn:
+    """Raise `OpenedToRead`."""
+    raise OpenedToRead("the store was opened with read_only=True: nothing is written to it")
 
 
 def upload_swept(digest: str, where: str) -> StoreFailed:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ..errors import BadInput
 from ..limits import BLOB_URL_S
 from ..redact import show_url
-from .home import BlobContext, BlobHome, StoreHome
+from .home import BlobContext, BlobHome, ReadOnlyHome, StoreHome
 
 UrlFunction: TypeAlias = Callable[[str, BlobContext], str | Awaitable[str | None] | None]
 """From a reference, `media+sha256://<hex>`, and what is known of the blob to a URL; sync or async."""
@@ -60,6 +60,8 @@ def has_urls(urls: PublicUrls, home: BlobHome) -> bool:
     """Whether blobs of this home can have URLs at all, as far as can be told before there is one."""
     from .directory import DirectoryHome  # Not loaded by stores without one.
 
+    if isinstance(home, ReadOnlyHome):
+        home = home.home
     if isinstance(urls, str):
         return not isinstance(home, StoreHome)
     return not (isinstance(urls, PresignedUrls) and isinstance(home, StoreHome | DirectoryHome))

@@ -32,6 +32,7 @@ from .commands.show import show
 from .commands.stats import stats
 from .commands.submit import submit
 from .commands.tail import tail
+from .commands.ui import ui
 from .commands.worker import worker
 from .commands.workers import workers
 from .exit_codes import MEANINGS
@@ -41,10 +42,10 @@ _HELP = """Durable sessions of LLM agents: list, run, answer and change them.
 `holdfast demo` shows in a minute how an agent survives a kill. `holdfast run agent.py "Hello"` runs an agent
 of yours; kill it, and `holdfast resume agent.py SESSION` continues it. `sessions`, `show` and `tail` read
 sessions, also while another process holds them. `pending` lists what waits for you, with the commands that
-answer it.
+answer it; `ui` shows all of it in a browser.
 """
 _COMMANDS = {
-    "Look": (sessions, show, tail, diff, replay, export, stats, blobs, workers),
+    "Look": (ui, sessions, show, tail, diff, replay, export, stats, blobs, workers),
     "Drive": (demo, run, resume, worker, submit, cancel),
     "Answer": (pending, notify, approve, refuse, resolve, resolve_operation),
     "Change": (fork, rewind, clean),
@@ -63,6 +64,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'holdfast run clerk.py:clerk "Refund order 43" --label tenant=acme --json',
     ),
     "resume": ("holdfast resume clerk.py killed", "holdfast resume clerk.py --all"),
+    "ui": ("holdfast ui", "holdfast ui --read-only --no-open --port 8700"),
     "sessions": (
         "holdfast sessions",
         "holdfast sessions --interrupted",

@@ -164,8 +164,8 @@ def cut_text(said: str) -> str:
     return f"{said[:half]}\n[… {len(said) - 2 * half:,} characters left out …]\n{said[-half:]}"
 
 
-def draw_status(word: str) -> Html:
-    return el("span", word.replace("_", " "), class_=f"hf-status {_TONES.get(word, 'plain')}")
+def draw_status(word: str, said: str | None = None) -> Html:
+    return el("span", said or word.replace("_", " "), class_=f"hf-status {_TONES.get(word, 'plain')}")
 
 
 # -- the head -------------------------------------------------------------------------------------------

@@ -33,11 +33,13 @@ IDS_MAX: Final = 10_000
 """How many ids are read to complete one, or to suggest one: listing millions would take too long."""
 
 
-def with_store(common: Common, work: Callable[[Store], Awaitable[T]], *, create: bool = False) -> T:
+def with_store(
+    common: Common, work: Callable[[Store], Awaitable[T]], *, create: bool = False, read_only: bool = False
+) -> T:
     """Run `work` with the store that the options name."""
 
     async def main() -> T:
-        store = open_store(common.store, blobs=common.blobs, create=create)
+        store = open_store(common.store, blobs=common.blobs, create=create, read_only=read_only)
         try:
             await store.__aenter__()
         except NotFound as missing:

@@ -120,6 +120,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     args: Json
     fingerprint: str = ""
     why: str = ""
+    schema: Json = None
+    """The JSON Schema of its arguments, as far as it is recorded, until there is an answer."""
     approved: bool | None = None
     new_args: Json | UnsetType = UNSET
     answer: str = ""
@@ -433,13 +435,14 @@ class Effects(Struct, kw_only=True, omit_defaults=True, dict=True):
             args=body.args,
             fingerprint=body.fingerprint,
             why=body.why,
+            schema=body.schema,
         )
 
     def _pop_question(self, asked: int) -> Question:
         question = self.questions.pop(asked, None)
         if question is None:
             raise ValueError(f"nothing waits for an answer that was asked by entry {asked}")
-        return question
+        return replace(question, schema=None)
 
     def _on_approval_given(self, entry: Entry, body: ApprovalGiven) -> None:
         question = self._pop_question(body.asked)

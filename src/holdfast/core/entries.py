@@ -600,13 +600,15 @@ class ToolUndone(Body, frozen=True):
 
 @_kind("approval.asked", must=True, said=("args", "why"))
 class ApprovalAsked(Body, frozen=True, kw_only=True):
-    """A person must approve the call before it is made."""
+    """A person must approve the call before it is made. `schema`, the JSON Schema of its arguments, is for
+    those who correct them."""
 
     call: CallRef
     tool: str
     args: Json = None
     fingerprint: str = ""
     why: str = ""
+    schema: Json = None
 
 
 @_kind("approval.given", must=True, said=("args", "note"))

@@ -63,7 +63,7 @@ from .transcript import NEEDED, PLAIN, Transcript
 from .transcript_items import NO_CONTENTS, Contents, Item, Messages
 from .values import BadValue, Values, convert
 
-FOLD_VERSION: Final = 9
+FOLD_VERSION: Final = 10
 """Increased whenever a change gives another state for the same journal: older keyframes are then ignored."""
 
 

@@ -21,7 +21,7 @@ class Html(str):
 
 
 Child: TypeAlias = str | Html | None
-_VOID: Final = frozenset({"meta", "br", "hr"})
+_VOID: Final = frozenset({"meta", "link", "input", "img", "br", "hr"})
 _EMPTY: Final = Html("")
 
 

@@ -12,6 +12,7 @@ from ..errors import BadUrl
 from ..redact import find_scheme, has_credentials, show_corrected, show_scheme, show_url
 from ..suggestions import closest
 from .contract import Driver
+from .read_only import ReadOnlyDriver
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -21,8 +22,17 @@ StoreAddress: TypeAlias = "str | Path | Driver | ConnectionPool[Any]"
 """What can be opened: a URL, a SQLite file, a driver, or a pool of connections to PostgreSQL."""
 
 
-def find_driver(url: StoreAddress | None, *, create: bool, schema: str | None = None) -> OpenDriver:
+def find_driver(
+    url: StoreAddress | None, *, create: bool, schema: str | None = None, read_only: bool = False
+) -> OpenDriver:
     """A function that opens the store at `url`; nothing is opened yet. `schema` is for PostgreSQL."""
+    if read_only:
+        open_driver = _find_opener(url, False, schema, True)
+        return lambda: ReadOnlyDriver(open_driver())
+    return _find_opener(url, create, schema, False)
+
+
+def _find_opener(url: StoreAddress | None, create: bool, schema: str | None, read_only: bool) -> OpenDriver:
     if url is None:
         url = os.environ.get("HOLDFAST_STORE")
         if not url:
@@ -34,11 +44,11 @@ def find_driver(url: StoreAddress | None, *, create: bool, schema: str | None = 
         raise BadUrl(f"schema={schema!r} is for PostgreSQL, and {show_url(url)} is something else")
     if is_postgres:
         where: Any = url
-        return lambda: _open_postgres(where, schema, create)
+        return lambda: _open_postgres(where, schema, create, read_only)
     if isinstance(url, Path):
         if has_credentials(str(url)) or show_scheme(str(url)):
             raise BadUrl("a Path is the file of a SQLite store, and this one is a URL: pass it as text")
-        return lambda: _open_sqlite(Path(url), create)
+        return lambda: _open_sqlite(Path(url), create, read_only)
     if not isinstance(url, str):
         driver: Any = url
         if not hasattr(driver, "commit"):
@@ -46,7 +56,7 @@ def find_driver(url: StoreAddress | None, *, create: bool, schema: str | None = 
                 f"{show_url(url)} is no store: pass a URL such as 'sqlite:agents.db', a Path or a driver"
             )
         return lambda: driver
-    return _find_by_scheme(url, create)
+    return _find_by_scheme(url, create, read_only)
 
 
 def refuse_unencodable(url: str, what: str) -> None:
@@ -57,7 +67,7 @@ def refuse_unencodable(url: str, what: str) -> None:
         raise BadUrl(f"{what} holds half a surrogate pair, which is no text") from None
 
 
-def _find_by_scheme(url: str, create: bool) -> OpenDriver:
+def _find_by_scheme(url: str, create: bool, read_only: bool) -> OpenDriver:
     scheme, colon, rest = url.partition(":")
     shown = show_url(url)
     if not colon:
@@ -90,7 +100,7 @@ def _find_by_scheme(url: str, create: bool) -> OpenDriver:
             f"{shown}: a path follows '{scheme}:', not a URL nor a user and password; those are for "
             "'postgresql://user:password@host/database'"
         )
-    return lambda: opener(Path(rest).expanduser(), create)
+    return lambda: opener(Path(rest).expanduser(), create, read_only)
 
 
 def _option_hint(query: str) -> str:
@@ -109,36 +119,48 @@ def _hint(scheme: str, rest: str) -> str:
     return f"did you mean {show_corrected(close, rest)}?" if close in _SCHEMES else _KNOWN
 
 
-def _open_memory(path: Path, create: bool) -> Driver:
+def _open_memory(path: Path, create: bool, read_only: bool) -> Driver:
     from .memory import MemoryDriver
 
     return MemoryDriver()
 
 
-def _open_directory(path: Path, create: bool) -> Driver:
+def _open_directory(path: Path, create: bool, read_only: bool) -> Driver:
     from .directory import DirectoryDriver
 
-    return DirectoryDriver(path, create=create)
+    return DirectoryDriver(path, create=create, read_only=read_only)
 
 
-def _open_sqlite(path: Path, create: bool) -> Driver:
+def _open_sqlite(path: Path, create: bool, read_only: bool) -> Driver:
     from .sqlite import SqliteDriver
 
-    return SqliteDriver(path, create=create)
+    return SqliteDriver(path, create=create, read_only=read_only)
 
 
-def _open_postgres(where: str | ConnectionPool[Any], schema: str | None, create: bool) -> Driver:
+def _open_postgres(
+    where: str | ConnectionPool[Any], schema: str | None, create: bool, read_only: bool
+) -> Driver:
     from .postgres import PostgresDriver
 
-    return PostgresDriver(where, schema=schema, create=create)
+    return PostgresDriver(where, schema=schema, create=create, read_only=read_only)
 
 
 _POSTGRES = ("postgresql://", "postgres://")
-_SCHEMES: dict[str, Callable[[Path, bool], Driver]] = {
+_SCHEMES: dict[str, Callable[[Path, bool, bool], Driver]] = {
     "memory": _open_memory,
     "dir": _open_directory,
     "sqlite": _open_sqlite,
 }
-_OPTIONS = ("blobs", "blob_urls", "create", "schema", "lease_s", "linger_s", "inline_bytes", "result_chars")
+_OPTIONS = (
+    "blobs",
+    "blob_urls",
+    "create",
+    "read_only",
+    "schema",
+    "lease_s",
+    "linger_s",
+    "inline_bytes",
+    "result_chars",
+)
 _KNOWN = "known are memory:, dir:PATH, sqlite:PATH and postgresql://…"
 _ENDING = {"dir": "", "sqlite": ".db"}

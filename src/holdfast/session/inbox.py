@@ -69,6 +69,15 @@ async def message_entry(
 Opened: TypeAlias = tuple[Sequence[Body], bytes | None]
 
 
+def find_answer(row: InboxRow) -> InboxApproval | InboxVerdict | None:
+    """The answer of a person that an item of the inbox is; None if it is something else."""
+    try:
+        item = _decoder.decode(row.item)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return item if isinstance(item, InboxApproval | InboxVerdict) else None
+
+
 def find_verdict(row: InboxRow, state: SessionState) -> tuple[Effect, InboxVerdict] | None:
     """Find the effect that a verdict of the inbox is about; None if the item is no verdict, or a late one."""
     if b'"verdict"' not in row.item:

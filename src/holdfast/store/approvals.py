@@ -35,7 +35,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     `entry` and `since` are the entry that asked, or issued the call, and its time. A call in doubt has in
     `why` also what its verify hook said, and in `notes` what its body noted with `ctx.annotate`. One of a
     deleted session has an `operation`, for `store.resolve_operation`. `delegate`: another process works on
-    the session of a delegate, so there is nothing to answer.
+    the session of a delegate, so there is nothing to answer. `effect` is the row of a call in doubt; `schema`
+    is the JSON Schema of the arguments of a call to approve, if it was recorded.
     """
 
     session: SessionId
@@ -48,6 +49,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     since: datetime
     operation: str | None = None
     notes: dict[str, Json] = {}
+    effect: Effect | None = None
+    schema: Json = None
 
 
 class Doubt(Struct, frozen=True):
@@ -70,16 +73,34 @@ def list_waiting(state: SessionState) -> list[Waiting]:
 
 async def find_waiting(store: Store) -> list[Waiting]:
     """What all sessions of a store wait for, the oldest first."""
-    found = [_as_waiting(doubt) async for doubt in store.in_doubt()]
+    found = await find_waiting_of_deleted(store)
     async for head in store.sessions():
-        if head.waiting:
+        if head.waiting or head.in_doubt:
             try:
-                questions = (await store.load(head.session)).facts.effects.questions.values()
-            except Corrupt as error:  # One damaged session must not hide what the others wait for.
+                found += await read_waiting(store, head.session)
+            except (
+                Corrupt,
+                NotFound,
+            ) as error:  # One damaged session must not hide what the others wait for.
                 log.warning("session %s is left out: %s", head.session, error)
-                continue
-            found += [_ask(head.session, question) for question in questions]
     return sorted(found, key=lambda one: (one.since, one.entry))
+
+
+async def read_waiting(store: Store, session: SessionId) -> list[Waiting]:
+    """What a session waits for, read from its journal: calls to approve, then calls in doubt."""
+    return await store._engine.call(_read_waiting, store._engine, session)
+
+
+def _read_waiting(engine: Engine, session: SessionId) -> list[Waiting]:
+    facts = Journal(engine.driver, session).fold().facts
+    questions = [_ask(session, question) for question in facts.effects.questions.values()]
+    doubts = _list_in_doubt(facts, held=_is_held(engine, facts))
+    return [*questions, *(_as_waiting(Doubt(session, row)) for row in doubts)]
+
+
+async def find_waiting_of_deleted(store: Store) -> list[Waiting]:
+    """The calls in doubt of deleted sessions, which other sessions may still repeat."""
+    return [_as_waiting(doubt) for doubt in await store._engine.call(gone_doubts, store._engine)]
 
 
 def _ask(session: SessionId, question: Question) -> Waiting:
@@ -92,6 +113,7 @@ def _ask(session: SessionId, question: Question) -> Waiting:
         args=question.args,
         entry=question.asked,
         since=question.at,
+        schema=question.schema,
     )
 
 
@@ -108,6 +130,7 @@ def _as_waiting(doubt: Doubt) -> Waiting:
         since=row.at,
         operation=doubt.operation,
         notes=row.notes,
+        effect=row,
     )
 
 
@@ -120,9 +143,12 @@ def _list_in_doubt(facts: Facts, *, held: bool) -> list[Effect]:
 def open_doubts(engine: Engine, session: SessionId) -> list[Doubt]:
     """The calls in doubt of a session, read from its journal. Blocks."""
     facts = Journal(engine.driver, session).fold().facts
+    return [Doubt(session, row) for row in _list_in_doubt(facts, held=_is_held(engine, facts))]
+
+
+def _is_held(engine: Engine, facts: Facts) -> bool:
     lease = facts.head.lease
-    held = lease is not None and engine.heartbeat.judge(lease.holder).alive
-    return [Doubt(session, row) for row in _list_in_doubt(facts, held=held)]
+    return lease is not None and engine.heartbeat.judge(lease.holder).alive
 
 
 def gone_doubts(engine: Engine) -> list[Doubt]:

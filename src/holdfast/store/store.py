@@ -37,6 +37,7 @@ from ..core.pages import open_page
 from ..core.session_state import Overview, SessionState
 from ..core.values import Codec
 from ..drivers.contract import Driver, HeadFilter, RunChunks, RunCursor, Tip
+from ..drivers.read_only import ReadOnlyDriver, reads_only
 from ..drivers.url import OpenDriver, StoreAddress, find_driver
 from ..engine.committer import make_append
 from ..engine.engine import Engine, run_or_undo
@@ -76,6 +77,7 @@ def open_store(
     blobs: str | BlobHome | None = None,
     blob_urls: PublicUrls | None = None,
     create: bool = True,
+    read_only: bool = False,
     schema: str | None = None,
     lease_s: float = LEASE_TERM_S,
     linger_s: float = LINGER_S,
@@ -90,18 +92,19 @@ def open_store(
 
     `blobs`: the home of large content (`s3://bucket/prefix`, or what `open_home` returned), by default the
     store itself. `blob_urls`: how others reach blobs by URL. `create=False`: a missing store raises
-    `NotFound`. `schema`: the PostgreSQL schema of the tables (`holdfast`). `lease_s`: how long a process
-    without a heartbeat counts as alive. `linger_s`: how long an entry may stay in memory if no caller waits
-    for it. Binary content of `inline_bytes` or more, and the text of a tool's result beyond `result_chars`,
-    is stored as a blob; None keeps all of it in the journal.
+    `NotFound`. `read_only`: nothing is written, neither a lease nor a new schema; what would write raises
+    `OpenedToRead`, and a missing store `NotFound`. `schema`: the PostgreSQL schema of the tables
+    (`holdfast`). `lease_s`: how long a process without a heartbeat counts as alive. `linger_s`: how long an
+    entry may stay in memory if no caller waits for it. Binary content of `inline_bytes` or more, and the text
+    of a tool's result beyond `result_chars`, is stored as a blob; None keeps all of it in the journal.
     """
     if lease_s <= 0 or linger_s < 0:
         raise BadInput(f"lease_s={lease_s} must be positive and linger_s={linger_s} not negative")
     sizes = Sizes(inline_bytes=inline_bytes, result_chars=result_chars)
     if blob_urls is not None:
         check_urls(blob_urls)
-    open_driver = find_driver(url, create=create, schema=schema)
-    open_home = find_home(blobs, create=create)
+    open_driver = find_driver(url, create=create, schema=schema, read_only=read_only)
+    open_home = find_home(blobs, create=create and not read_only)
     make = partial(
         Engine, blob_urls=blob_urls, lease_s=lease_s, linger_s=linger_s, codecs=codecs, sizes=sizes
     )
@@ -112,7 +115,7 @@ def _open_both(open_driver: OpenDriver, open_home: OpenHome) -> tuple[Driver, Bl
     look()  # In this thread: the first call reads files.
     driver = open_driver()
     try:
-        return driver, open_home(driver)
+        return driver, reads_only(driver, open_home(driver))
     except BaseException:
         driver.close()
         raise
@@ -156,6 +159,16 @@ class Store(AsyncOnly):
         except BaseException:
             _close_both(opened)
             raise
+
+    def _to_read(self) -> Store:
+        """The same open store, of which nothing is written. It is closed with this one."""
+        engine = self._engine
+        if isinstance(engine.driver, ReadOnlyDriver):
+            return self
+        driver = ReadOnlyDriver(engine.driver)
+        store = Store(self._open_both, self._make_engine)
+        store._opened = self._make_engine(driver, reads_only(driver, engine.home))
+        return store
 
     @property
     def _is_entered(self) -> bool:

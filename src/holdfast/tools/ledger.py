@@ -60,6 +60,7 @@ from .declaration import AnyTool
 from .executor import has_bodies, is_running, refuse_waiting
 from .gates import Asks, Ready
 from .outcome import NotDone, Ran, as_given, as_json, as_text
+from .schema import keep_schema
 
 log = logging.getLogger("holdfast")
 
@@ -345,6 +346,7 @@ class Ledger:
                 args=ready.args,
                 fingerprint=ready.fingerprint,
                 why=asks.why,
+                schema=keep_schema(ready.tool.schema),
             )
         )
 

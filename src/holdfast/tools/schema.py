@@ -27,7 +27,10 @@ from typing import (
     get_type_hints,
 )
 
+import msgspec
+
 from ..errors import BadInput
+from ..limits import ASKED_SCHEMA_BYTES_MAX
 from ..messages import Json
 from ..suggestions import closest
 from .canonical import NotCanonical, canonical, normalise, to_json
@@ -461,6 +464,15 @@ class SchemaArguments:
             raise BadArguments([str(one) for one in problems])
         whole = {**self._defaults, **plain}
         return whole, whole
+
+
+def keep_schema(schema: Mapping[str, Json]) -> Json:
+    """The schema as it is recorded with a question; None if it is too large, or no JSON."""
+    try:
+        encoded = msgspec.json.encode(schema)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return dict(schema) if len(encoded) <= ASKED_SCHEMA_BYTES_MAX else None
 
 
 def as_object(args: Json) -> dict[str, Json]:

@@ -43,6 +43,7 @@ from ...tools.lineage import Lineage, derive_id
 from ...tools.outcome import as_json
 from ...tools.policy import Policy
 from ...tools.runner import InDoubtPolicy
+from ...tools.schema import keep_schema
 from ...tools.waiting import find_waiting
 from ..run_errors import RunExits, RunWaits
 from .context import EFFECT
@@ -183,6 +184,7 @@ class DurableRun(AbstractCapability[Any]):
     id: str | None = field(default=_ID, kw_only=True)
     _recorder: RunRecorder | None = field(default=None, init=False, repr=False)
     _offered: set[str] = field(default_factory=set, init=False, repr=False)
+    _schemas: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False)
     """The names of the tools that the model was shown in one of the steps."""
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -287,6 +289,7 @@ class DurableRun(AbstractCapability[Any]):
         """Note which tools there are in a step."""
         listed = list(definitions)
         self._offered.update(one.name for one in listed)
+        self._schemas.update({one.name: one.parameters_json_schema for one in listed})
         self.durable._declared.look_at(listed)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
@@ -376,6 +379,7 @@ class DurableRun(AbstractCapability[Any]):
                 args=args,
                 fingerprint=fingerprint(call.tool_name, args),
                 why=str(why.get("reason") or f"{call.tool_name} needs approval"),
+                schema=keep_schema(self._schemas.get(call.tool_name, {})) or None,
             )
         )
 

@@ -96,19 +96,21 @@ class DirectoryDriver:
     A caller that needs several locks takes the store's first, then a session's.
     """
 
-    def __init__(self, root: Path, *, create: bool = True) -> None:
+    def __init__(self, root: Path, *, create: bool = True, read_only: bool = False) -> None:
         # However the process changes its own directory.
         self.root = root = root.absolute()
         files.require_locks("a dir: store")
         with translated(root):
-            self._layout, self._id = open_root(root, create=create)
+            self._layout, self._id = open_root(root, create=create, read_only=read_only)
             self._root_seen = _sign(self._layout.store_file)
         self._claims = ClaimFiles(self._layout.claims, self._layout.scratch)
         self.blobs = DirectoryBlobs(self._layout, self._id, self._check_root)
         self._forks = Forks(self._layout, self._lives)
         self._folders: OrderedDict[SessionId, SessionFolder] = OrderedDict()
         self._folders_lock = threads.Lock()
-        self._tidy()
+        self._read_only = read_only
+        if not read_only:
+            self._tidy()
 
     def store_id(self) -> str:
         return self._id
@@ -349,7 +351,7 @@ class DirectoryDriver:
 
     @_translated
     def find_claim(self, key: str) -> str | None:
-        if not self._claims.is_settled():
+        if not self._read_only and not self._claims.is_settled():
             with self._alone():
                 return self._claims.find(key)
         return self._claims.find(key)

@@ -52,8 +52,11 @@ class Layout:
         return child_path(self.sessions, session)
 
 
-def open_root(root: Path, *, create: bool) -> tuple[Layout, str]:
-    """The paths and the id of the store at `root`, which is made if it is missing and `create` says so."""
+def open_root(root: Path, *, create: bool, read_only: bool = False) -> tuple[Layout, str]:
+    """The paths and the id of the store at `root`, which is made if it is missing and `create` says so.
+
+    With `read_only`, nothing is made.
+    """
     layout = Layout(root)
     if not files.exists(layout.store_file):
         _refuse_foreign(root)
@@ -61,6 +64,8 @@ def open_root(root: Path, *, create: bool) -> tuple[Layout, str]:
             raise NotFound(f"there is no store at {root}")
         _make(layout)
     id = read_id(layout.store_file)
+    if read_only:
+        return layout, id
     if not files.exists(layout.lock):
         touch(layout.lock)
     if _ignores_case(layout):

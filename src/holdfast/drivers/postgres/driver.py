@@ -122,7 +122,12 @@ class PostgresDriver:
     """A store in one schema of a PostgreSQL database, by URL or through an application's own pool."""
 
     def __init__(
-        self, where: str | ConnectionPool[Any], *, schema: str | None = None, create: bool = True
+        self,
+        where: str | ConnectionPool[Any],
+        *,
+        schema: str | None = None,
+        create: bool = True,
+        read_only: bool = False,
     ) -> None:
         if isinstance(where, str):
             found = address.parse(where, schema=schema)
@@ -138,7 +143,7 @@ class PostgresDriver:
         self._listener = PostgresListener(conninfo, self._db.schema)
         self._clock = _ServerClock()
         try:
-            self._id = prepare(self._db, create=create)
+            self._id = prepare(self._db, create=create, read_only=read_only)
             self.blobs = PostgresBlobs(self._db, self._sql, self._id)
             if isinstance(where, str):  # An application's own connections are left as they are.
                 self._db.again(self._append.prepare)

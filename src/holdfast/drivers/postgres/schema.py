@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from ...core.codec import VERSION
-from ...errors import BadUrl, NewerFormat, NotFound
+from ...errors import BadUrl, NewerFormat, NotFound, StoreFailed
 from ...ids import fresh_uid
 from ...limits import BUSY_S
 from ...system import files
@@ -22,7 +22,7 @@ def migrations() -> list[str]:
     return [files.read_bytes(folder / name).decode() for name in sorted(files.list_names(folder))]
 
 
-def prepare(db: PostgresConnections, *, create: bool) -> str:
+def prepare(db: PostgresConnections, *, create: bool, read_only: bool = False) -> str:
     """Make sure that the tables exist and are current; the store's id.
 
     If they are current, the role needs no rights but to read and write rows.
@@ -30,6 +30,11 @@ def prepare(db: PostgresConnections, *, create: bool) -> str:
     found = db.again(lambda connection: _find_store(connection, db))
     if found is None and not create:
         raise NotFound(f"there is no store in schema {db.schema!r} of {db.shown}")
+    if found is not None and found[1] < len(migrations()) and read_only:
+        raise StoreFailed(
+            f"schema {db.schema!r} of {db.shown} has version {found[1]}, this holdfast {len(migrations())}. "
+            "It is not brought up to date where it is only read: open it once to write"
+        )
     if found is None or found[1] < len(migrations()):
         found = db.again(lambda connection: _migrate(connection, db), patient=True)
     id, version = found

@@ -88,8 +88,8 @@ class _Files(NamedTuple):
 class SqliteConnections:
     """One writer under a lock, and as many readers as there are threads that read."""
 
-    def __init__(self, path: Path, *, create: bool) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, create: bool, read_only: bool = False) -> None:
+        self.path, self._read_only = path, read_only
         # Stays valid after a change of the working directory, or of a symbolic link.
         self._path = files.real_path(path)
         self._names = (self._path, f"{self._path}-wal", f"{self._path}-shm")
@@ -191,7 +191,7 @@ class SqliteConnections:
 
     def _prepare_or_close(self, db: apsw.Connection, *, frozen: bool) -> apsw.Connection:
         try:
-            prepare(db, self.path, frozen=frozen)
+            prepare(db, self.path, frozen=frozen or self._read_only)
         except BaseException:
             db.close()
             raise
@@ -212,6 +212,8 @@ class SqliteConnections:
         # commit nor when a connection is closed, or garbage-collected.
         db.wal_autocheckpoint(0)
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        if self._read_only:
+            db.execute("PRAGMA query_only = ON")
         _open_connections.add(db)
         return db
 
@@ -480,9 +482,16 @@ class SqliteConnections:
         """Close a connection. The last one checkpoints the log into the file, if it is still the file's
         log."""
         with suppress(apsw.Error, OSError):
-            if not files.frozen and self._are_at_paths(files):
+            if not files.frozen and self._are_at_paths(files) and not self._leaves_log():
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             db.close()
+
+    def _leaves_log(self) -> bool:
+        """True if the log is not to be checkpointed: it holds commits, and nothing is to be written."""
+        if not self._read_only:
+            return False
+        log = Path(self._names[1])
+        return files.exists(log) and files.stat(log).st_size > 0
 
     def close(self) -> None:
         """Close every connection; the last one checkpoints the write-ahead log into the file."""

@@ -45,8 +45,8 @@ _encode = msgspec.json.Encoder().encode
 class SqliteDriver:
     """A store in one SQLite file."""
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
-        self._db = SqliteConnections(path, create=create)
+    def __init__(self, path: Path, *, create: bool = True, read_only: bool = False) -> None:
+        self._db = SqliteConnections(path, create=create, read_only=read_only)
         self._listener = SqliteListener(self._db)
         self._id = self._find_id()
         self.blobs = SqliteBlobs(self._db, self._id)

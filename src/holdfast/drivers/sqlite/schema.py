@@ -7,7 +7,7 @@ from typing import Final
 
 import apsw
 
-from ...errors import BadUrl, NewerFormat, StoreFailed
+from ...errors import BadUrl, NewerFormat, NotFound, StoreFailed
 from ...ids import fresh_uid
 from ...limits import BUSY_S
 from ...system import files, threads
@@ -56,10 +56,12 @@ def prepare(db: apsw.Connection, path: Path, *, frozen: bool) -> None:
     if owner != APPLICATION_ID and not is_empty:
         raise BadUrl(f"{path} is a SQLite database, but not one of holdfast's")
     _refuse_newer(path, version, len(scripts))
-    if frozen and not is_empty:
+    if frozen and is_empty:
+        raise NotFound(f"there is no store at {path}: the file is empty")
+    if frozen:
         raise StoreFailed(
             f"{path} has schema {version}, this holdfast {len(scripts)}. It cannot be brought up to "
-            "date where nothing can be written: copy it to where it can"
+            "date where nothing can be written: open it once to write, or a copy of it"
         )
     db.pragma("page_size", _PAGE_BYTES)  # Has an effect only while the file is empty.
     _switch_to_wal(db, path)
