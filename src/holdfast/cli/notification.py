@@ -67,10 +67,9 @@ def describe_waiting(one: Waiting, *, store_options: str, ui: str | None) -> dic
 
 
 def link_to(ui: str, one: Waiting) -> str:
-    """The page of the viewer that shows the call."""
-    if one.operation is not None:  # Its session was deleted.
-        return f"{ui.rstrip('/')}/needs-you"
-    return f"{ui.rstrip('/')}/needs-you#{quote(one.session)}-{one.entry}"
+    """The page of the viewer where the call can be answered."""
+    place = f"{ui.rstrip('/')}/needs"
+    return place if one.operation is not None else f"{place}/call?session={quote(one.session)}&entry={one.entry}"
 
 
 class Channel(Protocol):
