@@ -11,12 +11,17 @@ from holdfast.cli.entry_text import describe
 from holdfast.cli.html_page import PageData
 from holdfast.core import entries as kinds
 from holdfast.core.budget import Budget, Usage
+from holdfast.core.codec import NewEntry
 from holdfast.core.entries import Body, CallRef, Entry, Parent
 from holdfast.core.session_state import SessionState
 from holdfast.drawing.from_journal import draw_journal
 from holdfast.drawing.model import Drawing
+from holdfast.drivers.contract import Done
+from holdfast.engine.committer import make_append
 from holdfast.ids import SessionId
 from holdfast.messages import CallPart, Json, Message, Text, ToolCall, encode_message
+from holdfast.store.store import Store
+from tests.internals import engine_of
 
 START = datetime(2026, 11, 19, 9, 30, tzinfo=UTC)
 
@@ -28,6 +33,8 @@ class Author:
         self.state = SessionState(SessionId(session))
         self.now = START
         self.entries: list[Entry] = []
+        self.new: list[NewEntry] = []
+        """The same entries, as they are committed."""
         self.run: str | None = None
         opened = kinds.SessionOpened(
             id=session, uid=f"u-{session}", agent="clerk", parent=Parent(session=parent) if parent else None
@@ -36,7 +43,8 @@ class Author:
 
     def add(self, body: Body, content: bytes | None = None) -> int:
         """The next entry; its `seq`."""
-        self.entries.append(self.state.append(body, self.now, self.run, content).entry)
+        self.new.append(self.state.append(body, self.now, self.run, content))
+        self.entries.append(self.new[-1].entry)
         return self.state.seq
 
     def wait(self, seconds: float) -> None:
@@ -157,6 +165,13 @@ class Author:
             delegates=delegates or {},
             now=self.now,
         )
+
+
+def store_journal(store: Store, author: Author) -> None:
+    """Write a journal into a store, in one commit."""
+    engine = engine_of(store)
+    item = make_append(author.new, after=None, head=replace(author.state.facts.head))
+    assert isinstance(engine.committer.commit_now(item), Done)
 
 
 def _result(said: str) -> bytes:

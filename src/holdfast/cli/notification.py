@@ -36,7 +36,7 @@ _IN_ADDRESS: Final = "/?%:@!$&'()*+,;=~"
 """Characters of a path or query that stay as they are."""
 
 
-class NotSent(Exception):
+class NotDelivered(Exception):
     """A notification could not be sent. Its text names no secret of the address or the command."""
 
 
@@ -69,11 +69,13 @@ def describe_waiting(one: Waiting, *, store_options: str, ui: str | None) -> dic
 def link_to(ui: str, one: Waiting) -> str:
     """The page of the viewer where the call can be answered."""
     place = f"{ui.rstrip('/')}/needs"
-    return place if one.operation is not None else f"{place}/call?session={quote(one.session)}&entry={one.entry}"
+    return (
+        place if one.operation is not None else f"{place}/call?session={quote(one.session)}&entry={one.entry}"
+    )
 
 
-class Channel(Protocol):
-    """A way to send notifications. `send` blocks, and raises `NotSent`."""
+class NotificationChannel(Protocol):
+    """A way to send notifications. `send` blocks, and raises `NotDelivered`."""
 
     kind: str
     """`webhook` or `command`."""
@@ -119,12 +121,12 @@ class Webhook:
                 response.read(_ANSWER_BYTES)
         except HTTPError as error:
             error.close()
-            raise NotSent(f"{self.name} answered {error.code}") from None
+            raise NotDelivered(f"{self.name} answered {error.code}") from None
         except (URLError, OSError, http.client.HTTPException) as error:
             # Texts of other libraries may quote the address.
             reason = error.reason if isinstance(error, URLError) else error
             why = getattr(reason, "strerror", None) or name_of(type(reason))
-            raise NotSent(f"{self.name} gave no answer: {why}") from None
+            raise NotDelivered(f"{self.name} gave no answer: {why}") from None
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -156,15 +158,15 @@ class Command:
                 self._words, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True
             )
         except OSError as error:
-            raise NotSent(f"{self.name} cannot be started: {error.strerror}") from None
+            raise NotDelivered(f"{self.name} cannot be started: {error.strerror}") from None
         try:
             process.communicate(msgspec.json.encode(notification), timeout=NOTIFY_SEND_S)
         except subprocess.TimeoutExpired:
-            raise NotSent(f"{self.name} did not end within {NOTIFY_SEND_S:g} s") from None
+            raise NotDelivered(f"{self.name} did not end within {NOTIFY_SEND_S:g} s") from None
         finally:
             _end(process)
         if process.returncode:
-            raise NotSent(f"{self.name} ended with {process.returncode}")
+            raise NotDelivered(f"{self.name} ended with {process.returncode}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -174,14 +176,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.communicate()
 
 
-def name_notifier(channel: Channel, name: str | None, store_id: str) -> str:
+def name_notifier(channel: NotificationChannel, name: str | None, store_id: str) -> str:
     """The name of the notifier of a channel: without a given one, a digest, as an address is a secret."""
     chosen = name or hashlib.sha256(f"{store_id} {channel.place}".encode()).hexdigest()[:24]
     return f"{channel.kind} {chosen}"
 
 
 def make_sender(
-    channel: Channel, *, store_options: str, ui: str | None, on_sent: Callable[[dict[str, Any]], None]
+    channel: NotificationChannel,
+    *,
+    store_options: str,
+    ui: str | None,
+    on_sent: Callable[[dict[str, Any]], None],
 ) -> Callable[[Waiting], None]:
     """The function that tells of a call through a channel."""
 

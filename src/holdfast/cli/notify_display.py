@@ -18,13 +18,13 @@ from ..workers.notifier import RETRY, Notifier
 from .console import print_line, print_text, say
 from .exit_codes import Exit, Stop
 from .formatting import clock
-from .notification import Channel, make_sender, name_notifier
+from .notification import NotificationChannel, make_sender, name_notifier
 from .options import Common
 
 
 async def show_notifiers(
     store: Store,
-    channels: Sequence[Channel],
+    channels: Sequence[NotificationChannel],
     *,
     ui: str | None,
     name: str | None,

@@ -47,7 +47,7 @@ def identify_waiting(one: Waiting) -> str:
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
 
 
-class _Failed(NamedTuple):
+class FailedTelling(NamedTuple):
     """How often a call could not be told, and from when on to try again."""
 
     attempts: int
@@ -85,7 +85,7 @@ class Notifier:
         self._limiter = anyio.CapacityLimiter(1)
         self._is_stopping = self._is_ending = False
         self._wake = anyio.Event()
-        self._failed: dict[str, _Failed] = {}
+        self._failed: dict[str, FailedTelling] = {}
         self.untold: int = 0
         """How many calls were found and not told yet, when the store was last looked through."""
 
@@ -190,7 +190,7 @@ class Notifier:
         except Exception as error:
             attempts = self._failed[id].attempts + 1 if id in self._failed else 1
             pause_s = self._retry.pause_s(attempts, randomness.random())
-            self._failed[id] = _Failed(attempts, boot_s() + pause_s)
+            self._failed[id] = FailedTelling(attempts, boot_s() + pause_s)
             log.warning(
                 "no person was told that %s waits in session %s: %s",
                 *(one.tool, one.session, describe_error(error)),

@@ -48,11 +48,11 @@ def notify(
         How often to try that with --once; 5 by default, within about 15 seconds.
     """
     from ..exit_codes import Exit, Stop
-    from ..notification import Channel, Command, Webhook
+    from ..notification import NotificationChannel, Command, Webhook
     from ..notify_display import show_notifiers
     from ..store_access import with_store
 
-    channels: list[Channel] = []
+    channels: list[NotificationChannel] = []
     if webhook is not None:
         channels.append(Webhook(webhook))
     if command is not None:
