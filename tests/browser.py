@@ -51,14 +51,14 @@ class Visit:
 
 @contextmanager
 def visit(
-    browser: Browser, file: Path, *, scheme: Literal["light", "dark"] = "light", width: int = 900
+    browser: Browser, place: Path | str, *, scheme: Literal["light", "dark"] = "light", width: int = 900
 ) -> Iterator[Visit]:
-    """Open a file."""
+    """Open a file, or an address, in a browser that knows nothing from before."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(PATIENCE_MS)
     try:
         visited = Visit(context.new_page())
-        visited.page.goto(file.as_uri())
+        visited.page.goto(place.as_uri() if isinstance(place, Path) else place)
         yield visited
     finally:
         context.close()
