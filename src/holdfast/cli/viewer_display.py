@@ -74,7 +74,7 @@ async def show_viewer(
         say(
             f"every machine that reaches {host}, port {found_port}, and has this address can read the store"
             + ("" if read_only else " and answer what waits in it")
-            + ". The connection is not encrypted: put a proxy with TLS in front, and name it with --allow-host"
+            + ". The connection is not encrypted: put a proxy with TLS in front, and name that in --allow-host"
         )
     say("it ends with Ctrl-C")
     server = _Server(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -75,5 +74,5 @@ async def _failed(request: Request, error: Exception) -> Response:
 async def _broken(request: Request, error: Exception) -> Response:
     # Outside of the middleware. The server logs the error.
     answer = message_page(request, "A mistake in holdfast", "The log of the viewer says more.", 500)
-    set_headers(MutableHeaders(scope={"type": "http", "headers": answer.raw_headers}))
+    set_headers(answer.headers)
     return answer

@@ -20,6 +20,7 @@ from ..messages import Json
 from ..system import files
 from .addresses import link_to
 from .context import Viewer, viewer_of
+from .listing import Listed
 from .security import CSRF_FIELD, csrf_token
 
 _HERE: Final = Path(__file__).parent
@@ -49,10 +50,12 @@ _KEYS: Final = (
 def page(request: Request, title: str, *children: Child, here: str = "", status: int = 200) -> Response:
     """A whole page. `here` names the entry of the navigation that it belongs to."""
     viewer = viewer_of(request)
+    badge = live(link_to(request, "/needs/count"), draw_badge(viewer.listing.last), id="badge")
     links = [
         el(
             "a",
             name,
+            badge if key == "needs" else None,
             href=link_to(request, path),
             aria_current="page" if key == here else None,
             data_key=letter,
@@ -83,6 +86,12 @@ def page(request: Request, title: str, *children: Child, here: str = "", status:
     return HTMLResponse(
         join(Html("<!doctype html>\n"), el("html", head, body, lang="en"), Html("\n")), status_code=status
     )
+
+
+def draw_badge(listed: Listed | None) -> Html:
+    """How many calls wait for a person; nothing if none does, or if it is not known yet."""
+    waiting = 0 if listed is None else listed.count_waiting()
+    return el("span", f"{waiting:,}", class_="badge", title=f"{waiting:,} waiting") if waiting else join()
 
 
 def _draw_keys() -> Html:
@@ -165,7 +174,7 @@ def hidden_fields(values: Mapping[str, str | int]) -> Html:
 
 
 def json_text(value: Json) -> str:
-    """A value as JSON on several lines. No character is hidden, so that what is sent back is the same value."""
+    """A value as JSON on several lines. No character is hidden, so that a form sends the same value back."""
     return escape_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 

@@ -1,4 +1,4 @@
-"""All sessions of a store, as the pages list them: read once for all visitors, and only as often as is cheap."""
+"""All sessions of a store, as the pages list them: read once for all visitors, and no oftener than is cheap."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class Listed(Struct, frozen=True, kw_only=True):
         """Whether a process that may be alive holds the session."""
         return head.lease is not None and self.alive.get(head.lease.holder, False)
 
+    def count_waiting(self) -> int:
+        """How many calls of all sessions wait for a person."""
+        return sum(count_waiting(head, self) for head in self.heads)
+
     def standing(self, head: Head) -> str:
         """The status of a session, in the words of `holdfast sessions`."""
         return standing(head, self.is_held(head))
@@ -45,6 +49,11 @@ class Listing:
     def forget(self) -> None:
         """Read anew the next time: something was changed here."""
         self._valid_until_s = 0.0
+
+    @property
+    def last(self) -> Listed | None:
+        """What was read last, if anything was."""
+        return self._last
 
     async def get(self) -> Listed:
         """The sessions now, or a moment ago."""

@@ -29,6 +29,7 @@ from .answers import Answer, Need, Needs, check_corrected, find_answers, find_ne
 from .context import Viewer, viewer_of
 from .layout import (
     command,
+    draw_badge,
     facts,
     form,
     fragment,
@@ -68,6 +69,10 @@ async def _needs(request: Request) -> Response:
 
 async def _needs_list(request: Request) -> Response:
     return fragment(request, await _read(request))
+
+
+async def _needs_count(request: Request) -> Response:
+    return fragment(request, draw_badge(await viewer_of(request).listing.get()))
 
 
 async def _read(request: Request) -> Html:
@@ -119,7 +124,7 @@ def _draw_need(
         ("since", moment(one.since)),
         ("why", shape["why"] if row is None else row.why or shape["why"]),
         ("its verify hook said", row.unsure if row is not None else ""),
-        ("key", el("code", row.key) if row is not None else ""),
+        ("key", el("code", row.key) if row is not None and row.key not in shape["why"] else ""),
         ("attempt", str(row.attempt) if row is not None and row.attempt > 1 else ""),
         ("side effects", ", ".join(row.side_effects) if row is not None else ""),
         ("call", el("code", one.call)),
@@ -462,6 +467,7 @@ def _draw_answer(answer: Answer) -> Html:
 ROUTES: Final[tuple[BaseRoute, ...]] = (
     Route("/needs", _needs),
     Route("/needs/list", _needs_list),
+    Route("/needs/count", _needs_count),
     Route("/needs/call", _call),
     Route("/needs/call-part", _call_part),
     Route("/needs/answer", _answer, methods=["POST"]),

@@ -27,7 +27,7 @@ from .addresses import at_root, own_path
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 """The names of this machine, for itself."""
 ANY_ADDRESS: Final = "<any address>"
-"""Among the hosts: every IP address. No other site can make one lead here, as it can with a name of its own."""
+"""Among the hosts: every IP address. No other site can make one lead here, as it can with its own name."""
 CSRF_FIELD: Final = "csrf"
 """The field of every form that shows that it is the viewer's own."""
 TOKEN: Final = "token"
@@ -50,7 +50,10 @@ _HEADERS: Final = {
 }
 _FORM: Final = "holdfast.form"
 _COOKIE_VALUE: Final = "holdfast.cookie"
-_NO_TOKEN: Final = "This address needs the token that `holdfast ui` printed: open the whole address from the terminal again.\n"
+_NO_TOKEN: Final = (
+    "This address needs the token that `holdfast ui` printed. Open the whole address again, as it stands in the "
+    "terminal.\n"
+)
 
 
 def set_headers(headers: MutableHeaders) -> None:

@@ -33,6 +33,7 @@ _ORDERS: Final[dict[str, Callable[[Head], datetime | float]]] = {
 _COLUMNS: Final = (
     ("session", ""),
     ("status", ""),
+    ("waits for you", ""),
     ("agent", ""),
     ("framework", ""),
     ("created", "created"),
@@ -41,8 +42,6 @@ _COLUMNS: Final = (
     ("tokens", "tokens"),
     ("money", "money"),
     ("holder", ""),
-    ("waits for you", ""),
-    ("title", ""),
 )
 """The columns, and what they are sorted by."""
 _NUMBERS: Final = ("steps", "tokens", "money")
@@ -196,11 +195,15 @@ def _draw_row(request: Request, head: Head, listed: Listed) -> Html:
     link = el(
         "a", head.session, href=session_link(request, head.session), data_row="", id=f"row-{head.session}"
     )
+    title = shorten(head.title or name_thread(head), 100)
+    about = [el("div", title)] if title else []
+    about += [el("div", f"for {head.parent}", class_="dim")] if head.parent else []
     return el(
         "tr",
-        el("td", link, el("div", f"for {head.parent}", class_="dim") if head.parent else None),
+        el("td", link, *about),
         el("td", draw_status(word), class_="tight"),
-        el("td", shorten(head.agent or "", 40)),
+        el("td", el("a", ", ".join(waits), href=link_to(request, "/needs")) if waits else "", class_="tight"),
+        el("td", shorten(head.agent or "", 30), class_="tight"),
         el("td", name_framework(head), class_="tight"),
         el("td", moment(head.created_at), class_="tight"),
         el("td", moment(head.updated_at), class_="tight"),
@@ -208,8 +211,6 @@ def _draw_row(request: Request, head: Head, listed: Listed) -> Html:
         el("td", f"{head.usage.tokens:,}", class_="number"),
         el("td", usd(head.usd), class_="number"),
         el("td", head.lease.name if head.lease is not None and held else "", class_="tight"),
-        el("td", el("a", ", ".join(waits), href=link_to(request, "/needs")) if waits else "", class_="tight"),
-        el("td", shorten(head.title or name_thread(head), 80)),
         class_="waits" if count_waiting(head, listed) else None,
     )
 
