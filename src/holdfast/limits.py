@@ -379,6 +379,12 @@ CARD_BARS_MAX = 400
 MCP_OPEN_S = 60.0
 """How long an MCP server may take to start and to list its tools: package runners download a server first."""
 
+MCP_CONNECT_S = 30.0
+"""How long it may take to connect to an MCP server behind an address, and to send it a message."""
+
+MCP_RESUME_MAX = 5
+"""How often the stream of an MCP server is opened again in a row, where it was cut off before an answer."""
+
 MCP_TOOLS_MAX = 1_000
 """Tools of one MCP server. Models accept some hundred; a list without an end must end."""
 

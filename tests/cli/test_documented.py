@@ -92,6 +92,15 @@ def test_a_documented_invocation_works(line: str, shop: Path) -> None:
         assert "session begins" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert end(process).code == 130
+    elif line.startswith("holdfast ui"):
+        # Another port than a person would choose: another test may have that one.
+        words = re.sub(r" --port \d+", "", line).split()[1:]
+        process = start(shop, *words, "--port", "0", BROWSER="true")
+        assert process.stdout is not None
+        assert re.match(r"http://127\.0\.0\.1:\d+/\?token=\w+\n", process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        done = end(process)
+        assert done.code == 0, done.err
     else:
         if line.startswith("holdfast mcp proxy"):
             # A server that ends at once, in the place of one that would be fetched.
@@ -198,8 +207,8 @@ def test_the_json_of_a_command_has_the_documented_keys(
 
 def test_every_command_that_has_json_is_in_the_table() -> None:
     """`demo` is a show, `completion` gives a script, `worker` and `notify` print a line for whatever happens,
-    and `mcp` has commands of its own."""
-    others = {"demo", "completion", "worker", "notify", "mcp"}
+    `ui` serves until it is stopped, and `mcp` has commands of its own."""
+    others = {"demo", "completion", "worker", "notify", "ui", "mcp"}
     assert set(JSON) == set(documented_keys()) == set(COMMANDS) - others
 
 

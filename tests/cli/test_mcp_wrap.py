@@ -36,6 +36,7 @@ from tests.crash.fork_server import Line, Warm
 
 HOLDFAST = ["/opt/hold fast/bin/holdfast"]
 GIT = {"command": "uvx", "args": ["mcp-server-git", "--repository", "/src"], "env": {"TOKEN": "s3cret"}}
+WEB = '{"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer 1"}}'
 FILE = """\
 {
   // those of the team
@@ -95,13 +96,21 @@ def test_only_commands_and_arguments_change() -> None:
         ('"mcp-server-time"', f'{proxy}"time", "--", "uvx", "mcp-server-time"'),
         ('"C:\\u005cserver"', f'"{HOLDFAST[0]}", "args": [{proxy}"bare", "--", "C:\\u005cserver"]'),
         ('[ ], "command": "server"', f'[{proxy}"empty", "--", "server"  ], "command": "{HOLDFAST[0]}"'),
+        (
+            WEB,
+            (
+                f'{{"command": "{HOLDFAST[0]}", "args": [{proxy}"web", "--url", "https://example.org/mcp", '
+                '"--header", "Authorization=HOLDFAST_MCP_AUTHORIZATION"], '
+                '"env": {"HOLDFAST_MCP_AUTHORIZATION": "Bearer 1", '
+                f'"HOLDFAST_MCP_BEFORE": {json.dumps(WEB)}}}}}'
+            ),
+        ),
     ):
         assert expected.count(old) == 1, old
         expected = expected.replace(old, new)
     assert rewritten.text == expected
     assert [(one.server, one.action) for one in rewritten.changes] == [
-        *((name, "wrapped") for name in ("git", "time", "bare", "empty")),
-        ("web", "left"),
+        (name, "wrapped") for name in ("git", "time", "bare", "empty", "web")
     ]
     assert unwrap_servers(rewritten.text).text == FILE
 
@@ -242,11 +251,20 @@ def test_the_servers_of_projects_are_found() -> None:
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        ('{"url": "http://x"}', "no command starts it"),
+        ('{"url": "x"}', "does not begin with https://"),
+        ('{"url": "http://x", "type": "sse"}', "before streamable HTTP"),
+        ('{"url": "http://x", "headers": {"a": 1}}', "no texts"),
+        ('{"url": "http://x", "headers": {"a b": ""}}', "names of headers"),
+        ('{"url": "http://x", "serverUrl": "http://x"}', "more than one address"),
+        ('{"url": "http://x", "env": []}', "no object of texts"),
+        ('{"name": "x"}', "neither a command nor an address"),
         ('{"command": 7}', "its command is no text"),
         ('{"command": "x", "args": "y"}', "no list of texts"),
         ('{"command": "x", "args": ["y", 1]}', "no list of texts"),
-        ('{"command": "holdfast", "args": ["mcp", "proxy", "--url", "http://x"]}', "a proxy already"),
+        (
+            '{"command": "holdfast", "args": ["mcp", "proxy", "--url", "http://x"]}',
+            "behind the proxy already",
+        ),
         ("[]", "no object"),
     ],
 )
@@ -258,6 +276,56 @@ def test_a_server_that_cannot_be_wrapped_is_left_and_the_reason_named(server: st
     assert (odd.action, git.action) == ("left", "wrapped")
     assert why in odd.why
     assert server in rewritten.text
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        WEB,
+        '{ "type" : "http",\n      "url":"https://x/mcp?key=s3cret", /* why */ "timeout": 1e3,\n  }',
+        '{\n\t\t"httpUrl": "http://x", "headers": {"A-b": "1", "a.B": "\\u0032"},\n\t\t"env": {"X": "y"}}',
+        '{"serverUrl": "https://\\u00e9.example/mcp", "disabled": true}',
+    ],
+)
+def test_a_server_with_an_address_is_wrapped_and_taken_back_to_the_byte(server: str) -> None:
+    """Whatever is in it, also if something else in the file has changed meanwhile."""
+    text = f'{{\n  "mcpServers": {{\n    "web": {server}, "git": {json.dumps(GIT)}}}\n}}'
+    rewritten = wrap_servers(text, HOLDFAST, only=["web"])
+    (change,) = rewritten.changes
+    assert change.action == "wrapped"
+    assert "s3cret" not in " ".join([*change.before, *change.after])
+    entry = json.loads(rewritten.text)["mcpServers"]["web"]
+    assert entry["args"][:5] == ["mcp", "proxy", "--name", "web", "--url"]
+    assert not {"url", "httpUrl", "serverUrl", "headers"} & set(entry)
+    assert entry.get("type") in (None, "stdio")
+    headers = [one.partition("=")[2] for one in entry["args"] if one.startswith(("A", "a"))]
+    assert set(headers) <= set(entry["env"])
+    assert len(set(headers)) == len(headers)
+    again = wrap_servers(rewritten.text, HOLDFAST, only=["web"])
+    assert [one.action for one in again.changes] == ["left"]
+    grown = rewritten.text.replace('"git"', '"git2"').replace('{\n  "mcp', '{"new": [1],\n  "mcp', 1)
+    assert unwrap_servers(grown, only=["web"]).text == text.replace('"git"', '"git2"').replace(
+        '{\n  "mcp', '{"new": [1],\n  "mcp', 1
+    )
+
+
+def test_a_server_that_was_changed_since_it_was_wrapped_is_not_taken_back() -> None:
+    """What was changed would be lost."""
+    text = f'{{"mcpServers": {{"web": {WEB}}}}}'
+    changed = wrap_servers(text, HOLDFAST).text.replace("Bearer 1", "Bearer 2", 1)
+    rewritten = unwrap_servers(changed)
+    assert rewritten.text == changed
+    assert "changed since" in rewritten.changes[0].why
+
+
+def test_a_client_that_takes_a_url_for_the_older_transport_keeps_it() -> None:
+    """Its name for the other one is wrapped."""
+    text = json.dumps({"mcpServers": {"old": {"url": "http://x"}, "new": {"httpUrl": "http://x"}}})
+    rewritten = wrap_servers(text, HOLDFAST, url_is_sse=True)
+    assert [(one.server, one.action) for one in rewritten.changes] == [("old", "left"), ("new", "wrapped")]
+    rewritten = wrap_servers(text, HOLDFAST, why_no_addresses="something is missing")
+    assert [(one.action, one.why) for one in rewritten.changes] == [("left", "something is missing")] * 2
+    assert rewritten.text == text
 
 
 @pytest.mark.parametrize(
@@ -321,7 +389,8 @@ def test_a_file_is_wrapped_and_taken_back(file: Path, capsys: pytest.CaptureFixt
     shown = " ".join(captured.out.split())
     holdfast = shlex.join(find_holdfast())
     assert f"git - uvx mcp-server-git + {holdfast} mcp proxy --name git -- uvx mcp-server-git" in shown
-    assert "web: left as it is, because no command starts it" in shown
+    assert f"web - https://example.org/mcp + {holdfast} mcp proxy --name web --url" in shown
+    assert "Bearer 1" not in shown
     assert file.read_text() == wrap_servers(FILE, find_holdfast()).text
     (backup,) = list_backups(file)
     assert backup.name == "mcp.json.before-holdfast"
@@ -353,7 +422,7 @@ def test_only_the_named_servers_change(file: Path) -> None:
     assert run(str(file), "--yes") == 0
     assert file.read_text() == wrap_servers(FILE, find_holdfast()).text
     assert [one.read_text() for one in list_backups(file)] == [FILE, first]
-    assert run(str(file), "--undo", "--yes", "--only", "time", "--only", "empty") == 0
+    assert run(str(file), "--undo", "--yes", "--only", "time", "--only", "empty", "--only", "web") == 0
     assert file.read_text() == first
 
 

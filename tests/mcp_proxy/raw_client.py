@@ -158,6 +158,7 @@ class RawClient:
         *options: str,
         era: str = LEGACY,
         server: list[str] | None = None,
+        url: str | None = None,
         env: Mapping[str, str] | None = None,
         capabilities: Mapping[str, Any] | None = None,
         store: bool = True,
@@ -167,7 +168,8 @@ class RawClient:
         self.era, self.capabilities = era, dict(capabilities or {})
         self._ids = count(1)
         where = ("--store", notes.store) if store else ()
-        arguments = ["mcp", "proxy", "--name", name, *where, *options, "--", *(server or notes.server())]
+        behind = ("--", *(server or notes.server())) if url is None else ("--url", url)
+        arguments = ["mcp", "proxy", "--name", name, *where, *options, *behind]
         self.proxy: RealProxy | ForkedProxy
         if notes.warm is None or env is not None:
             known = {"PATH": os.environ["PATH"], "HOME": str(notes.place)} if env is None else env

@@ -16,8 +16,11 @@ import holdfast.mcp_proxy.data_directory
 import holdfast.mcp_proxy.stdio_proxy  # noqa: F401  # Loaded before the fork.
 from holdfast.cli import main
 from holdfast.drivers.sqlite import SqliteDriver
+from holdfast.mcp_proxy.http_transport import TellingTransport
 from holdfast.mcp_proxy.pipes import ChildPipes, OwnPipes
 from tests.crash.fork_server import Line
+
+_OF_A_CALL = (b'"add"', b"add: ", b'"pay"', b'"paid"', b"holdfast/status")
 
 
 def serve(line: Line, pipes: str, arguments: list[str], dies_at: int | None = None) -> int:
@@ -66,11 +69,23 @@ def _watch(passed: Path, dies_at: int | None) -> None:
     def around_async(name: str, function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         @wraps(function)
         async def call(self: Any, data: bytes) -> None:
-            if b'"add"' not in data and b"add: " not in data:
+            if not any(one in data for one in _OF_A_CALL):
                 return await function(self, data)
             step(f"before {name}")
             await function(self, data)
             step(f"after {name}")
+
+        return call
+
+    def around_request(name: str, function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @wraps(function)
+        async def call(self: Any, request: Any) -> Any:
+            if request.method != "POST" or b'"tools/call"' not in request.content:
+                return await function(self, request)
+            step(f"before {name}")
+            response = await function(self, request)
+            step(f"after {name}")
+            return response
 
         return call
 
@@ -79,6 +94,11 @@ def _watch(passed: Path, dies_at: int | None) -> None:
         (SqliteDriver, "claim", around("claim", SqliteDriver.claim)),
         (ChildPipes, "write", around_async("server", ChildPipes.write)),
         (OwnPipes, "write", around_async("client", OwnPipes.write)),
+        (
+            TellingTransport,
+            "handle_async_request",
+            around_request("server", TellingTransport.handle_async_request),
+        ),
     ]
     for owner, name, function in patched:
         setattr(owner, name, function)

@@ -52,18 +52,14 @@ def conformance(era: str, *arguments: str) -> list[str]:
 
 def behind_proxy(name: str, command: Sequence[str], store: Path, *options: str) -> list[str]:
     """The command of the proxy in front of a server."""
-    ledger = f"sqlite:{store}"
-    return [
-        sys.executable,
-        "-m",
-        "holdfast",
-        "mcp",
-        "proxy",
-        "--name",
-        name,
-        "--store",
-        ledger,
-        *options,
-        "--",
-        *command,
-    ]
+    return [*_proxy(name, store), *options, "--", *command]
+
+
+def behind_proxy_at(name: str, url: str, store: Path) -> list[str]:
+    """The command of the proxy in front of a server with an address."""
+    return [*_proxy(name, store), "--url", url]
+
+
+def _proxy(name: str, store: Path) -> list[str]:
+    started = [sys.executable, "-m", "holdfast", "mcp", "proxy"]
+    return [*started, "--name", name, "--store", f"sqlite:{store}"]

@@ -13,7 +13,7 @@ import pytest
 
 from .http_front import behind_address
 from .scripts import CONFORMING
-from .servers import behind_proxy, conformance
+from .servers import behind_proxy, behind_proxy_at, conformance
 
 SUITES = {"2025": ("--suite", "active"), "2026": ("--requirements", "2026-07-28")}
 
@@ -58,15 +58,22 @@ def test_the_score_is_the_same(
     """Check by check, and printed; without the checks that depend on the machine."""
     direct = judge(era, CONFORMING, tmp_path / "direct")
     proxied = judge(era, behind_proxy("conforming", CONFORMING, tmp_path / "ledger.db"), tmp_path / "proxied")
-    scores = [Counter[str]() for _ in range(2)]
-    for score, found in zip(scores, (direct, proxied), strict=True):
+    with behind_address(CONFORMING) as url:
+        command = behind_proxy_at("conforming", url, tmp_path / "ledger at.db")
+        at_address = judge(era, command, tmp_path / "address")
+    scores = [Counter[str]() for _ in range(3)]
+    for score, found in zip(scores, (direct, proxied, at_address), strict=True):
         for (_, _, status), count in found.items():
             score[status] += count
     with capsys.disabled():
-        print(f"\nconformance {era}: direct {dict(scores[0])}, behind the proxy {dict(scores[1])}")
-    for found in (direct, proxied):
+        print(
+            f"\nconformance {era}: direct {dict(scores[0])}, behind the proxy {dict(scores[1])}, "
+            f"at an address {dict(scores[2])}"
+        )
+    for found in (direct, proxied, at_address):
         for scenario, check, status in list(found):
             if check in TIMED:
                 del found[scenario, check, status]
     assert proxied == direct
+    assert at_address == direct
     assert sum(count for (*_, status), count in direct.items() if status == "SUCCESS") >= floor

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
+from .http_front import behind_address
 from .player import Era, Json, Player
 from .scripts import ANSWERS, SCRIPTS, Script, begin_everything, same_each_time, tools_called, web_page
-from .servers import behind_proxy, from_npm
+from .servers import behind_proxy, behind_proxy_at, from_npm
 
 
 class Heard(NamedTuple):
@@ -68,11 +69,51 @@ def test_each_answer_is_the_same(script: Script, era: Era, tmp_path: Path) -> No
         direct = hear(script, era, script.command(tmp_path), tmp_path)
         command = behind_proxy(script.name, script.command(tmp_path), tmp_path / "ledger.db")
         through = hear(script, era, command, tmp_path)
+    compare(direct, through)
+
+
+AT_AN_ADDRESS = (
+    ("conforming", "legacy"),
+    ("conforming", "modern"),
+    ("git", "modern"),
+    ("everything", "legacy"),
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "era"),
+    [
+        pytest.param(
+            script,
+            era,
+            id=f"{script.name}-{era}",
+            marks=() if (script.name, era) == ("git", "modern") else pytest.mark.long,
+        )
+        for script in SCRIPTS
+        for era in script.eras
+        if (script.name, era) in AT_AN_ADDRESS
+    ],
+)
+def test_each_answer_of_a_server_with_an_address_is_the_same(
+    script: Script, era: Era, tmp_path: Path
+) -> None:
+    """As those of the same server on stdio."""
+    with web_page() as page:
+        (tmp_path / "url").write_text(page)
+        direct = hear(script, era, script.command(tmp_path), tmp_path)
+        environment = [f"{name}={value}" for name, value in script.environment(tmp_path).items()]
+        with behind_address(["env", *environment, *script.command(tmp_path)]) as url:
+            command = behind_proxy_at(script.name, url, tmp_path / "ledger.db")
+            through = hear(script, era, command, tmp_path)
+    compare(direct, through)
+
+
+def compare(direct: Heard, through: Heard) -> None:
+    """Everything is the same, and not only errors."""
     for number, (one, other) in enumerate(zip(direct.answers, through.answers, strict=True)):
         assert one == other, f"answer {number}"
     assert direct.asked == through.asked
     assert direct.told == through.told
-    # Not only errors were the same.
     assert "result" in direct.answers[0]
     assert tools_called(direct.answers[1])
 

@@ -244,7 +244,8 @@ async def test_who_is_unknown_answers_nothing() -> None:
     """`identify` may be a coroutine, and decides."""
 
     async def identify(request: Any) -> str | None:
-        return request.headers.get("x-user")
+        name = request.headers.get("x-user")
+        return None if name is None else str(name)
 
     async with holdfast.open_store("memory:") as store, visiting(store, identify=identify) as visitor:
         entry = await ask(store, "asking", ANN)

@@ -26,7 +26,7 @@ async def test_each_session_is_listed_with_its_status_and_what_waits(store_url: 
             assert "1 in doubt" in shown["killed"]
             assert held.startswith("held held")
             assert ":" in held.split()[-1], "the holder is named"
-            assert list(shown)[0] == "held", "the latest change first"
+            assert next(iter(shown)) == "held", "the latest change first"
 
 
 def rows(page: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from html import unescape
 from typing import Any
 
@@ -28,7 +28,7 @@ async def pay(to: str, cents: int) -> str:
 
 
 @tool(side_effects={"mutate"})
-async def send(ctx: holdfast.ToolContext, text: str) -> str:
+async def send(ctx: holdfast.ToolContext[Any], text: str) -> str:
     """Send a letter, and lose the answer."""
     await ctx.annotate(carrier="snail")
     raise ConnectionError("the line went dead")
@@ -72,10 +72,8 @@ async def kill(url: Url, id: str, text: str = "Dear Bob") -> int:
 
     await session.add("Please write")
     await reply(session, call("send", {"text": text}))
-    try:
+    with suppress(holdfast.errors.HoldfastError):
         await Registry([send_and_die]).dispatch_step(session)
-    except holdfast.errors.HoldfastError:
-        pass
     return issued[0]
 
 

@@ -1,7 +1,7 @@
 """The files in which clients of MCP list their servers, and how servers are put behind the proxy there.
 
-Only the command and the arguments of a server are changed. Everything else in the file stays, byte for byte,
-and `unwrap_servers` takes back exactly what `wrap_servers` did.
+Only the command and the arguments of a server are changed, or its address. Everything else in the file
+stays, byte for byte, and `unwrap_servers` takes back exactly what `wrap_servers` did.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Final, Literal, NamedTuple
 
+from ..redact import show_address
 from .json_text import Edit, Members, Value, apply_edits, has_comment, parse_text, skip_blank
+from .mcp_addresses import ListedAddress, read_address, restore
 
 _PROXY: Final = ("mcp", "proxy")
 _HOLDFAST: Final = re.compile(r"holdfast(\[[\w,-]*\])?(\.exe)?")
@@ -95,11 +97,19 @@ class Rewritten(NamedTuple):
     changes: list[ServerChange]
 
 
-def wrap_servers(text: str, holdfast: Sequence[str], *, only: Collection[str] = ()) -> Rewritten:
+def wrap_servers(
+    text: str,
+    holdfast: Sequence[str],
+    *,
+    only: Collection[str] = (),
+    url_is_sse: bool = False,
+    why_no_addresses: str = "",
+) -> Rewritten:
     """Put the servers that a file lists behind the proxy; all of them, or `only` these.
 
-    Those that are behind it already are left, and so are those that no command starts. `BadJson` if the text
-    is not JSON, with or without comments.
+    Those that are behind it already are left, and so are those that the proxy cannot speak to, such as a
+    `url` where the client takes it for one of the older transport (`url_is_sse`). `why_no_addresses`: why
+    none with an address can be. `BadJson` if the text is not JSON, with or without comments.
     """
     edits: list[Edit] = []
     changes: list[ServerChange] = []
@@ -107,11 +117,20 @@ def wrap_servers(text: str, holdfast: Sequence[str], *, only: Collection[str] = 
         if only and server.name not in only:
             continue
         why = server.why_not_wrapped()
-        if why:
-            changes.append(ServerChange(server.name, "left", why))
+        address = None if why or server.command else read_address(text, server.value, url_is_sse=url_is_sse)
+        if isinstance(address, ListedAddress) and why_no_addresses:
+            address = why_no_addresses
+        if why or isinstance(address, str):
+            changes.append(ServerChange(server.name, "left", why or str(address)))
+            continue
+        name = name_for_proxy(server.name)
+        if address is not None:
+            edits.append(Edit(server.value.start, server.value.end, address.wrap(holdfast, name)))
+            after = [*holdfast, *address.show_args(name)]
+            changes.append(ServerChange(server.name, "wrapped", "", [show_address(address.url)], after))
             continue
         before = [server.command, *server.args]
-        proxy = [*holdfast[1:], *_PROXY, "--name", name_for_proxy(server.name), "--"]
+        proxy = [*holdfast[1:], *_PROXY, "--name", name, "--"]
         edits += server.wrap(holdfast[0], proxy)
         changes.append(ServerChange(server.name, "wrapped", "", before, [holdfast[0], *proxy, *before]))
     return Rewritten(apply_edits(text, edits), changes)
@@ -127,6 +146,13 @@ def unwrap_servers(text: str, *, only: Collection[str] = ()) -> Rewritten:
         why = server.why_not_unwrapped()
         if why:
             changes.append(ServerChange(server.name, "left", why))
+            continue
+        if (was := server.find_address()) is not None:
+            edits.append(Edit(server.value.start, server.value.end, was))
+            shown = [show_address(one) if "://" in one else one for one in server.args]
+            changes.append(
+                ServerChange(server.name, "unwrapped", "", [server.command, *shown], ["its address"])
+            )
             continue
         count = server.count_proxy_args()
         assert count is not None, "a server without them is left"
@@ -168,7 +194,7 @@ class _Server(NamedTuple):
         if self.count_proxy_args() is not None:
             return "it is behind the proxy already"
         if self._find_proxy() is not None:
-            return "it is a proxy already, for a server that no command starts"
+            return "it is behind the proxy already, with its address"
         return ""
 
     def why_not_unwrapped(self) -> str:
@@ -176,6 +202,11 @@ class _Server(NamedTuple):
         if why := self._why_unknown():
             return why
         count = self.count_proxy_args()
+        if count is None and self._find_proxy() is not None:
+            changed = (
+                "it was written by hand, or changed since it was put behind the proxy: take it back by hand"
+            )
+            return "" if self.find_address() is not None else changed
         if count is None:
             return "it is not behind the proxy"
         if any(has_comment(part) for part in self._split_removed(count)):
@@ -186,12 +217,19 @@ class _Server(NamedTuple):
         if not isinstance(self.value.data, Members):
             return "it is no object"
         if self.command_value is None:
-            return "no command starts it: it has an address"
+            return ""
         if not self.command:
             return "its command is no text"
         if self.args_value is not None and self.args_value.texts is None:
             return "its arguments are no list of texts"
         return ""
+
+    def find_address(self) -> str | None:
+        """The server as it was, if it had an address before it was put behind the proxy."""
+        start = self._find_proxy()
+        if start is None:
+            return None
+        return restore(self.text, self.value, [self.command, *self.args[:start]], name_for_proxy(self.name))
 
     def _find_proxy(self) -> int | None:
         """Where the arguments of holdfast begin, if it is holdfast that is started."""

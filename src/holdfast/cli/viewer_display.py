@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import signal
 import socket
+import sys
 import webbrowser
-from collections.abc import Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -51,7 +53,6 @@ async def show_viewer(
         raise Stop(Exit.USAGE, "--read-only and --allow-changes exclude each other")
     listening = _listen(host, port)
     found_port = listening.getsockname()[1]
-    is_open = not _is_loopback(host)
     token = randomness.token_hex(24)
     viewer = app(
         store,
@@ -66,18 +67,7 @@ async def show_viewer(
     shown = "127.0.0.1" if _is_wildcard(host) else host
     place = f"[{shown}]" if ":" in shown else shown
     address = f"http://{place}:{found_port}{root_path.rstrip('/')}/?{TOKEN}={token}"
-    if common.json:
-        print_line({"url": address, "port": found_port, "store": without_password(common.store)})
-    else:
-        print_text(address)
-    if is_open:
-        say(
-            f"every machine that reaches {host}, port {found_port}, and has this address can read the store"
-            + ("" if read_only else " and answer what waits in it")
-            + ". The connection is not encrypted: put a proxy with TLS in front, and name that in --allow-host"
-        )
-    say("it ends with Ctrl-C")
-    server = _Server(
+    server = _ViewerServer(
         uvicorn.Config(
             viewer,
             lifespan="off",
@@ -88,16 +78,34 @@ async def show_viewer(
             timeout_graceful_shutdown=_GRACE_S,
         )
     )
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signals, server)
-        if open_browser:
-            tasks.start_soon(_open_browser, address)
-        await server.serve([listening])
-        tasks.cancel_scope.cancel()
+    # From here on: who has seen the address may press Ctrl-C.
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        _say_where(common, address, found_port, host, read_only=read_only)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signals, signals, server)
+            if open_browser:
+                tasks.start_soon(_open_browser, address)
+            await server.serve([listening])
+            tasks.cancel_scope.cancel()
     return Exit.DONE
 
 
-class _Server(uvicorn.Server):
+def _say_where(common: Common, address: str, port: int, host: str, *, read_only: bool) -> None:
+    if common.json:
+        print_line({"url": address, "port": port, "store": without_password(common.store)})
+    else:
+        print_text(address)
+    if not _is_loopback(host):
+        answering = "" if read_only else " and answer what waits in it"
+        say(
+            f"every machine that reaches {host}, port {port}, and has this address can read the store"
+            f"{answering}. The connection is not encrypted: put a proxy with TLS in front, and name it with "
+            "--allow-host"
+        )
+    say("it ends with Ctrl-C")
+
+
+class _ViewerServer(uvicorn.Server):
     """A server that leaves signals to the command: uvicorn would raise them again at the end."""
 
     @contextmanager
@@ -105,15 +113,23 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _stop_on_signals(server: uvicorn.Server) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            server.force_exit = server.should_exit  # With the second one, answers under way are cut.
-            server.should_exit = True
+async def _stop_on_signals(signals: AsyncIterator[signal.Signals], server: uvicorn.Server) -> None:
+    async for _ in signals:
+        server.force_exit = server.should_exit  # With the second one, answers under way are cut.
+        server.should_exit = True
+
+
+def _has_screen() -> bool:
+    """Whether a browser would have a window: others would take over the terminal."""
+    return sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
 
 
 async def _open_browser(address: str) -> None:
-    if not await to_thread.run_sync(webbrowser.open, address, abandon_on_cancel=True):
+    if not _has_screen():
+        say("there is no screen here: open the address in a browser")
+    elif not await to_thread.run_sync(webbrowser.open, address, abandon_on_cancel=True):
         say("no browser could be opened: open the address yourself")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import anyio
@@ -9,6 +10,7 @@ import anyio
 from ..errors import HoldfastError
 from ..messages import Json
 from ..tools.outcome import Declined
+from .delivery import Delivery, find_delivery
 from .json_rpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -47,6 +49,13 @@ class AnswerLost(HoldfastError):
     """The server gave no answer, or none that says whether it ran the tool."""
 
 
+_BY_DELIVERY: Final[Mapping[Delivery, type[HoldfastError]]] = {
+    "unsent": NotSent,
+    "refused": NotRun,
+    "lost": AnswerLost,
+}
+
+
 class ProxiedCall:
     """A `tools/call` of the client. `id` is the client's, `call_id` the one on record."""
 
@@ -71,7 +80,8 @@ class ProxiedCall:
         """Whether the client is being told how it ended."""
         self.answer: RpcMessage | None = None
         """The server's answer."""
-        self._lost = ""
+        self._failure: HoldfastError | None = None
+        """Why there will be none."""
         self._changed = anyio.Event()
 
     @property
@@ -101,23 +111,31 @@ class ProxiedCall:
 
     def set_answer(self, answer: RpcMessage) -> bool:
         """Take the server's answer. False if it has answered before."""
-        if self.answer is not None:
+        if self.answer is not None or self._failure is not None:
             return False
-        self.answer = answer
+        error: Any = answer.error if isinstance(answer.error, dict) else {}
+        delivery = find_delivery(error.get("data"))
+        if delivery is None:
+            self.answer = answer
+        else:
+            # The transport says it, in the place of the server.
+            text = str(error.get("message")).removeprefix("holdfast: ")
+            self._failure = _BY_DELIVERY[delivery](text)
         self._changed.set()
         return True
 
     def lose(self, why: str) -> None:
         """Say that there will be no answer."""
-        self._lost = self._lost or why
+        self._failure = self._failure or AnswerLost(why)
         self._changed.set()
 
     async def wait(self) -> RpcMessage:
         """Wait for the server's answer; `AnswerLost` if there will be none."""
         await self._changed.wait()
-        if self.answer is None:
-            raise AnswerLost(self._lost)
-        return self.answer
+        if self.answer is not None:
+            return self.answer
+        assert self._failure is not None
+        raise self._failure
 
 
 def judge(answer: RpcMessage, *, believes_errors: bool) -> dict[str, Json]:

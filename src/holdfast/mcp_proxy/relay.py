@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import anyio
 
@@ -45,6 +45,7 @@ from .json_rpc import (
 from .pipes import LineTooLong, PipeClosed, iter_lines
 from .proxied_call import APPROVAL, AnswerLost, NotSent, ProxiedCall, judge
 from .proxy_ledger import ProxyAnswer, ProxyLedger
+from .server import Pipe
 from .tool_catalogue import ProxyTool, ToolCatalogue
 
 log = logging.getLogger("holdfast")
@@ -53,16 +54,6 @@ _LISTINGS_MAX: Final = 1_000
 """Requests for a list of tools that are remembered until they are answered."""
 _ENDED_MAX: Final = 1_000
 """Calls that are remembered after their end, because the server may still answer them."""
-
-
-class Pipe(Protocol):
-    """One of the two sides."""
-
-    async def read(self) -> bytes:
-        """What is there; nothing at the end."""
-
-    async def write(self, data: bytes) -> None:
-        """Write all of it, or raise `PipeClosed`."""
 
 
 class _Side:

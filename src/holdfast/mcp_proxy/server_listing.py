@@ -11,6 +11,7 @@ import anyio
 from ..errors import HoldfastError
 from ..limits import MCP_OPEN_S, MCP_TOOLS_MAX
 from ..messages import Json
+from ..redact import show_address
 from ..reprs import describe_error
 from .json_rpc import (
     CLIENT_CAPABILITIES,
@@ -25,7 +26,8 @@ from .json_rpc import (
     result_line,
 )
 from .pipes import LineTooLong, PipeClosed, iter_lines
-from .server_process import ServerProcess, started
+from .server import Pipe, find_server
+from .server_address import ServerAddress
 
 log = logging.getLogger("holdfast")
 _LEGACY: Final = "2025-11-25"
@@ -36,23 +38,29 @@ class NoToolsListed(HoldfastError):
     """A server did not list its tools: it ended, it took too long, or it refused. The text says which."""
 
 
-async def list_tools(command: Sequence[str], *, limit_s: float = MCP_OPEN_S) -> list[dict[str, Json]]:
-    """Start a server, ask for its tools in the era that it speaks, and end it."""
-    async with started(command) as process:
+async def list_tools(
+    command: Sequence[str], address: ServerAddress | None = None, *, limit_s: float = MCP_OPEN_S
+) -> list[dict[str, Json]]:
+    """Start a server, or go to its address, ask for its tools in the era that it speaks, and let go of it."""
+    name = repr(command[0]) if address is None else f"at {show_address(address.url)}"
+    async with find_server(command, address) as server:
         try:
             with anyio.fail_after(limit_s):
-                return await _Conversation(process).list_tools()
+                return await _Conversation(server.pipes).list_tools()
         except TimeoutError:
-            why = f"did not list its tools within {limit_s:g} s. Is it an MCP server on stdio?"
+            kind = "on stdio" if address is None else "with streamable HTTP"
+            why = f"did not list its tools within {limit_s:g} s. Is it an MCP server {kind}?"
         except PipeClosed:
-            code = await process.end()
+            code = await server.end()
             why = f"ended with exit code {code} before it listed its tools; what it wrote to stderr says why"
         except _ServerRefused as error:
-            why = f"refused to list its tools: {error}"
+            why = f"did not list its tools: {error}"
         finally:
             with anyio.CancelScope(shield=True):
-                await process.end()
-        raise NoToolsListed(f"the MCP server {command[0]!r} {why}")
+                if address is not None:
+                    await server.let_end()
+                await server.end()
+        raise NoToolsListed(f"the MCP server {name} {why}")
 
 
 class _ServerRefused(Exception):
@@ -60,8 +68,8 @@ class _ServerRefused(Exception):
 
 
 class _Conversation:
-    def __init__(self, process: ServerProcess) -> None:
-        self._pipes = process.pipes
+    def __init__(self, pipes: Pipe) -> None:
+        self._pipes = pipes
         self._messages = self._read_messages()
         self._sent = 0
 

@@ -16,7 +16,8 @@ from .configuration import ProxyConfiguration, ToolRule, VerifyByTool
 from .pipes import OwnPipes
 from .proxy_ledger import ProxyLedger
 from .relay import Relay
-from .server_process import started
+from .server import find_server
+from .server_address import ServerAddress
 from .tool_catalogue import ToolCatalogue
 from .verify_by_tool import make_verify
 
@@ -29,7 +30,9 @@ class ProxyOptions(Struct, frozen=True, kw_only=True):
 
     name: str
     store: str
-    command: Sequence[str]
+    command: Sequence[str] = ()
+    address: ServerAddress | None = None
+    """Where the server is, if no command starts it."""
     configuration: ProxyConfiguration = ProxyConfiguration()
     load_function: Callable[[str], Callable[..., Any]]
 
@@ -50,7 +53,7 @@ async def run_stdio_proxy(options: ProxyOptions, *, source: int, sink: int) -> i
     `source` and `sink` are the descriptors that the client writes to and reads from. Cancelled, it records
     calls under way as in doubt, and ends the server.
     """
-    async with open_store(options.store) as store, started(options.command) as server:
+    async with open_store(options.store) as store, find_server(options.command, options.address) as server:
         relay = make_relay(options, client=OwnPipes(source, sink), server=server.pipes)
         ledger = ProxyLedger(
             store, url=options.store, name=options.name, make_body=relay.make_body, elicit=relay.elicit

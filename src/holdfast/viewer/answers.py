@@ -30,7 +30,7 @@ _ENTRIES_AFTER: Final = 2000
 _INBOX: Final = 100
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class PersonsAnswer(Struct, frozen=True, kw_only=True):
     """An answer for a call. `state`: in the inbox, taken in, or too late to change anything."""
 
     by: str
@@ -46,7 +46,7 @@ class Need(Struct, frozen=True, kw_only=True):
     waiting: Waiting
     head: Head | None
     held: bool
-    answers: Sequence[Answer]
+    answers: Sequence[PersonsAnswer]
 
 
 class Needs(Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ async def find_need(store: Store, session: str, entry: int) -> Waiting | None:
     return next((one for one in found if one.entry == entry), None)
 
 
-async def _read_posted(store: Store, head: Head) -> list[tuple[int, Answer]]:
+async def _read_posted(store: Store, head: Head) -> list[tuple[int, PersonsAnswer]]:
     """The answers in the inbox of a session, each with the entry that it is about."""
     engine = store._engine
     rows = await engine.call(engine.driver.read_inbox, head.session, head.taken, _INBOX)
@@ -113,10 +113,10 @@ async def _read_posted(store: Store, head: Head) -> list[tuple[int, Answer]]:
     return [(_about(item), _as_answer(item, "posted", None)) for item in found if item is not None]
 
 
-async def find_answers(store: Store, session: str, entry: int) -> list[Answer]:
+async def find_answers(store: Store, session: str, entry: int) -> list[PersonsAnswer]:
     """All answers for a call, in the order in which they count: the first one that was taken in decides."""
     head = await store.head(session)
-    found: list[Answer] = []
+    found: list[PersonsAnswer] = []
     decided_at: int | None = None
     async for one in store.tail(session, after=entry, follow=False):
         if decided_at is not None and one.seq > decided_at + _ENTRIES_AFTER:
@@ -131,7 +131,7 @@ async def find_answers(store: Store, session: str, entry: int) -> list[Answer]:
                 decided_at is None or one.seq > decided_at + 1
             ):
                 # By its verify hook, or by the session that has the outcome.
-                found.append(Answer(by=by, said=_words(verdict), state="taken", at=one.at, note=note))
+                found.append(PersonsAnswer(by=by, said=_words(verdict), state="taken", at=one.at, note=note))
                 decided_at = one.seq
     posted = await _read_posted(store, head)
     return [*found, *(answer for about, answer in posted if about == entry)]
@@ -141,12 +141,12 @@ def _about(item: InboxApproval | InboxVerdict) -> int:
     return item.asked if isinstance(item, InboxApproval) else item.issued
 
 
-def _as_answer(item: InboxApproval | InboxVerdict, state: AnswerState, at: datetime | None) -> Answer:
+def _as_answer(item: InboxApproval | InboxVerdict, state: AnswerState, at: datetime | None) -> PersonsAnswer:
     if isinstance(item, InboxVerdict):
         said = _words(item.verdict)
     else:
         said = "approved" if item.approved else "refused"
-    return Answer(by=item.by, said=said, state=state, at=at, note=item.note)
+    return PersonsAnswer(by=item.by, said=said, state=state, at=at, note=item.note)
 
 
 def _words(verdict: str) -> str:

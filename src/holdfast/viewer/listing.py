@@ -1,4 +1,4 @@
-"""All sessions of a store, as the pages list them: read once for all visitors, and no oftener than is cheap."""
+"""All sessions of a store, as the pages list them: read once for all visitors, seldom where it is slow."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -22,10 +22,9 @@ from ..errors import BadInput, NotFound
 from ..formatting import count, shorten
 from ..limits import VIEWER_NEEDS
 from ..messages import Json
-from ..session.effect_claims import OperationVerdict
 from ..store.approvals import Waiting
 from .addresses import link_to, session_link
-from .answers import Answer, Need, Needs, check_corrected, find_answers, find_need, read_needs
+from .answers import Need, Needs, PersonsAnswer, check_corrected, find_answers, find_need, read_needs
 from .context import Viewer, viewer_of
 from .layout import (
     command,
@@ -46,7 +45,7 @@ from .layout import (
 from .security import read_form
 
 _NOTE_CHARS: Final = 400
-_VERDICTS: Final = (
+_VERDICTS: Final[tuple[tuple[Verdict, str, str], ...]] = (
     ("landed", "It landed", "It happened. What it gave is its result, for the model."),
     ("not_landed", "It did not land", "It did not happen, and may be run again."),
     ("gave_up", "Give up", "It cannot be found out. It is never run again, and the model is told so."),
@@ -232,7 +231,6 @@ def _draw_refuse_form(
 def _draw_verdict_form(
     request: Request, one: Waiting, place: str, named: Mapping[str, str | int], entered: Mapping[str, str]
 ) -> Html:
-    possible = get_args(Verdict if one.operation is None else OperationVerdict)
     choices = [
         el(
             "label",
@@ -248,7 +246,7 @@ def _draw_verdict_form(
             class_="choice",
         )
         for verdict, title, about in _VERDICTS
-        if verdict in possible
+        if one.operation is None or verdict != "gave_up"  # An operation stays blocked until it is known.
     ]
     result = entered.get("result", "")
     return form(
@@ -340,11 +338,15 @@ async def _record(viewer: Viewer, waiting: Waiting, given: Mapping[str, str], wh
         await store.approve(session, entry, by=who, args=args, note=note)
     elif waiting.kind == "approval" and answer == "refuse":
         await store.refuse(session, entry, by=who, reason=given.get("reason", ""))
-    elif waiting.kind == "in_doubt" and answer in ("landed", "not_landed", "gave_up"):
+    elif waiting.kind == "in_doubt" and (verdict := _find_verdict(answer)) is not None:
         result = _read_result(given.get("result", ""))
-        await store.resolve(session, entry, answer, by=who, note=note, result=result)  # type: ignore[arg-type]
+        await store.resolve(session, entry, verdict, by=who, note=note, result=result)
     else:
         raise BadInput("choose one of the answers")
+
+
+def _find_verdict(said: str) -> Verdict | None:
+    return next((verdict for verdict, _, _ in _VERDICTS if verdict == said), None)
 
 
 def _read_corrected(waiting: Waiting, said: str | None) -> Json:
@@ -369,12 +371,12 @@ async def _answer_operation(
     request: Request, viewer: Viewer, given: Mapping[str, str], operation: str, who: str
 ) -> Response:
     """Answer for a call of a deleted session."""
-    answer = given.get("answer", "")
-    if answer not in get_args(OperationVerdict):
+    verdict = _find_verdict(given.get("answer", ""))
+    if verdict is None or verdict == "gave_up":
         raise BadInput("choose one of the answers")
     settled = await viewer.store.resolve_operation(
         operation,
-        answer,  # type: ignore[arg-type]
+        verdict,
         by=who,
         note=given.get("note", ""),
         result=_read_result(given.get("result", "")),
@@ -442,7 +444,7 @@ async def _draw_call(request: Request) -> Html:
     return join(*drawn)
 
 
-def _draw_answers(answers: Sequence[Answer]) -> Html:
+def _draw_answers(answers: Sequence[PersonsAnswer]) -> Html:
     rows = [
         el(
             "tr",
@@ -459,7 +461,7 @@ def _draw_answers(answers: Sequence[Answer]) -> Html:
     return scrolling(el("table", head, el("tbody", *rows)), "Answers")
 
 
-def _draw_answer(answer: Answer) -> Html:
+def _draw_answer(answer: PersonsAnswer) -> Html:
     said = f" answered: {answer.said}; {_STATES[answer.state]}."
     return el("p", el("strong", answer.by), said, class_="answered")
 

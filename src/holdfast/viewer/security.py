@@ -51,8 +51,8 @@ _HEADERS: Final = {
 _FORM: Final = "holdfast.form"
 _COOKIE_VALUE: Final = "holdfast.cookie"
 _NO_TOKEN: Final = (
-    "This address needs the token that `holdfast ui` printed. Open the whole address again, as it stands in the "
-    "terminal.\n"
+    "This address needs the token that `holdfast ui` printed. Open the whole address again, as it stands in "
+    "the terminal.\n"
 )
 
 

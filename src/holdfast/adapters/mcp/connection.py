@@ -28,11 +28,11 @@ from msgspec import Struct
 from pydantic import TypeAdapter, ValidationError
 
 from ...limits import MCP_INPUT_ROUNDS_MAX, MCP_LISTEN_PAUSE_MAX_S, MCP_LISTEN_PAUSE_S, MCP_TOOLS_MAX
+from ...mcp_proxy.delivery import find_delivery
 from ...messages import Json
 from ...reprs import describe_error
 from ...system import aio
 from .errors import CallLost, CallRefused, ServerUnreachable
-from .http_transport import find_delivery
 from .servers import (
     HttpServer,
     KnownServer,
@@ -166,7 +166,7 @@ class Connection:
             try:
                 return await life.call(tool, arguments, meta, on_progress)
             except MCPError as error:
-                delivery = find_delivery(error) or ("lost" if sending.is_sent else "unsent")
+                delivery = find_delivery(error.data) or ("lost" if sending.is_sent else "unsent")
                 status = _status_of(error)
                 if status == 404 and delivery == "refused":
                     life.end()  # Its session is gone: the next connection begins another one.
@@ -191,7 +191,7 @@ class Connection:
 
 
 def _status_of(error: MCPError) -> int | None:
-    return error.data.get("status") if find_delivery(error) is not None else None
+    return error.data.get("status") if find_delivery(error.data) is not None else None
 
 
 def _describe(error: MCPError) -> str:
@@ -438,7 +438,7 @@ def _explain(server: KnownServer, error: BaseException) -> str:
             return "ended before it had listed its tools. Does this command start an MCP server on stdio?"
     if isinstance(server, HttpServer) and isinstance(error, MCPError):
         status = _status_of(error)
-        if find_delivery(error) == "unsent":
+        if find_delivery(error.data) == "unsent":
             return f"cannot be reached: {error.message}. Is the server running, and is this its address?"
         if status in (401, 403):
             return (

@@ -20,13 +20,11 @@ from mcp.server.mcpserver import MCPServer
 from msgspec import Struct
 
 from ...errors import BadInput
-from ...limits import MCP_EVENT_BYTES_MAX, MCP_STDERR_CHARS
+from ...limits import MCP_CONNECT_S, MCP_EVENT_BYTES_MAX, MCP_STDERR_CHARS
+from ...mcp_proxy.http_transport import TellingTransport
 from ...system import files
-from .http_transport import TellingTransport
 
 log = logging.getLogger("holdfast")
-CONNECT_S: Final = 30.0
-"""The limit on connecting and sending."""
 _RUNNERS: Final = re.compile(r"(uvx|pipx|npx|bunx|node|deno|python[\d.]*)")
 
 
@@ -158,7 +156,7 @@ async def _over_http(server: HttpServer) -> AsyncIterator[Any]:
     client = httpx2.AsyncClient(
         headers=dict(server.headers),
         auth=server.auth,
-        timeout=httpx2.Timeout(CONNECT_S, read=None),
+        timeout=httpx2.Timeout(MCP_CONNECT_S, read=None),
         transport=TellingTransport(),
     )
     async with (

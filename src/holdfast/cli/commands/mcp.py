@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from ..mcp_address import HEADER_HELP, URL_HELP, find_address
 from .mcp_check import check
 from .mcp_wrap import wrap
 
@@ -25,6 +26,10 @@ def proxy(
     name: Annotated[str, Parameter(help="The server's name: what has the same one shares a ledger.")],
     store: Annotated[str | None, Parameter(env_var="HOLDFAST_STORE", help=_STORE_HELP)] = None,
     config: Annotated[Path | None, Parameter(help="A TOML file: what the server's tools do.")] = None,
+    url: Annotated[str | None, Parameter(help=URL_HELP)] = None,
+    header: Annotated[
+        list[str] | None, Parameter(help=HEADER_HELP, negative="", consume_multiple=False)
+    ] = None,
 ) -> int:
     """Run an MCP server behind a ledger of its calls, in the place of the server itself.
 
@@ -36,12 +41,8 @@ def proxy(
     from ...mcp_proxy.configuration import ProxyConfiguration, read_configuration
     from ...mcp_proxy.data_directory import absolute_url, default_store
     from ...mcp_proxy.stdio_proxy import ProxyOptions, check_server_name
-    from ..exit_codes import Exit, Stop
 
-    if not command:
-        raise Stop(
-            Exit.USAGE, "which server? Write its command after --: holdfast mcp proxy --name git -- COMMAND …"
-        )
+    address = find_address(command, url, header, "holdfast mcp proxy --name git")
     check_server_name(name)
     configuration = ProxyConfiguration() if config is None else read_configuration(config)
     functions = {
@@ -51,6 +52,7 @@ def proxy(
         name=name,
         store=absolute_url(store) if store else default_store(),
         command=command,
+        address=address,
         configuration=configuration,
         load_function=functions.__getitem__,
     )
@@ -102,6 +104,7 @@ EXAMPLES = {
     "proxy": (
         "holdfast mcp proxy --name git -- uvx mcp-server-git",
         "holdfast mcp proxy --name files -- npx -y @modelcontextprotocol/server-filesystem /srv/files",
+        "holdfast mcp proxy --name crm --url https://crm.example/mcp --header Authorization=CRM_TOKEN",
     ),
     "wrap": (
         "holdfast mcp wrap claude-desktop",

@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ...redact import show_address
+from ..mcp_address import HEADER_HELP, URL_HELP, find_address
+
 if TYPE_CHECKING:
     from ...mcp_proxy.configuration import ProxyConfiguration
+    from ...mcp_proxy.server_address import ServerAddress
     from ...mcp_proxy.tool_catalogue import ProxyTool
 
 
 def check(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True, help="What starts the server, after --.")],
     config: Path | None = None,
+    url: Annotated[str | None, Parameter(help=URL_HELP)] = None,
+    header: Annotated[
+        list[str] | None, Parameter(help=HEADER_HELP, negative="", consume_multiple=False)
+    ] = None,
     as_json: Annotated[bool, Parameter(name="--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Start an MCP server, and say what the proxy would treat each of its tools as, and why.
+    """Ask an MCP server for its tools, and say what the proxy would treat each of its tools as, and why.
 
     No tool is called. A tool that only reads runs again after a crash. One that acts is in doubt, unless the
     configuration says how to find out what happened (verify).
@@ -32,14 +40,13 @@ def check(
     from ...mcp_proxy.configuration import ProxyConfiguration, read_configuration
     from ..exit_codes import Exit, Stop
 
-    if not command:
-        raise Stop(
-            Exit.USAGE, "which server? Write the command that starts it: holdfast mcp check -- COMMAND …"
-        )
+    address = find_address(command, url, header, "holdfast mcp check")
     configuration = ProxyConfiguration() if config is None else read_configuration(config)
-    tools, unmatched = anyio.run(_ask, command, configuration)
+    tools, unmatched = anyio.run(_ask, command, address, configuration)
     if as_json:
-        _print_json(command, tools, unmatched)
+        _print_json(
+            {"command": command} if address is None else {"url": show_address(address.url)}, tools, unmatched
+        )
     else:
         _print_table(tools)
     if unmatched:
@@ -47,13 +54,13 @@ def check(
 
 
 async def _ask(
-    command: tuple[str, ...], configuration: ProxyConfiguration
+    command: tuple[str, ...], address: ServerAddress | None, configuration: ProxyConfiguration
 ) -> tuple[list[ProxyTool], list[str]]:
     from ...mcp_proxy.server_listing import list_tools
     from ...mcp_proxy.tool_catalogue import ToolCatalogue
 
     catalogue = ToolCatalogue(configuration, lambda rule: _never_asked if rule.verify is not None else None)
-    catalogue.learn({"tools": list(await list_tools(command))})
+    catalogue.learn({"tools": list(await list_tools(command, address))})
     names = catalogue.list_names()
     return [catalogue.get_tool(name) for name in names], catalogue.list_unmatched()
 
@@ -84,7 +91,7 @@ def _name_effects(tool: ProxyTool) -> str:
     return "/".join(sorted(tool.tool.side_effects)) or "pure"
 
 
-def _print_json(command: tuple[str, ...], tools: list[ProxyTool], unmatched: list[str]) -> None:
+def _print_json(server: dict[str, object], tools: list[ProxyTool], unmatched: list[str]) -> None:
     from ..console import print_json
 
     shown = [
@@ -97,4 +104,4 @@ def _print_json(command: tuple[str, ...], tools: list[ProxyTool], unmatched: lis
         }
         for tool in tools
     ]
-    print_json({"command": command, "tools": shown, "unmatched": unmatched})
+    print_json({**server, "tools": shown, "unmatched": unmatched})

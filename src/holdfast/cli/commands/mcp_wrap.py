@@ -28,13 +28,13 @@ def wrap(
     Known clients: claude-desktop, claude-code, cursor, vscode, windsurf, gemini-cli. Any other file that
     lists servers as they do is named by its path, such as .vscode/mcp.json or .mcp.json of a project.
 
-    Only the commands of the servers change; everything else in the file stays as it is. A copy of the file
-    as it was is kept beside it, as FILE.before-holdfast. The client must be started again.
+    Only the commands and addresses of the servers change; everything else in the file stays as it is. A copy
+    of the file as it was is kept beside it, as FILE.before-holdfast. The client must be started again.
 
     Parameters
     ----------
     undo
-        Take it back: the servers get their own commands again, exactly as they were.
+        Take it back: the servers get their own commands and addresses again, exactly as they were.
     only
         Only the server with this name; may be given several times.
     """
@@ -124,13 +124,30 @@ def _rewrite(path: Path, data: bytes, undo: bool, only: tuple[str, ...]) -> Rewr
             raise Stop(
                 Exit.NOT_FOUND, f"{path} lists no servers: it has no mcpServers (or servers) with names"
             )
-        return unwrap_servers(text, only=only) if undo else wrap_servers(text, find_holdfast(), only=only)
+        if undo:
+            return unwrap_servers(text, only=only)
+        is_gemini = path.parent.name == ".gemini"
+        return wrap_servers(
+            text, find_holdfast(), only=only, url_is_sse=is_gemini, why_no_addresses=_find_missing()
+        )
     except UnicodeDecodeError as error:
         raise Stop(Exit.ERROR, f"{path} is not UTF-8 (byte {error.start}); nothing was done") from None
     except BadJson as error:
         raise Stop(
             Exit.ERROR, f"{path} is not JSON that can be changed safely: {error}; nothing was done"
         ) from None
+
+
+def _find_missing() -> str:
+    """Why the proxy cannot go to addresses here, or an empty text."""
+    from ...errors import MissingExtra
+    from ...mcp_proxy.server import check_addresses
+
+    try:
+        check_addresses()
+    except MissingExtra as error:
+        return str(error)
+    return ""
 
 
 def _show(change: ServerChange) -> str:

@@ -7,17 +7,13 @@ that fails is answered in the server's place, with a JSON-RPC error of our own.
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import httpx2
-from mcp import MCPError
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR
 
-from ...reprs import describe_error
-from ...system import randomness
-
-_MARK: Final = f"holdfast-{randomness.token_hex(8)}"
-"""Tells our own errors from those of a server."""
+from ..reprs import describe_error
+from .delivery import Delivery, mark_delivery
+from .json_rpc import CONNECTION_CLOSED, INVALID_REQUEST, PARSE_ERROR
 
 _UNSENT: Final = (
     httpx2.ConnectError,
@@ -29,14 +25,6 @@ _UNSENT: Final = (
 
 _REFUSED: Final = frozenset({400, 401, 402, 403, 404, 405, 406, 410, 411, 413, 414, 415, 421, 426, 429, 431})
 """With these, a server says that it has not taken up a request."""
-
-Delivery = Literal["unsent", "refused", "lost"]
-
-
-def find_delivery(error: MCPError) -> Delivery | None:
-    """What became of a request that was answered in the server's place; None if it was not."""
-    data = error.data
-    return data.get("delivery") if isinstance(data, dict) and data.get("mark") == _MARK else None
 
 
 class TellingTransport(httpx2.AsyncBaseTransport):
@@ -103,8 +91,7 @@ def _answer(
         id = asked.get("id")
     except (httpx2.RequestNotRead, ValueError, AttributeError):
         id = None
-    data = {"mark": _MARK, "delivery": delivery, "status": status}
-    error = {"code": CONNECTION_CLOSED, "message": text, "data": data}
+    error = {"code": CONNECTION_CLOSED, "message": text, "data": mark_delivery(delivery, status)}
     body = json.dumps({"jsonrpc": "2.0", "id": id, "error": error}).encode()
     return httpx2.Response(
         status, headers={**(headers or {}), "content-type": "application/json"}, content=body, request=request
