@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
+from .limits import PAGE_TEXT_CHARS
 from .messages import Json
 
 BEYOND_ASCII: Final = (
@@ -33,6 +35,11 @@ def span(s: float | None) -> str:
     return f"{round(s / 60) // 60:,} h {round(s / 60) % 60} min"
 
 
+def utc_text(at: datetime) -> str:
+    """A time in UTC, to the second, for pages that are read elsewhere and later."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
 def usd(amount: float) -> str:
     """Money; with fractions of cents below a dollar."""
     if amount == 0:
@@ -49,6 +56,21 @@ def shorten(text: str, width: int) -> str:
     """The text on one line of at most `width` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= width else flat[: max(1, width - 1)] + "…"
+
+
+def cut_text(said: str, chars_max: int = PAGE_TEXT_CHARS) -> str:
+    """The text; of a long one, beginning and end."""
+    if len(said) <= chars_max:
+        return said
+    half = chars_max // 2
+    return f"{said[:half]}\n[… {len(said) - 2 * half:,} characters left out …]\n{said[-half:]}"
+
+
+def indented(value: Json) -> str:
+    """A value as JSON on several lines; a text as it is."""
+    if isinstance(value, str):
+        return value
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def compact(value: Json) -> str:

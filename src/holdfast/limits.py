@@ -463,5 +463,26 @@ there are and however many pages are open, it is busy with it for a tenth of the
 VIEWER_LIST_AGE_S = 1.0
 """… and not before so many seconds."""
 
+VIEWER_KEPT = 4
+"""States and timelines of sessions that the viewer keeps: of one of 10,000 steps, they take some 100 MB."""
+
+VIEWER_NOW_S = 4.0
+"""While a session runs, its timeline in the viewer is drawn anew after so many seconds."""
+
+VIEWER_STEPS = (5, 10, 40, 120)
+"""Steps on one page of a timeline, by how close it is looked at."""
+
+VIEWER_MESSAGES = 60
+VIEWER_EFFECTS = 40
+VIEWER_ENTRIES = 60
+VIEWER_VERSIONS = 100
+"""Messages, effects, entries and versions on one page of a session."""
+
+VIEWER_DUE = 200
+"""Sessions that are due and listed beside the workers."""
+
+VIEWER_COUNTED_SESSIONS = 100
+"""Sessions whose journals are read for statistics, the latest, unless more are asked for."""
+
 VIEWER_NEEDS = 20
 """Sessions on one page of what waits for a person: each is read whole."""

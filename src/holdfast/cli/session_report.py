@@ -63,16 +63,25 @@ async def read_report(store: Store, head: Head, *, brief: bool) -> SessionReport
         held=held,
         state=state,
         timeline=timeline,
-        tree=await _read_branch(store, head, held, DELEGATE_DEPTH_MAX),
+        tree=await read_branch(store, head, held),
     )
 
 
-async def _read_branch(store: Store, head: Head, held: bool, depth: int) -> Branch:
-    runs = [run async for run in store.runs(session=head.session)]
+async def read_branch(
+    store: Store,
+    head: Head,
+    held: bool,
+    depth: int = DELEGATE_DEPTH_MAX,
+    *,
+    runs: list[RunInfo] | None = None,
+) -> Branch:
+    """Read the runs of a session, unless they are known, and the sessions below it."""
+    if runs is None:
+        runs = [run async for run in store.runs(session=head.session)]
     delegates: dict[str | None, list[Branch]] = {}
     if depth:
         async for child in store.sessions(parent=head.session):
-            below = await _read_branch(store, child, await store.is_held(child), depth - 1)
+            below = await read_branch(store, child, await store.is_held(child), depth - 1)
             parent = next((run.parent for run in below.runs if run.parent is not None), None)
             known = parent is not None and any(run.run == parent.run for run in runs)
             delegates.setdefault(parent.run if parent and known else None, []).append(below)

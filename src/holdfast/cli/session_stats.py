@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import quantiles
 from typing import Any
 
@@ -13,7 +13,10 @@ from ..core import entries as kinds
 from ..core.budget import Usage
 from ..core.effects import Effect
 from ..core.entries import Entry
-from .json_views import shape_usage
+from ..core.head import Head
+from ..errors import Corrupt
+from ..store.store import Store
+from .json_views import shape_usage, standing
 from .timeline import effect_status
 
 
@@ -34,6 +37,15 @@ class Times(Struct):
             "p95_s": cuts[18],
             "max_s": max(self.all_s),
         }
+
+
+class ModelTally(Struct, kw_only=True):
+    """One model: what its replies cost, and how long they took."""
+
+    usd: float = 0.0
+    usage: Usage = Usage()
+    failures: int = 0
+    times: Times = field(default_factory=Times)
 
 
 class ToolTally(Struct, kw_only=True):
@@ -60,9 +72,7 @@ class Tally(Struct, kw_only=True):
     steps: int = 0
     usage: Usage = Usage()
     usd: float = 0.0
-    by_model: dict[str, float] = field(default_factory=dict)
-    model: Times = field(default_factory=Times)
-    model_failures: int = 0
+    models: dict[str, ModelTally] = field(default_factory=dict)
     tools: dict[str, ToolTally] = field(default_factory=dict)
     refusals: dict[tuple[str, str], RefusalTally] = field(default_factory=dict)
 
@@ -95,14 +105,15 @@ class Tally(Struct, kw_only=True):
                     kinds.ModelReplied(request=request, cost_usd=cost_usd)
                     | kinds.ModelFailed(request=request, cost_usd=cost_usd) as body
                 ):
-                    name = models.get(request or 0, "?")
+                    one = self.models.setdefault(models.get(request or 0, "?"), ModelTally())
                     self.usage += body.usage
                     self.usd += cost_usd
-                    self.by_model[name] = self.by_model.get(name, 0.0) + cost_usd
+                    one.usage += body.usage
+                    one.usd += cost_usd
                     if isinstance(body, kinds.ModelFailed):
-                        self.model_failures += 1
+                        one.failures += 1
                     elif body.latency_ms is not None:
-                        self.model.all_s.append(body.latency_ms / 1000)
+                        one.times.all_s.append(body.latency_ms / 1000)
 
     def _add_calls(self, entries: Sequence[Entry], effects: dict[int, Effect], *, held: bool) -> None:
         names: dict[int, str] = {}
@@ -152,6 +163,18 @@ class Tally(Struct, kw_only=True):
         tally.count += 1
         return tally
 
+    # -- sums ----------------------------------------------------------------------------------------
+
+    @property
+    def model_times(self) -> Times:
+        """The durations of all replies."""
+        return Times([s for one in self.models.values() for s in one.times.all_s])
+
+    @property
+    def model_failures(self) -> int:
+        """How often a model was asked and did not reply."""
+        return sum(one.failures for one in self.models.values())
+
     # -- for programs --------------------------------------------------------------------------------
 
     def shape(self) -> dict[str, Any]:
@@ -163,8 +186,17 @@ class Tally(Struct, kw_only=True):
             "steps": self.steps,
             "usage": shape_usage(self.usage),
             "usd": self.usd,
-            "usd_by_model": self.by_model,
-            "model": {**self.model.shape(), "failures": self.model_failures},
+            "usd_by_model": {name: one.usd for name, one in self.models.items()},
+            "model": {**self.model_times.shape(), "failures": self.model_failures},
+            "models": {
+                name: {
+                    "usd": one.usd,
+                    "usage": shape_usage(one.usage),
+                    "failures": one.failures,
+                    **one.times.shape(),
+                }
+                for name, one in sorted(self.models.items())
+            },
             "tools": {
                 name: {"outcomes": dict(one.outcomes), **one.times.shape()}
                 for name, one in sorted(self.tools.items())
@@ -205,3 +237,24 @@ def _by_reply(entries: Iterable[Entry]) -> Iterable[_ReplyCalls]:
         if isinstance(body, kinds.ToolRefused):
             reply.refused.append(body)
     return found.values()
+
+
+async def read_tally(
+    store: Store, heads: Iterable[Head], *, on_damaged: Callable[[Head, Corrupt], object]
+) -> Tally:
+    """Count sessions. Of a damaged one, `on_damaged` is told, and nothing is counted."""
+    tally = Tally()
+    for head in heads:
+        try:
+            held = await store.is_held(head)
+            state = await store.load(head.session)
+            entries = [entry async for entry in store.tail(head.session, follow=False)]
+            runs = [run async for run in store.runs(session=head.session)]
+        except Corrupt as error:
+            on_damaged(head, error)
+            continue
+        tally.sessions[standing(head, held)] += 1
+        tally.add((entry for entry in entries if entry.seq <= state.seq), state.facts.effects.rows, held=held)
+        for run in runs:
+            tally.runs[run.status] += 1
+    return tally

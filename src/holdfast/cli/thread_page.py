@@ -18,9 +18,10 @@ from ..adapters.langgraph_threads import (
 )
 from ..core.head import Head
 from ..drawing.markup import Html, document, el
-from ..drawing.model import Bar, BarKind, Drawing, Event, Gap, Item, Mark, Row, Step
+from ..drawing.model import Bar, BarKind, Drawing, Event, Gap, Item, Mark, Row, Step, find_span
+from ..drawing.status import draw_status
 from ..drawing.style import PAGE
-from ..formatting import count, shorten, span
+from ..formatting import count, shorten, span, utc_text
 from ..store.store import Store
 from ..system.clock import utc_now
 from .entry_text import message_text
@@ -29,13 +30,11 @@ from .html_page import (
     draw_effects,
     draw_needs,
     draw_session,
-    draw_status,
     draw_timeline,
-    draw_transcript,
     list_needs,
     read_page_data,
-    utc_text,
 )
+from .html_transcript import draw_transcript
 from .options import Common
 from .thread_report import (
     ThreadReport,
@@ -74,7 +73,7 @@ def make_thread_page(data: ThreadPageData) -> str:
     report = data.report
     drawing = draw_thread(data)
     needs = [] if data.tools is None else list_needs(data.tools)
-    needs += [el("li", "the graph asks: ", el("code", one)) for one in _list_asked(report)]
+    needs += [el("li", "the graph asks: ", el("code", one)) for one in list_asked(report)]
     main = el(
         "main",
         _draw_head(data),
@@ -99,7 +98,7 @@ def _draw_head(data: ThreadPageData) -> Html:
     return el("header", title, el("dl", *rows, class_="facts"))
 
 
-def _list_asked(report: ThreadReport) -> list[str]:
+def list_asked(report: ThreadReport) -> list[str]:
     """What nodes have asked, and no person has answered. What holdfast asks is in the ledger of the tools."""
     latest = report.root.latest
     asked = [] if latest is None else list_questions(latest.unanswered)
@@ -129,19 +128,8 @@ def draw_thread(data: ThreadPageData) -> Drawing | None:
     items.sort(key=lambda item: (item.at, order[type(item)]))
     if not items:
         return None
-    times = [at for item in items for at in _list_times(item)]
-    return Drawing(session=data.report.thread, start=min(times), end=max(times), items=items)
-
-
-def _list_times(item: Item) -> Iterator[datetime]:
-    yield item.at
-    if isinstance(item, Step):
-        for row in item.rows:
-            for bar in row.bars:
-                yield from (bar.start, bar.end)
-            yield from (mark.at for mark in row.marks)
-    elif isinstance(item, Gap) and item.until is not None:
-        yield item.until
+    start, end = find_span(items)
+    return Drawing(session=data.report.thread, start=start, end=end, items=items)
 
 
 def _list_events(one: ThreadCheckpoint) -> Iterator[Event]:

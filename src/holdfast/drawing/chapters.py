@@ -28,6 +28,22 @@ class LeftOut(Struct, kw_only=True):
     end: datetime
 
 
+def list_chapters(drawing: Drawing, steps: int = CHAPTER_STEPS) -> list[Chapter]:
+    """All of the drawing, in parts of so many steps; of fewer, where these have many rows."""
+    found: list[Chapter] = []
+    chapter: list[Item] = []
+    taken = height = 0
+    for item in drawing.items:
+        is_step = isinstance(item, Step)
+        if chapter and ((is_step and taken >= steps) or height + _height(item) > DRAWN_ROWS_MAX):
+            found += _end_chapter(chapter)
+            chapter, taken, height = [], 0, 0
+        chapter.append(item)
+        taken += is_step
+        height += _height(item)
+    return [*found, *_end_chapter(chapter)]
+
+
 RULE = (
     f"A session of more than {DRAWN_ROWS_MAX:,} rows is cut: up to {DRAWN_FIRST_STEPS} steps at its "
     f"beginning and {DRAWN_LAST_STEPS} at its end are drawn, and of the others, the latest in which "
@@ -59,7 +75,7 @@ def split(drawing: Drawing, rows_max: int = DRAWN_ROWS_MAX) -> list[Chapter | Le
     return [*found, *_end_chapter(chapter), *_sum_up(gone)]
 
 
-def _end_chapter(items: list[Item]) -> list[Chapter | LeftOut]:
+def _end_chapter(items: list[Item]) -> list[Chapter]:
     return [Chapter(items=items)] if items else []
 
 

@@ -146,6 +146,23 @@ class Drawing(Struct, kw_only=True):
                 yield from row.bars
 
 
+def find_span(items: Iterable[Item]) -> tuple[datetime, datetime]:
+    """When the first of the items began, and the last ended."""
+    times = [at for item in items for at in _list_times(item)]
+    return min(times), max(times)
+
+
+def _list_times(item: Item) -> Iterator[datetime]:
+    yield item.at
+    if isinstance(item, Step):
+        for row in item.rows:
+            for bar in row.bars:
+                yield from (bar.start, bar.end)
+            yield from (mark.at for mark in row.marks)
+    elif isinstance(item, Gap) and item.until is not None:
+        yield item.until
+
+
 # -- the scale of time --------------------------------------------------------------------------------
 
 

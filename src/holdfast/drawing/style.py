@@ -62,6 +62,9 @@ DRAWING: Final = (
 .hf-money{fill:var(--hf-money);fill-opacity:.22;stroke:var(--hf-money);stroke-width:1.5;
  vector-effect:non-scaling-stroke}
 .hf-cap{stroke:var(--hf-bad);stroke-dasharray:5 4}
+.hf-region{fill:transparent}
+.hf-region:hover{fill:var(--hf-model);fill-opacity:.12}
+.hf-here{fill:var(--hf-model);fill-opacity:.08;stroke:var(--hf-model)}
 .hf-legend{display:flex;flex-wrap:wrap;gap:2px 16px;color:var(--hf-dim);font-size:12px;margin-top:8px}
 .hf-legend span{display:inline-flex;align-items:center;gap:5px}
 .hf-legend svg{width:14px;height:10px}

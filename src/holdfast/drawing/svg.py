@@ -6,16 +6,16 @@ size. Heights are in pixels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from ..formatting import count, shorten, span, usd
 from ..limits import DRAWN_DELEGATE_ROWS, DRAWN_LANES
 from .markup import Html, el, join
-from .model import Bar, Drawing, Event, Gap, Item, Mark, Row, Step, TimeScale, make_scale
+from .model import Bar, Drawing, Event, Gap, Item, Mark, Row, Step, TimeScale, find_span, make_scale
 
 _ROW: Final = 20
 _BAR: Final = 10
@@ -34,6 +34,21 @@ _GAP_TEXT_CHARS: Final = 64
 """What fits on one line of a drawing in a small window."""
 _CHAR_WIDTH: Final = 1 / 54
 """Of a text beside bars, as a part of the width that a small window leaves for them."""
+
+Link: TypeAlias = Callable[[str, str], str | None]
+"""The address of what a row is about: of a session, and of `#entry-7` or `#effect-7` in it (empty: all of
+it); None for no link."""
+
+
+class Region(NamedTuple):
+    """A part of an overview that leads somewhere. The one that is `here` is marked."""
+
+    start: datetime
+    end: datetime
+    link: str
+    title: str
+    here: bool = False
+
 
 _STATUS_CLASSES: Final = {
     "ok": "",
@@ -312,7 +327,28 @@ def _draw_money(drawing: Drawing, scale: TimeScale, start: datetime, end: dateti
 # -- the overview ---------------------------------------------------------------------------------------
 
 
+class Overview(Struct, frozen=True):
+    """All of a session, drawn; what leads to parts of it is drawn into it for each page."""
+
+    label: str
+    height: int
+    scale: TimeScale
+    labels: Html
+    inside: Html
+
+    def draw(self, regions: Sequence[Region] = ()) -> Html:
+        """The drawing, with links to parts of it."""
+        places = [_draw_region(one, self.scale, self.height) for one in regions]
+        column = _column(0, self.height, _OVERVIEW_LABEL_PC, self.inside, *places)
+        return _svg(self.height + 2, self.labels, column, label=self.label, class_="hf-overview")
+
+
 def draw_overview(drawing: Drawing) -> Html:
+    """All of a session in a few lanes, however long it is."""
+    return lay_out_overview(drawing).draw()
+
+
+def lay_out_overview(drawing: Drawing) -> Overview:
     """All of a session in a few lanes: processes, model, tools side by side, waits, money.
 
     However long it is, the drawing is small: what lies closer together than can be seen is drawn as one.
@@ -344,8 +380,29 @@ def draw_overview(drawing: Drawing) -> Html:
         y += _MONEY
     above, behind = _draw_axis(scale, 0.0, y)
     gaps = _draw_gaps(drawing, scale, start, end, y)
-    column = _column(0, y, _OVERVIEW_LABEL_PC, *behind, *gaps, *above, *inside)
-    return _svg(y + 2, *labels, column, label=f"timeline of {drawing.session}", class_="hf-overview")
+    column = join(*behind, *gaps, *above, *inside)
+    return Overview(f"timeline of {drawing.session}", y, scale, join(*labels), column)
+
+
+def _draw_region(one: Region, scale: TimeScale, height: int) -> Html:
+    """A link over a part of an overview."""
+    left, right = scale.place(one.start), scale.place(one.end)
+    return el(
+        "a",
+        el(
+            "rect",
+            el("title", one.title),
+            x=_pc(left),
+            y=_AXIS,
+            width=_pc(max(right - left, 0.003)),
+            height=height - _AXIS,
+            class_="hf-region hf-here" if one.here else "hf-region",
+        ),
+        href=one.link,
+        aria_label=one.title,
+        # The pages that it leads to can be reached without it.
+        tabindex="-1",
+    )
 
 
 def _list_lanes(drawing: Drawing, scale: TimeScale) -> Iterator[tuple[str, list[Bar], list[Mark]]]:
@@ -447,8 +504,8 @@ def _draw_arrow(event: Event, scale: TimeScale, y: float) -> list[Html]:
 class _Sheet:
     """The rows of a drawing of steps, from the top down."""
 
-    def __init__(self, drawing: Drawing, scale: TimeScale) -> None:
-        self.drawing, self.scale = drawing, scale
+    def __init__(self, drawing: Drawing, scale: TimeScale, link: Link) -> None:
+        self.drawing, self.scale, self._link = drawing, scale, link
         self.y = _AXIS
         self.under: list[Html] = []
         self.labels: list[Html] = []
@@ -479,8 +536,8 @@ class _Sheet:
             self.add_row(row, pale=pale)
         self.y += 4
 
-    def add_row(self, row: Row, *, depth: int = 0, pale: str = "") -> None:
-        """A row, and below it the rows of its delegate."""
+    def add_row(self, row: Row, *, of: str = "", depth: int = 0, pale: str = "") -> None:
+        """A row, and below it the rows of its delegate. `of`: the session, if it is not the drawn one."""
         label = [_tspan(row.label, "mono")]
         if row.detail:
             is_call = row.kind == "tool"
@@ -488,18 +545,20 @@ class _Sheet:
             label.append(_tspan(detail, "mono dim", dx=None if is_call else 7))
         said = el("text", *label, x=18 + depth * _INDENT, y=_ROW / 2)
         said = join(el("title", f"{row.label} {row.detail}"[:400]), said)
-        if row.link:
-            said = el("a", said, href=row.link)
+        inside = row.inside
+        about = (of or self.drawing.session, row.link) if inside is None else (inside.session, "")
+        if (row.link or inside is not None) and (address := self._link(*about)) is not None:
+            said = el("a", said, href=address)
         self.labels.append(_label(self.y, _LABEL_PC, said))
         drawn = _draw_row(row, self.scale, self.y)
         self.inside += [el("g", *drawn, class_=f"hf-row{pale}")]
         self.y += _ROW
-        if row.inside is not None:
-            below = [one for step in row.inside.steps for one in step.rows]
+        if inside is not None:
+            below = [one for step in inside.steps for one in step.rows]
             for one in below[:DRAWN_DELEGATE_ROWS]:
-                self.add_row(one, depth=depth + 1, pale=pale)
+                self.add_row(one, of=inside.session, depth=depth + 1, pale=pale)
             if len(below) > DRAWN_DELEGATE_ROWS:
-                more = f"and {len(below) - DRAWN_DELEGATE_ROWS:,} more rows in {row.inside.session}"
+                more = f"and {len(below) - DRAWN_DELEGATE_ROWS:,} more rows in {inside.session}"
                 self.labels.append(_text(more, str(18 + (depth + 1) * _INDENT), self.y + _ROW / 2, "dim"))
                 self.y += _ROW
 
@@ -560,12 +619,14 @@ def _tspan(said: str, class_: str, dx: int | None = None) -> Html:
     return el("tspan", shorten(said, _LABEL_CHARS), class_=class_, dx=dx)
 
 
-def draw_steps(drawing: Drawing, items: Sequence[Item]) -> Html:
-    """Steps, events and gaps one below the other, on an axis that begins with the first of them."""
-    times = [at for item in items for at in _list_times(item)]
-    start, end = min(times), max(times)
+def draw_steps(drawing: Drawing, items: Sequence[Item], link: Link | None = None) -> Html:
+    """Steps, events and gaps one below the other, on an axis that begins with the first of them.
+
+    Without `link`, what is said more of the session is on the same page.
+    """
+    start, end = find_span(items)
     scale = make_scale(drawing, items, start, end)
-    sheet = _Sheet(drawing, scale)
+    sheet = _Sheet(drawing, scale, link or (lambda of, place: place if of == drawing.session else None))
     if len(drawing.periods) > 1:
         sheet.labels.append(_text("processes", "6", sheet.y + _ROW / 2, "dim"))
         sheet.inside += _draw_processes(drawing, scale, start, end, sheet.y)
@@ -579,17 +640,6 @@ def draw_steps(drawing: Drawing, items: Sequence[Item]) -> Html:
             sheet.add_event(item)
     sheet.add_money(start, end)
     return sheet.finish(start, end, (start - drawing.start).total_seconds())
-
-
-def _list_times(item: Item) -> Iterator[datetime]:
-    yield item.at
-    if isinstance(item, Step):
-        for row in item.rows:
-            for bar in row.bars:
-                yield from (bar.start, bar.end)
-            yield from (mark.at for mark in row.marks)
-    elif isinstance(item, Gap) and item.until is not None:
-        yield item.until
 
 
 _LEGEND: Final = (

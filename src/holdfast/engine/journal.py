@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..content.lazy import BlobReader, BlobSource, has_marks
 from ..core.codec import GENESIS, Page, erase
 from ..core.entries import Entry, SessionForked, SessionOpened, Span
-from ..core.pages import ALL_KINDS, Chain, cut_page, last_span, open_page, read_contents
+from ..core.pages import ALL_KINDS, Chain, OpenChunk, cut_page, last_span, open_page, read_contents
 from ..core.session_state import AdapterFold, Keyframe, Overview, SessionState, read_keyframe
 from ..core.transcript import Transcript
 from ..core.transcript_items import Content, Contents
@@ -169,6 +169,11 @@ class Journal:
                     raise Corrupt(self.where, f"expected entry {after + 1}, found entry {entry.seq}")
                 after = entry.seq
                 yield entry
+
+    def chunks(self, after: int = 0) -> Iterator[OpenChunk]:
+        """The chunks that end after an entry, with what was said, not checked against the chain."""
+        for page in self.pages(after, said=True):
+            yield from ALL_KINDS.decode(page, self.where)
 
     def find_sum(self, seq: int) -> str | None:
         """The sum of the chunk that ends with an entry; None if no chunk does."""

@@ -57,6 +57,18 @@ def find_due(
     return found[:limit]
 
 
+def list_due(engine: Engine, limit: int) -> list[Head]:
+    """List sessions of all agents that have something to do and no living holder, the oldest first.
+
+    Those that were postponed are among them. Blocks.
+    """
+    wanted = DueFilter(until=_ALWAYS)
+    found = _heads(engine, wanted, limit)
+    for holder in _list_gone(engine):
+        found += _heads(engine, replace(wanted, holder=holder), limit)
+    return sorted(found, key=lambda head: head.due or head.updated_at)[:limit]
+
+
 def _list_gone(engine: Engine) -> list[HolderId]:
     heartbeat = engine.heartbeat
     gone: list[HolderId] = []

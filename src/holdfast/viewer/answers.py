@@ -74,22 +74,11 @@ async def read_needs(store: Store, listed: Listed, page: int) -> Needs:
     damaged: list[tuple[SessionId, str]] = []
     for head in [*(held if page == 0 else ()), *sure[begin : begin + VIEWER_NEEDS]]:
         try:
-            found = await read_waiting(store, head.session)
-            posted = await _read_posted(store, head) if found else []
+            shown += await read_session_needs(store, head, held=listed.is_held(head))
         except NotFound:
             continue
         except HoldfastError as error:  # One damaged session must not hide what the others wait for.
             damaged.append((head.session, str(error)))
-            continue
-        shown += [
-            Need(
-                waiting=one,
-                head=head,
-                held=listed.is_held(head),
-                answers=[answer for entry, answer in posted if entry == one.entry],
-            )
-            for one in found
-        ]
     if page == 0:
         shown += [
             Need(waiting=one, head=None, held=False, answers=())
@@ -97,6 +86,23 @@ async def read_needs(store: Store, listed: Listed, page: int) -> Needs:
         ]
     shown.sort(key=lambda need: (need.waiting.since, need.waiting.entry))
     return Needs(shown=shown, sessions=len(sure), damaged=damaged)
+
+
+async def read_session_needs(store: Store, head: Head, *, held: bool) -> list[Need]:
+    """What waits in one session."""
+    if not (head.waiting or head.in_doubt):
+        return []
+    found = await read_waiting(store, head.session)
+    posted = await _read_posted(store, head) if found else []
+    return [
+        Need(
+            waiting=one,
+            head=head,
+            held=held,
+            answers=[answer for entry, answer in posted if entry == one.entry],
+        )
+        for one in found
+    ]
 
 
 async def find_need(store: Store, session: str, entry: int) -> Waiting | None:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from ..cli.options import Common, user_name
 from ..store.store import Store
 from .listing import Listing
+from .session_cache import SessionCache
 
 Identify: TypeAlias = Callable[[Request], "str | Awaitable[str | None] | None"]
 """Who sends a request, for the record; None if nobody is known."""
@@ -35,6 +36,7 @@ class Viewer:
         self.read_only = read_only
         """Whether a visitor may change nothing at all, not even answer."""
         self.listing = Listing(lambda: self.store)
+        self.sessions = SessionCache(lambda: self.store)
         self._identify = identify
         self._reading: Store | None = None
 

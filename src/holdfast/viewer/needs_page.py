@@ -14,17 +14,27 @@ from starlette.routing import BaseRoute, Route
 from ..cli.advice import answer_commands, continue_call
 from ..cli.answers import parse_result
 from ..cli.entry_text import list_notes
-from ..cli.html_page import cut_text, draw_status
 from ..cli.json_views import shape_waiting
 from ..core.entries import Verdict
+from ..core.head import Head
 from ..drawing.markup import Child, Html, el, join
+from ..drawing.status import draw_status
 from ..errors import BadInput, NotFound
-from ..formatting import count, shorten
+from ..formatting import count, cut_text, shorten
 from ..limits import VIEWER_NEEDS
 from ..messages import Json
 from ..store.approvals import Waiting
 from .addresses import link_to, session_link
-from .answers import Need, Needs, PersonsAnswer, check_corrected, find_answers, find_need, read_needs
+from .answers import (
+    Need,
+    Needs,
+    PersonsAnswer,
+    check_corrected,
+    find_answers,
+    find_need,
+    read_needs,
+    read_session_needs,
+)
 from .context import Viewer, viewer_of
 from .layout import (
     command,
@@ -96,6 +106,14 @@ async def _draw_list(request: Request, viewer: Viewer, needs: Needs, number: int
     drawn += [el("p", f"{session} is damaged: {why}", class_="bad") for session, why in needs.damaged]
     drawn.append(pager(request, "/needs", number, -(-needs.sessions // VIEWER_NEEDS)))
     return join(*drawn)
+
+
+async def draw_needs_of(request: Request, head: Head, *, held: bool) -> list[Html]:
+    """What waits in one session, with the forms that answer it."""
+    viewer = viewer_of(request)
+    needs = await read_session_needs(viewer.store, head, held=held)
+    shapes = [shape_waiting(need.waiting) for need in needs]
+    return [_draw_need(request, viewer, need, shapes) for need in needs]
 
 
 def _draw_need(

@@ -11,7 +11,10 @@ from starlette.routing import BaseRoute, Route
 
 from .layout import STATIC
 from .needs_page import ROUTES as NEEDS
+from .session_pages import ROUTES as SESSION
 from .sessions_page import ROUTES as SESSIONS
+from .stats_page import ROUTES as STATS
+from .workers_page import ROUTES as WORKERS
 
 
 async def _static(request: Request) -> Response:
@@ -28,5 +31,8 @@ async def _static(request: Request) -> Response:
 ROUTES: Final[tuple[BaseRoute, ...]] = (
     *SESSIONS,
     *NEEDS,
+    *SESSION,
+    *WORKERS,
+    *STATS,
     Route("/static/{name}", _static),
 )

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..cli.html_page import draw_status
 from ..cli.json_views import name_thread
 from ..core.head import Head
 from ..drawing.markup import Html, el, join
+from ..drawing.status import draw_status
 from ..formatting import count, shorten, usd
 from ..limits import VIEWER_ROWS
 from .addresses import link_to, session_link

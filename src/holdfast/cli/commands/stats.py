@@ -9,6 +9,8 @@ from cyclopts import Parameter
 from ..options import DEFAULTS, Common, complete_session
 
 if TYPE_CHECKING:
+    from ...core.head import Head
+    from ...errors import Corrupt
     from ...store.store import Store
     from ..session_stats import Tally
 
@@ -32,30 +34,19 @@ def stats(
 
 
 async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> None:
-    from ...errors import Corrupt
     from ..console import print_json, say
-    from ..json_views import standing
-    from ..session_stats import Tally
+    from ..session_stats import read_tally
     from ..store_access import get_session_or_thread
 
-    tally = Tally()
     chosen = [head for name in dict.fromkeys(sessions) for head in await get_session_or_thread(store, name)]
     heads = chosen or [head async for head in store.sessions()]
-    for head in heads:
-        try:
-            held = await store.is_held(head)
-            state = await store.load(head.session)
-            entries = [entry async for entry in store.tail(head.session, follow=False)]
-            runs = [run async for run in store.runs(session=head.session)]
-        except Corrupt as error:
-            if chosen:
-                raise
-            say(f"{head.session} is left out: {error}")  # One damaged session must not hide the others.
-            continue
-        tally.sessions[standing(head, held)] += 1
-        tally.add(entries, state.facts.effects.rows, held=held)
-        for run in runs:
-            tally.runs[run.status] += 1
+
+    def leave_out(head: Head, error: Corrupt) -> None:
+        if chosen:
+            raise error
+        say(f"{head.session} is left out: {error}")  # One damaged session must not hide the others.
+
+    tally = await read_tally(store, heads, on_damaged=leave_out)
     if common.json:
         print_json(tally.shape())
     else:
@@ -68,7 +59,7 @@ def _print(tally: Tally) -> None:
 
     console = stdout()
     narrow = is_narrow(console)
-    usage, model = tally.usage, tally.model.shape()
+    usage, model = tally.usage, tally.model_times.shape()
     print_facts(
         console,
         [
@@ -81,7 +72,7 @@ def _print(tally: Tally) -> None:
             ("money", usd(tally.usd)),
             (
                 "by model",
-                ", ".join(f"{name} {usd(spent)}" for name, spent in sorted(tally.by_model.items())),
+                ", ".join(f"{name} {usd(one.usd)}" for name, one in sorted(tally.models.items())),
             ),
             ("replies", f"{model['count']:,}, {tally.model_failures:,} failed"),
             ("durations", _times(model)),
