@@ -33,18 +33,23 @@ def open_browser() -> Iterator[Browser]:
 
 
 class Visit:
-    """A page that was opened, with what it did beside being shown."""
+    """A page that was opened, with what it did beside being shown. What it asks is answered by no, unless
+    `accepts` says yes."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        self.accepts = False
         self.console: list[str] = []
         self.requests: list[str] = []
         page.on("console", lambda message: self.console.append(message.text))
         page.on("pageerror", lambda error: self.console.append(str(error)))
-        page.on("dialog", self._dismiss)
+        page.on("dialog", self._answer)
         page.on("request", lambda request: self.requests.append(request.url))
 
-    def _dismiss(self, dialog: Dialog) -> None:
+    def _answer(self, dialog: Dialog) -> None:
+        if self.accepts:
+            dialog.accept()
+            return
         self.console.append(dialog.message)
         dialog.dismiss()
 

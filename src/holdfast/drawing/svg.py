@@ -72,7 +72,9 @@ def _svg(height: int, *children: Html, label: str, class_: str) -> Html:
         xmlns="http://www.w3.org/2000/svg",
         width="100%",
         height=height,
-        role="img",
+        # Not `img`: there are links in it.
+        role="group",
+        aria_label=label,
         class_=class_,
     )
 

@@ -48,7 +48,7 @@ def notify(
         How often to try that with --once; 5 by default, within about 15 seconds.
     """
     from ..exit_codes import Exit, Stop
-    from ..notification import NotificationChannel, Command, Webhook
+    from ..notification import Command, NotificationChannel, Webhook
     from ..notify_display import show_notifiers
     from ..store_access import with_store
 
