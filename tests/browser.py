@@ -17,7 +17,7 @@ PATIENCE_MS = 300_000
 
 
 @contextmanager
-def open_browser() -> Iterator[Browser]:
+def open_browser(*options: str) -> Iterator[Browser]:
     """A browser without windows. A test that needs one is skipped where chromium is missing."""
     program = shutil.which("chromium")
     if program is None:
@@ -25,7 +25,7 @@ def open_browser() -> Iterator[Browser]:
         if os.environ.get("CI") == "true":
             pytest.fail(why)
         pytest.skip(why)
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments = [*options, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=arguments, timeout=PATIENCE_MS)
         yield browser

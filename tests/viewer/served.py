@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
+
+import anyio
 
 from tests.cli.cli_processes import end, start
 
@@ -45,6 +48,12 @@ class Served(NamedTuple):
     def open(self, path: str) -> str:
         """The address of a page, for a browser that comes for the first time."""
         return f"{self.base}{path}{'&' if '?' in path else '?'}token={self.token}"
+
+
+def run_apart(work: Callable[[Path], Awaitable[None]], place: Path) -> None:
+    """Run it in a thread: in that of the tests, a browser has an event loop."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(anyio.run, work, place).result()
 
 
 @contextmanager

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser import PATIENCE_MS, Visit, open_browser, visit
 from tests.cli.cli_processes import call
-from tests.viewer.served import Served, served
+from tests.viewer.served import Served, run_apart, served
 from tests.viewer.shop import KILLED_AT, SESSIONS, stock, stock_large
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,12 +51,6 @@ def large(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     run_apart(stock_large, place)
     with served(place) as found:
         yield found
-
-
-def run_apart(work: Callable[[Path], Awaitable[None]], place: Path) -> None:
-    """Run it in a thread: in this one, the browser has an event loop."""
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(anyio.run, work, place).result()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request, cookie_parser
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..limits import FORM_BYTES_MAX, FORM_FIELDS_MAX
@@ -54,6 +54,10 @@ _NO_TOKEN: Final = (
     "This address needs the token that `holdfast ui` printed. Open the whole address again, as it stands in "
     "the terminal.\n"
 )
+
+
+_AGAIN: Final = '<!doctype html><meta http-equiv="refresh" content="0"><title>holdfast</title>'
+"""A page that opens its own address again: then the browser sends the cookie, if it has it."""
 
 
 def set_headers(headers: MutableHeaders) -> None:
@@ -108,7 +112,7 @@ class Guard:
         if answer is None:
             name = cookie_name(headers.get("host", ""))
             value = cookie_parser(headers.get("cookie", "")).get(name, "")
-            answer = self._refuse_stranger(scope, name, value)
+            answer = self._refuse_stranger(scope, headers, name, value)
             if answer is None and self._token is None and not value:
                 # Behind a login of another application: the cookie only ties forms to a browser.
                 value = randomness.token_hex(32)
@@ -134,7 +138,7 @@ class Guard:
             return True
         return ANY_ADDRESS in self._hosts and _is_address(host)
 
-    def _refuse_stranger(self, scope: Scope, cookie: str, value: str) -> Response | None:
+    def _refuse_stranger(self, scope: Scope, headers: Headers, cookie: str, value: str) -> Response | None:
         """Without the token, nothing is shown. From the address, it moves into a cookie."""
         if self._token is None:
             return None
@@ -149,7 +153,9 @@ class Guard:
             answer.headers["set-cookie"] = _cookie(scope, cookie, self._token)
             return answer
         if not _same(value, self._token):
-            return PlainTextResponse(_NO_TOKEN, 403)
+            return (
+                HTMLResponse(_AGAIN) if _follows_link(scope, headers) else PlainTextResponse(_NO_TOKEN, 403)
+            )
         return None
 
     async def _read_form(self, scope: Scope, receive: Receive, headers: Headers) -> Response | None:
@@ -228,6 +234,17 @@ def _is_own(headers: Headers) -> bool:
         return site is not None
     scheme, mark, place = origin.partition("://")
     return bool(mark) and scheme in ("http", "https") and place.lower() == headers.get("host", "").lower()
+
+
+def _follows_link(scope: Scope, headers: Headers) -> bool:
+    """Whether the visitor comes by a link of another site, where the browser keeps the cookie back. Framed
+    pages do not count."""
+    names = ("sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest")
+    return scope["method"] == "GET" and [headers.get(name) for name in names] == [
+        "cross-site",
+        "navigate",
+        "document",
+    ]
 
 
 def _same(a: str, b: str) -> bool:
