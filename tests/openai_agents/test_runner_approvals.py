@@ -177,6 +177,8 @@ async def test_a_person_may_correct_the_arguments(store: holdfast.Store) -> None
     till, session = Till(), HoldfastSession("ann", store)
     await DurableRunner.run(till.agent, "Refund.", session=session)
     (waiting,) = [one async for one in _pending(store)]
+    (asked,) = (await store.load(waiting.session)).facts.effects.questions.values()
+    assert "cents" in asked.schema["properties"], "by which a correction can be checked"
     await store.approve(waiting.session, waiting.call, by="ann", args={"cents": 90})
     found = await DurableRunner.run(till.agent, "Refund.", session=session)
     assert (found.final_output, till.paid_back) == ("looked and paid back 90", [90])

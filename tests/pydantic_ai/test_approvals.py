@@ -101,6 +101,8 @@ async def test_approval_comes_from_another_process(how: str) -> None:
 async def test_approval_may_correct_the_arguments(how: str) -> None:
     log: list[int] = []
     async with waiting(how, log) as run:
+        (asked,) = (await run.store.load(SESSION)).facts.effects.questions.values()
+        assert "cents" in asked.schema["properties"], "by which a correction can be checked"
         await run.store.approve(SESSION, run.call, by="ann", args={"cents": 50})
         result = await run.again()
         assert results(result.all_messages()) == ["charged 50"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import apsw
 import pytest
+from psycopg import sql
 
 import holdfast
 from holdfast import Registry, Store, tool
@@ -20,7 +21,7 @@ from holdfast.blobs import open_home
 from holdfast.drivers.memory import MemoryDriver
 from holdfast.errors import NotFound, OpenedToRead, StoreFailed
 from holdfast.store.approvals import find_waiting
-from tests.stores import rows
+from tests.stores import connect, rows, server_url
 
 _DIES = """
 import os, sys, anyio, holdfast
@@ -88,8 +89,6 @@ async def test_a_killed_session_is_looked_at_and_nothing_is_written(
 ) -> None:
     """Not its log, no lease, no heartbeat, not even the tidying that others leave to whoever comes next."""
     if scheme == "postgresql":
-        from tests.stores import server_url
-
         url = server_url(request.getfixturevalue("schema"))
     else:
         url = f"{scheme}:{tmp_path}/store"
@@ -166,6 +165,18 @@ async def test_an_older_schema_is_not_brought_up_to_date(tmp_path: Path) -> None
     db = apsw.Connection(str(path))
     assert db.pragma("user_version") == 0
     db.close()
+
+
+@pytest.mark.long
+async def test_an_older_schema_of_a_server_is_not_brought_up_to_date(schema: str) -> None:
+    """The same in PostgreSQL, where a role may have the right to."""
+    async with holdfast.open_store(server_url(schema)):
+        pass
+    with connect() as connection:
+        connection.execute(sql.SQL("UPDATE {} SET version = 0").format(sql.Identifier(schema, "store")))
+    with pytest.raises(StoreFailed, match="open it once to write"):
+        await holdfast.open_store(server_url(schema), read_only=True).__aenter__()
+    assert rows(schema, "SELECT version FROM store") == [(0,)]
 
 
 async def test_what_others_write_meanwhile_is_seen(store_url: Any) -> None:

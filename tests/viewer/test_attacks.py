@@ -284,10 +284,13 @@ def test_a_link_from_another_site_opens_the_page(browser: Browser, viewer: Serve
     with site(link) as port, visit(browser, f"http://chat.example:{port}/") as visited:
         page = visited.page
         page.get_by_role("link").click()
+        page.get_by_role("link", name="Open this page of the viewer").click()
         expect(page.locator("body")).to_contain_text("This address needs the token")
+        assert page.get_by_role("link").count() == 0
         page.goto(viewer.entrance)
         page.goto(f"http://chat.example:{port}/")
         page.get_by_role("link").click()
+        page.get_by_role("link", name="Open this page of the viewer").click()
         expect(page.locator("h1")).to_have_text("Needs you")
 
 

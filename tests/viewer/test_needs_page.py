@@ -12,9 +12,21 @@ import pytest
 import holdfast
 from holdfast import Registry, Store, tool
 from holdfast.core.entries import ApprovalGiven, ApprovalRefused, ToolSettled
+from holdfast.formatting import visible
 from holdfast.limits import ASKED_SCHEMA_BYTES_MAX, VIEWER_NEEDS
 from tests.tools.example_tools import call, hear, reply
-from tests.viewer.visitors import Url, ask, doubt, kill, open_session, pay, text_of, visiting
+from tests.viewer.visitors import (
+    Markup,
+    Url,
+    ask,
+    count_reads,
+    doubt,
+    kill,
+    open_session,
+    pay,
+    text_of,
+    visiting,
+)
 
 ANN = {"to": "ann", "cents": 500}
 
@@ -258,6 +270,17 @@ async def test_who_is_unknown_answers_nothing() -> None:
         assert given.by == "Zoe"
 
 
+async def test_a_user_without_a_name_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container: the page says so, and `identify` may name somebody."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 987_654_321)
+    async with holdfast.open_store("memory:") as store, visiting(store) as visitor:
+        entry = await ask(store, "asking", ANN)
+        assert "You are not known here" in await visitor.get("/needs")
+        assert (await visitor.answer("asking", entry, "Approve")).status_code == 403
+
+
 async def test_what_a_deleted_session_left_in_doubt_is_answered(store_url: Url) -> None:
     """Another session may still do the same: so the answer goes to the operation."""
 
@@ -273,6 +296,7 @@ async def test_what_a_deleted_session_left_in_doubt_is_answered(store_url: Url) 
         await store.delete("gone")
         page = await visitor.get("/needs")
         assert "announce" in text_of(page)
+        assert "1 waiting" in await visitor.get("/needs/count")
         fields = await visitor.fields("/needs", "Record")
         answer = await visitor.post("/needs/answer", {**fields, "answer": "landed", "result": "told"})
         assert "is recorded" in text_of(answer.text)
@@ -290,6 +314,70 @@ async def test_many_that_wait_are_paged() -> None:
         assert first.count("<article") == VIEWER_NEEDS
         assert second.count("<article") == 2
         assert 'href="/needs?page=1" rel="next"' in first
+
+
+async def test_a_journal_that_did_not_change_is_not_read_again() -> None:
+    """A page that is open all day costs a listing now and then."""
+    async with holdfast.open_store("memory:") as store, visiting(store) as visitor:
+        await ask(store, "asking", ANN)
+        await visitor.get("/needs")
+        read = count_reads(store)
+        page = await visitor.get("/needs/list")
+        assert "asking" in page
+        assert read == []
+        await doubt(store, "doubtful")
+        await visitor.answer("asking", await entry_of(store), "Approve")
+        read.clear()
+        page = await visitor.get("/needs")
+        assert "doubtful" in page
+        assert "need-asking" not in page
+        assert set(read) == {"doubtful"}
+
+
+async def entry_of(store: Store) -> int:
+    """The entry that asked for approval."""
+    (entry,) = (await store.load("asking")).facts.effects.questions
+    return entry
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'-alert(1)-'",
+    "</textarea></pre><script>alert(1)</script>",
+    "\x1b]0;x\x07\x00\u202etxt\u200b",
+)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+async def test_what_was_said_is_text(hostile: str) -> None:
+    """Titles, arguments, notes, errors, reasons, names of people and labels: never markup, nothing hidden."""
+
+    @tool(name="send", side_effects={"mutate"})
+    async def send_and_say(ctx: holdfast.ToolContext[Any], text: str) -> str:
+        """Send."""
+        await ctx.annotate(note=hostile, requests=[hostile])
+        raise ConnectionError(hostile)
+
+    async with (
+        holdfast.open_store("memory:") as store,
+        visiting(store, identify=lambda _: hostile.replace("\x00", "0")) as visitor,
+    ):
+        entry = await ask(store, "asking", {"to": hostile, "cents": 5}, title=hostile)
+        async with store.session("doubtful", labels={"tenant": visible(hostile)}) as session:
+            await session.add(hostile)
+            await reply(session, call("send", {"text": hostile}, id=hostile))
+            await Registry([send_and_say]).dispatch_step(session)
+        call_page = f"/needs/call?session=asking&entry={entry}"
+        pages = [await visitor.get(path) for path in ("/", "/needs", call_page)]
+        wrong = await visitor.answer("asking", entry, "Approve", args=hostile, note=hostile)
+        done = await visitor.answer("asking", entry, "Refuse", reason=hostile)
+        for page in (*pages, wrong.text, done.text):
+            markup = Markup(page)
+            assert markup.tags.count("script") == 1
+            assert not {"img", "iframe", "object", "embed", "svg"} & set(markup.tags)
+            assert not [name for name in markup.attributes if name.startswith("on")]
+            assert not re.search("[\x00\x1b\u202e\u200b]", page)
 
 
 async def test_the_schema_is_recorded_with_the_question_unless_it_is_large() -> None:

@@ -68,6 +68,18 @@ async def test_the_way_from_the_token_leads_to_no_other_site(store: Store, path:
         assert re.match(r"/(?![/\\])", answer.headers["location"])
 
 
+async def test_a_link_on_another_site_leads_to_a_page_that_leads_on(store: Store) -> None:
+    """A browser sends no cookie with it: so nothing is shown, but a link with which it does."""
+    async with visiting(store, token=TOKEN) as visitor:
+        visitor.client.cookies.clear()
+        link = "/needs/call?session=asking&entry=3"
+        page = await visitor.get(link, status=403, **{"sec-fetch-site": "cross-site"})
+        assert 'href="/needs/call?session=asking&amp;entry=3"' in page
+        assert "pay" not in page
+        hostile = "/%22%3E%3Cscript%3E?x=%22%3E%3Cscript%3E&root=1&path=2&request=3"
+        assert "<script" not in await visitor.get(hostile, status=403, **{"sec-fetch-site": "cross-site"})
+
+
 async def test_the_cookie_is_secure_where_the_connection_is(store: Store) -> None:
     """Behind a proxy with TLS, it is never sent in the clear."""
     async with client_of(store, "https://localhost", token=TOKEN) as client:
@@ -227,7 +239,7 @@ async def test_a_mistake_of_ours_shows_nothing_of_the_store() -> None:
     """An unexpected error is for the log; its page has the same headers."""
 
     async def broken(*_: object) -> None:
-        raise RuntimeError("the secret is 42")
+        raise RuntimeError("the secret is xyzzy")
 
     async with holdfast.open_store("memory:") as store:
         made = app(store)
@@ -236,7 +248,7 @@ async def test_a_mistake_of_ours_shows_nothing_of_the_store() -> None:
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
             answer = await client.get("/")
         assert answer.status_code == 500
-        assert "42" not in answer.text
+        assert "xyzzy" not in answer.text
         assert answer.headers["content-security-policy"].startswith("default-src 'none'")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.limits import VIEWER_ROWS
-from tests.viewer.visitors import Url, ask, doubt, kill, open_session, text_of, visiting
+from tests.viewer.visitors import Url, ask, count_reads, doubt, kill, open_session, text_of, visiting
 
 
 async def test_each_session_is_listed_with_its_status_and_what_waits(store_url: Url) -> None:
@@ -83,6 +83,31 @@ async def test_a_long_list_has_pages_and_can_be_sorted() -> None:
             assert rows(await visitor.get("/?page=7")) == {}
             for wrong in ("x", "-1", "9" * 40, "²"):
                 assert rows(await visitor.get(f"/?page={wrong}")) == rows(first)
+
+
+async def test_no_journal_is_read_for_the_list(store_url: Url) -> None:
+    """However many sessions there are: what is listed stands in their heads."""
+    async with holdfast.open_store(store_url) as store:
+        await ask(store, "asking", {"to": "ann", "cents": 5})
+        await doubt(store, "doubtful")
+        read = count_reads(store)
+        async with visiting(store) as visitor:
+            for path in ("/", "/?q=please&sort=tokens", "/?status=idle", "/needs/count"):
+                await visitor.get(path)
+        assert read == []
+
+
+async def test_the_command_that_lists_the_same_can_be_copied() -> None:
+    """With the filters that it knows."""
+    async with holdfast.open_store("memory:") as store, visiting(store) as visitor:
+        for query, options in {
+            "": "",
+            "?status=failed": " --status failed",
+            "?status=interrupted&parent=a": " --interrupted --parent a",
+            "?status=idle": "",
+        }.items():
+            expected = f'data-copy="holdfast sessions{options} --store sqlite:agents.db"'
+            assert expected in await visitor.get(f"/{query}")
 
 
 async def test_a_part_that_the_browser_has_is_not_sent_again() -> None:

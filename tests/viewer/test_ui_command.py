@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import signal
@@ -74,6 +75,30 @@ def test_two_have_two_ports_and_two_cookies(place: Path) -> None:
             assert len(client.cookies) == 2
 
 
+@pytest.mark.parametrize("scheme", ["sqlite", "dir"])
+def test_read_only_leaves_every_file_as_it_is(scheme: str, tmp_path: Path) -> None:
+    """Of a store that nobody else has open; before, while and after it is shown."""
+    url = f"{scheme}:{tmp_path}/store"
+    with blocking.open_store(url) as store, store.session("s") as session:
+        session.add("Hello")
+    before = digests(tmp_path)
+    with serving(tmp_path, "--store", url, "--read-only") as (process, address):
+        with httpx.Client(follow_redirects=True) as client:
+            page = client.get(address)
+            assert "read only" in page.text
+            assert ">s</a>" in page.text
+            assert client.get(page.url.join("/needs")).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    assert digests(tmp_path) == before
+
+
+def digests(place: Path) -> dict[str, str]:
+    """The contents of all files."""
+    found = [path for path in place.rglob("*") if path.is_file()]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+
 def test_a_port_that_is_taken_is_an_error_if_it_was_named(place: Path) -> None:
     """Else another one is found."""
     with socket.socket() as taken:
@@ -143,6 +168,23 @@ def test_without_the_extra_it_says_which(
         monkeypatch.delitem(sys.modules, module)
     assert main(["ui", "--no-open"]) == 1
     assert "pip install 'holdfast[viewer]'" in capsys.readouterr().err
+
+
+def test_the_application_says_so_too() -> None:
+    """Whoever imports it without what it needs is told which extra that is."""
+    script = (
+        "import sys, importlib.metadata as metadata\n"
+        "found = metadata.version\n"
+        "def version(package):\n"
+        "    if package == 'starlette': raise metadata.PackageNotFoundError(package)\n"
+        "    return found(package)\n"
+        "metadata.version = version\n"
+        "import holdfast.viewer\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "MissingExtra" in done.stderr
+    assert "pip install 'holdfast[viewer]'" in done.stderr
 
 
 def test_the_demo_shows_its_database(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from html import unescape
+from html.parser import HTMLParser
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ import holdfast
 from holdfast import Registry, Session, Store, tool
 from holdfast.drivers.contract import Driver
 from holdfast.viewer import app
+from tests.internals import engine_of
 from tests.tools.example_tools import call, die, reply
 
 Url = str | Driver
@@ -121,6 +123,21 @@ async def visiting(store: Store, *, token: str | None = None, **options: Any) ->
         yield visitor
 
 
+class Markup(HTMLParser):
+    """The tags of a page and the names of their attributes, as a browser finds them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.append(tag)
+        self.attributes.update(name for name, _ in attrs)
+
+
 def text_of(markup: str) -> str:
     """What a reader sees, about."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", markup)).split())
@@ -131,3 +148,16 @@ async def open_session(store: Store, id: str) -> Session:
     session = store.session(id)
     await session.__aenter__()
     return session
+
+
+def count_reads(store: Store) -> list[str]:
+    """Note whose journal the driver is asked for."""
+    driver = engine_of(store).driver
+    read_before, read = driver.read, []
+
+    def noted(session: Any, *args: Any, **options: Any) -> Any:
+        read.append(session)
+        return read_before(session, *args, **options)
+
+    driver.read = noted  # type: ignore[method-assign]
+    return read

@@ -10,12 +10,13 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ..agents.agent import Agent
+from ..replay.drive import is_loop, is_replayable
 from ..session.misuse import AsyncOnly
 from ..suggestions import closest
 from .exit_codes import Exit, Stop
@@ -26,30 +27,58 @@ T = TypeVar("T")
 
 def load_agents(target: str) -> dict[str, AnyAgent]:
     """Import a target; return its agents by the names of their attributes."""
+    return _load(target, _OWN)
+
+
+def load_replayable(target: str) -> dict[str, Any]:
+    """The same for what a replay can drive: agents of frameworks, too, and functions that are loops."""
+    return _load(target, _REPLAYABLE)
+
+
+class _Wanted(NamedTuple):
+    """What a target may name."""
+
+    accepts: Callable[[object], bool]
+    is_complete: Callable[[object], bool]
+    """Whether something that can be called is what is wanted, and does not make it."""
+    what: str
+
+
+_OWN: Final = _Wanted(
+    lambda one: isinstance(one, Agent), lambda one: isinstance(one, Agent), "holdfast.Agent"
+)
+_REPLAYABLE: Final = _Wanted(
+    is_replayable,
+    lambda one: is_replayable(one) or is_loop(one),
+    "agent that can be replayed",
+)
+
+
+def _load(target: str, kind: _Wanted) -> dict[str, Any]:
     place, colon, attribute = target.rpartition(":")
     if not colon:
         place, attribute = target, ""
     module = _import(place)
     if attribute:
-        return {attribute: _as_agent(_find(module, attribute, target), target)}
+        return {attribute: _as_kind(_find(module, attribute, target), target, kind)}
     found = {
         name: value
         for name, value in vars(module).items()
-        if isinstance(value, Agent) and not name.startswith("_")
+        if kind.accepts(value) and not name.startswith("_")
     }
     if not found:
         raise Stop(
             Exit.NOT_FOUND,
-            f"{target} has no holdfast.Agent at module level; name a function that returns one",
+            f"{target} has no {kind.what} at module level; name a function that returns one",
         )
     return found
 
 
-def pick(agents: dict[str, AnyAgent], target: str, name: str | None = None) -> AnyAgent:
+def pick(agents: Mapping[str, T], target: str, name: str | None = None) -> T:
     """The only agent, or the only one with this name."""
     distinct = list({id(agent): agent for agent in agents.values()}.values())
     if len(distinct) > 1:
-        named = [agent for agent in distinct if agent.name == name]
+        named = [agent for agent in distinct if getattr(agent, "name", None) == name]
         if len(named) != 1:
             choices = ", ".join(f"{target}:{attribute}" for attribute in agents)
             raise Stop(Exit.USAGE, f"{target} has several agents; choose one: {choices}")
@@ -57,16 +86,16 @@ def pick(agents: dict[str, AnyAgent], target: str, name: str | None = None) -> A
     return distinct[0]
 
 
-def find_import(target: str, name: str | None = None) -> tuple[str, str]:
-    """The module and the attribute by which other code imports the agent that a target names."""
-    agents = load_agents(target)
+def find_import(target: str, name: str | None = None) -> tuple[str, str, Any]:
+    """The module and the attribute by which other code imports the agent that a target names, and that."""
+    agents = load_replayable(target)
     chosen = pick(agents, target, name)
     attribute = next(one for one, agent in agents.items() if agent is chosen)
     place = target.rpartition(":")[0] or target
     module = Path(place).stem if place.endswith(".py") or "/" in place else place
     if not all(part.isidentifier() for part in [*module.split("."), attribute]):
         raise Stop(Exit.USAGE, f"{target} cannot be imported by a test: its names are no identifiers")
-    return module, attribute
+    return module, attribute, chosen
 
 
 def load_value(target: str) -> object:
@@ -147,11 +176,14 @@ def _find(module: ModuleType, attribute: str, target: str) -> Any:
     return value
 
 
-def _as_agent(value: object, target: str) -> AnyAgent:
-    made = value() if callable(value) and not isinstance(value, Agent | type) else value
+def _as_kind(value: Any, target: str, kind: _Wanted) -> Any:
+    if kind.is_complete(value):
+        return value
+    made = value() if callable(value) and not isinstance(value, type) else value
     _reject_awaitable(made, target)
-    if not isinstance(made, Agent):
-        raise Stop(Exit.USAGE, f"{target} is not a holdfast.Agent, and does not return one")
+    if not kind.accepts(made):
+        article = "an" if kind.what[0] in "aeiou" else "a"
+        raise Stop(Exit.USAGE, f"{target} is not {article} {kind.what}, and does not return one")
     return made
 
 

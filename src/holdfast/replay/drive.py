@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from importlib import import_module
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import anyio
-import msgspec
 from msgspec.structs import replace
 
 from ..agents.agent import Agent
@@ -18,14 +19,14 @@ from ..messages import AnyMessage, Json, Message
 from ..session.session import Session
 from ..store.opening import AnyStore, use_store
 from ..store.store import Store, open_store
+from ..tools.context import AnyContext
 from ..tools.registry import Registry
 from .compare import TurnEnd, compare_calls, compare_end, compare_live, goes_on, list_changes, list_gone
-from .recording import Recording, RunEnd, Turn, check_for_agent, load_recording, read_recording
+from .recording import CallRecord, Recording, RunEnd, Turn, check_driver, load_recording, read_recording
 from .replay import Difference, SessionReplay
 from .stage import LiveModel, RecordedModel, RecordingEnds, Stage
 
 AnyAgent: TypeAlias = Agent[Any, Any]
-_BY = "the recording"
 
 
 class ReplayTurn:
@@ -36,6 +37,8 @@ class ReplayTurn:
         """An open session in memory, with all that was said before."""
         self.messages = messages
         """What was said to the loop at once; empty if it is to go on where it was."""
+        self.is_live = stage.live
+        """Whether the agent's own model is asked."""
         self._stage = stage
 
     async def ask(self) -> Json:
@@ -51,15 +54,95 @@ class ReplayTurn:
         """The same registry, whose gates decide as before, and whose tools give the recorded results."""
         return registry.in_replay(self._stage.stand_in)
 
+    def check_may_ask(self) -> None:
+        """Raise `RecordingEnds` if a live model would be asked about what is not on record."""
+        self._stage.check_may_ask()
+
+    async def note_live_reply(self) -> None:
+        """Count a reply of a live model."""
+        await self._stage.note_live_reply(self.session)
+
+    def take_call(self, tool: str, ctx: AnyContext, call_id: str = "") -> CallRecord:
+        """The recorded call whose result stands in for the body of a tool that was entered. `call_id` is the
+        model's own, where the ledger has another."""
+        return self._stage.take_call(tool, ctx, call_id)
+
+    def find_external(self, call_id: str) -> CallRecord | None:
+        """The recorded call of the last reply that something outside of the session has answered."""
+        replies = self._stage.recording.replies[: self._stage.given]
+        calls = replies[-1].calls if replies else []
+        return next((one for one in calls if one.id == call_id and one.course == "told"), None)
+
+    async def answer(self) -> bool:
+        """Answer what waits for a person as the person did, or approve what was not asked before. False if
+        nothing was answered: the recording has no answer either."""
+        return await self._stage.answer(self.session)
+
 
 Loop: TypeAlias = Callable[[ReplayTurn], Awaitable[object]]
 """A loop of your own: it adds the messages of the turn, and drives the session until the next one."""
 
 
+@runtime_checkable
+class FrameworkAgent(Protocol):
+    """An agent of another framework, with what drives it in a replay."""
+
+    adapter: str
+    """The label of its sessions."""
+    name: str | None
+
+    async def drive(self, turn: ReplayTurn) -> None:
+        """Drive one turn."""
+
+
+_FRAMEWORKS: Final = {"pydantic_ai": "holdfast.adapters.pydantic_ai.replayed"}
+"""By the package of an agent's class, the module whose `in_replay` makes a `FrameworkAgent` of it."""
+
+
+Replayable: TypeAlias = Any
+"""An `Agent`, a `Loop`, or an agent of another framework: of pydantic-ai, with `Durable`."""
+
+
+def find_framework(agent: object) -> str | None:
+    """The module that drives agents of this kind; None if they are of no other framework."""
+    roots = (one.__module__.partition(".")[0] for one in type(agent).__mro__)
+    return next((_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS), None)
+
+
+def is_replayable(given: object) -> bool:
+    """Whether this is an agent that a replay can drive."""
+    return isinstance(given, Agent | FrameworkAgent) or find_framework(given) is not None
+
+
+def is_loop(given: object) -> bool:
+    """Whether this is a function that drives a turn, and not one that makes an agent."""
+    if not callable(given) or isinstance(given, type) or is_replayable(given):
+        return False
+    try:
+        wanted = inspect.signature(given).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return [one.default for one in wanted if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)][:1] == [
+        inspect.Parameter.empty
+    ]
+
+
+def as_driver(agent: Any) -> AnyAgent | Loop | FrameworkAgent:
+    """What a replay can drive: an agent of another framework gets what drives it."""
+    module = None if isinstance(agent, Agent | FrameworkAgent) else find_framework(agent)
+    if module is not None:
+        made: FrameworkAgent = import_module(module).in_replay(agent)
+        return made
+    if not isinstance(agent, Agent | FrameworkAgent) and not callable(agent):
+        raise BadInput(f"{type(agent).__name__} is no agent, and no function that drives a session")
+    found: AnyAgent | Loop | FrameworkAgent = agent
+    return found
+
+
 async def replay_session(
     store: AnyStore,
     session: str,
-    agent: AnyAgent | Loop,
+    agent: Replayable,
     *,
     version: int | None = None,
     live_model: bool = False,
@@ -68,7 +151,8 @@ async def replay_session(
 
     Recorded replies and results stand in for the model and for the world: no tool is run, no request is made,
     and nothing is written to the store. `live_model`: the agent's own model is asked, in a world that stays
-    recorded. `agent` may be a function that is a loop of your own; it is given each turn.
+    recorded. `agent` is a `holdfast.Agent`, an agent of pydantic-ai with `Durable` (as it is, or by
+    `in_replay`), or a function that is a loop of your own; it is given each turn.
     """
     async with use_store(store) as found:
         recording = await read_recording(found, session, version=version)
@@ -77,7 +161,7 @@ async def replay_session(
 
 async def replay_all(
     store: AnyStore,
-    agent: AnyAgent,
+    agent: Replayable,
     *,
     choose: Callable[[Head], bool] = lambda head: True,
     live_model: bool = False,
@@ -86,10 +170,14 @@ async def replay_all(
 
     A session that cannot be replayed gives the error that says why.
     """
+    driver = as_driver(agent)
+    name = driver.name if isinstance(driver, Agent | FrameworkAgent) else None
+    if name is None:
+        raise BadInput("an agent whose sessions are to be found needs a name")
     async with use_store(store) as found:
         heads = [head async for head in found.sessions()]
         for head in heads:
-            if head.agent != agent.name or head.parent is not None or not choose(head):
+            if head.agent != name or head.parent is not None or not choose(head):
                 continue
             try:
                 yield head.session, await replay_session(found, head.session, agent, live_model=live_model)
@@ -98,31 +186,40 @@ async def replay_all(
 
 
 async def replay_recording(
-    recording: Recording | str, agent: AnyAgent | Loop, *, live_model: bool = False
+    recording: Recording | str, agent: Replayable, *, live_model: bool = False
 ) -> SessionReplay:
     """Replay what `read_recording` gave, or the same as JSON."""
     if isinstance(recording, str):
         recording = load_recording(recording)
-    _check(recording, agent, live_model)
+    driver = as_driver(agent)
+    _check(recording, driver, live_model)
     async with open_store("memory:", inline_bytes=None, result_chars=None) as store:
-        return await _Drive(store, recording, agent, live=live_model).go()
+        return await _Drive(store, recording, driver, live=live_model).go()
 
 
-def check_recording(recording: Recording | str, agent: AnyAgent | Callable[[], AnyAgent]) -> None:
+def check_recording(recording: Recording | str, agent: Any) -> None:
     """Raise `AssertionError` with the report if today's agent would do anything differently: for tests.
 
-    `agent` may be a function that makes it. For code without an event loop.
+    `agent` is what `replay_session` takes, or a function that makes it. For code without an event loop.
     """
-    made = agent if isinstance(agent, Agent) else agent()
+    made: Any = agent if is_replayable(agent) or is_loop(agent) else agent()
     replay = anyio.run(replay_recording, recording, made)
     assert not replay.differs, str(replay)
 
 
-def _check(recording: Recording, agent: AnyAgent | Loop, live: bool) -> None:
-    if isinstance(agent, Agent):
-        check_for_agent(recording)
-    elif live:
-        raise BadInput("live_model=True is for a holdfast.Agent: a loop of your own asks what it likes")
+def check_fits(recording: Recording, agent: Any) -> None:
+    """Refuse a recording that an agent of another framework has made."""
+    driver = as_driver(agent)
+    if isinstance(driver, Agent):
+        check_driver(recording, "")
+    elif isinstance(driver, FrameworkAgent):
+        check_driver(recording, driver.adapter)
+
+
+def _check(recording: Recording, agent: AnyAgent | Loop | FrameworkAgent, live: bool) -> None:
+    check_fits(recording, agent)
+    if live and not isinstance(agent, Agent | FrameworkAgent):
+        raise BadInput("live_model=True is for agents: a loop of your own asks what it likes")
     if not recording.turns:
         raise BadInput(
             f"session {recording.session!r} has nothing to replay: no message is on record, or none after "
@@ -133,7 +230,9 @@ def _check(recording: Recording, agent: AnyAgent | Loop, live: bool) -> None:
 class _Drive:
     """One replay."""
 
-    def __init__(self, store: Store, recording: Recording, agent: AnyAgent | Loop, *, live: bool) -> None:
+    def __init__(
+        self, store: Store, recording: Recording, agent: AnyAgent | Loop | FrameworkAgent, *, live: bool
+    ) -> None:
         self._store, self._recording, self._agent = store, recording, agent
         self._stage = Stage(recording, live=live)
         self._live = live
@@ -145,7 +244,8 @@ class _Drive:
         differences: list[Difference] = []
         stopped = ""
         turns = 0
-        async with self._store.session(self._id) as session:
+        labels = {"agent_framework": recording.adapter} if recording.adapter else None
+        async with self._store.session(self._id, labels=labels) as session:
             for said in recording.history:
                 await session.add(said.as_message())
             if recording.history:
@@ -213,7 +313,8 @@ class _Drive:
                 return TurnEnd(
                     given=stage.given, status=outcome.status, reason=outcome.reason, error=outcome.error
                 )
-            return await self._drive_loop(session, self._agent, turn)
+            drive = self._agent.drive if isinstance(self._agent, FrameworkAgent) else self._agent
+            return await self._drive_loop(session, drive, turn)
         except RecordingEnds:
             return TurnEnd(given=stage.given, stop=stage.stop)
 
@@ -240,7 +341,7 @@ class _Drive:
         past = list(turn.ends)
         while True:
             if outcome.status == "waiting":
-                if not await self._answer(session):
+                if not await stage.answer(session):
                     return outcome
             elif not self._went_on(turn, past, outcome):
                 return outcome
@@ -256,23 +357,6 @@ class _Drive:
                 past.remove(one)
                 return True
         return False
-
-    async def _answer(self, session: Session) -> bool:
-        """Answer what is asked as the person did, or approve what was not asked before; False if there is no
-        answer on record."""
-        answered = False
-        for question in list(session.state.facts.effects.questions.values()):
-            call = self._stage.find_asked(question)
-            if call is not None and call.asked and call.approved is None:
-                continue
-            if call is not None and call.asked and call.approved is False:
-                await self._store.refuse(session.id, question.asked, by=_BY, reason=call.answer)
-            else:
-                args = call.corrected if call is not None and call.asked else msgspec.UNSET
-                corrected = {} if args is msgspec.UNSET else {"args": args}
-                await self._store.approve(session.id, question.asked, by=_BY, **corrected)
-            answered = True
-        return answered
 
     async def _drive_loop(self, session: Session, loop: Loop, turn: Turn) -> TurnEnd:
         stage = self._stage

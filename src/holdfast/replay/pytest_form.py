@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..redact import LEFT_OUT, find_secret, is_secret_name, leave_out_of_field
-from .recording import Recording, check_for_agent
+from .recording import Recording
 
 _TEST: Final = '''"""Session {session!r} as a test, written by `holdfast export --form pytest`.
 
@@ -46,7 +46,6 @@ def write_test(recording: Recording, *, module: str, attribute: str, without_sec
 
     What looks like a secret is an error that says where it is, or left out in words (`without_secrets`).
     """
-    check_for_agent(recording)
     # As it is written: lists for all sequences, and text for all strings.
     plain = _without_ids(msgspec.json.decode(msgspec.json.encode(recording)))
     found = list(_find_secrets(plain, ""))
@@ -81,13 +80,31 @@ def _without_ids(plain: dict[str, Any]) -> dict[str, Any]:
         _rename(one, f"h{number + 1}", names)
     for number, reply in enumerate(plain.get("replies", ())):
         _rename(reply["said"], f"r{number + 1}", names)
+        said = reply["said"]["data"]
+        is_own = isinstance(said, dict) and "blocks" in said
         for place, call in enumerate(reply.get("calls", ())):
-            call["id"] = f"r{number + 1}.{place + 1}"
+            names[call["id"]] = name = f"r{number + 1}.{place + 1}"
+            if not is_own:
+                reply["said"]["data"] = _replace_text(reply["said"]["data"], call["id"], name)
+            call["id"] = name
+            if "answer_part" in call:
+                call["answer_part"] = _without_foreign_ids(call["answer_part"])
+                call["answer_part"].pop("tool_call_id", None)
     return plain
+
+
+def _replace_text(data: Any, old: str, new: str) -> Any:
+    """The same data with another text in all places where it is this one."""
+    if isinstance(data, list):
+        return [_replace_text(one, old, new) for one in data]
+    if isinstance(data, dict):
+        return {key: _replace_text(one, old, new) for key, one in data.items()}
+    return new if data == old else data
 
 
 def _rename(said: dict[str, Any], prefix: str, names: dict[str, str]) -> None:
     if not isinstance(said["data"], dict) or "blocks" not in said["data"]:
+        said["data"] = _without_foreign_ids(said["data"])
         return
     blocks = [one for one in said["data"]["blocks"] if one["kind"] != "reasoning"]
     said["data"]["blocks"] = blocks
@@ -97,6 +114,26 @@ def _rename(said: dict[str, Any], prefix: str, names: dict[str, str]) -> None:
         block.pop("metadata", None)
         if block["kind"] == "tool_result":
             block["call_id"] = names.get(block["call_id"], block["call_id"])
+
+
+_FOREIGN_IDS: Final = frozenset(
+    {
+        *("provider_details", "provider_response_id", "provider_url", "signature", "encrypted_content"),
+        *("run_id", "conversation_id", "history_digest"),
+    }
+)
+"""Fields of other frameworks' messages that only providers need, and names of runs."""
+
+
+def _without_foreign_ids(data: Any) -> Any:
+    """The same for a message of another framework."""
+    if isinstance(data, list):
+        kinds = [one.get("part_kind") or one.get("type") if isinstance(one, dict) else "" for one in data]
+        kept = (one for one, kind in zip(data, kinds, strict=True) if kind not in ("thinking", "reasoning"))
+        return [_without_foreign_ids(one) for one in kept]
+    if isinstance(data, dict):
+        return {key: _without_foreign_ids(one) for key, one in data.items() if key not in _FOREIGN_IDS}
+    return data
 
 
 _OWN: Final = ("instructions", "tools", "session", "agent")

@@ -15,7 +15,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ..agents.output import is_nudge
-from ..content.lazy import as_plain
+from ..content.encode import read_given
+from ..content.lazy import BlobReader, BlobSource, as_plain
+from ..content.message_blocks import list_blocks
 from ..core.budget import Budget, Usage
 from ..core.entries import (
     ApprovalAsked,
@@ -144,6 +146,8 @@ class CallRecord(Struct, kw_only=True, omit_defaults=True):
     answer: str = ""
     again: bool = True
     """Of a repeated call: whether the earlier one is a part of the recording."""
+    answer_part: Json = None
+    """Under another framework: its result in the words of that framework."""
 
 
 class Others(Struct, frozen=True, omit_defaults=True):
@@ -226,7 +230,7 @@ async def read_recording(store: Store, session: str, *, version: int | None = No
     engine = store._engine
     id = session_id(session)
     return await engine.call(
-        lambda: _RecordingReader(Journal(engine.driver, id, engine.blobs), version).read()
+        lambda: _RecordingReader(Journal(engine.driver, id, engine.blobs), version, engine.blobs).read()
     )
 
 
@@ -236,8 +240,8 @@ _ENDS: tuple[type[Body], ...] = tuple(RUN_ENDS)
 class _RecordingReader:
     """Reads one journal."""
 
-    def __init__(self, journal: Journal, version: int | None) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, version: int | None, blobs: BlobSource) -> None:
+        self._journal, self._blobs = journal, blobs
         self._state = journal.fold()
         self._since = self._find_since(self._state, version)
         self._recording = Recording(session=journal.session, version=version or 0)
@@ -250,6 +254,12 @@ class _RecordingReader:
         self._results: dict[tuple[int, int], ResultItem] = {}
         self._calls: dict[tuple[int, int], CallRecord] = {}
         self._issued: dict[int, tuple[int, int]] = {}
+        self._outcomes: dict[tuple[int, int], int] = {}
+        """The entries with the results of calls whose results are no messages of ours."""
+        self._bare: set[str] = set()
+        """Calls of which the ledger knows nothing, by their ids."""
+        self._errors: dict[tuple[int, int], str] = {}
+        """Why calls failed that have no result."""
         self._caps: dict[int, Budget] = {}
         self._spent: dict[int, Others] = {}
         """What had been spent before each request, and at each end of a run."""
@@ -338,9 +348,13 @@ class _RecordingReader:
                 continue
             assert isinstance(body, MessageAdded | ModelReplied)
             is_reply = isinstance(body, ModelReplied) or (body.role == "assistant" and not asks)
-            if entry.seq not in self._items or any(isinstance(part, ResultPart) for part in body.parts):
-                continue  # It waits in the inbox still; or the results of calls, which are read with these.
+            if entry.seq not in self._items:
+                continue  # It waits in the inbox still.
             item = self._items[entry.seq]
+            if any(isinstance(part, ResultPart) for part in body.parts):
+                # Of our own formats, results are read with their calls.
+                self._note_answers(item.read(), found.replies[turn.first :])
+                continue
             message = item.read()
             if isinstance(message, Message) and message.metadata.get("erased"):
                 raise BadInput(
@@ -373,14 +387,49 @@ class _RecordingReader:
             reply.others = self._spent.get(body.request or 0, own) - own
             reply.caps = self._caps.get(body.request or 0, Budget())
         for index, call in enumerate(calls_of(message)):
-            known = self._calls.get((item.seq, index)) or CallRecord(id=call.id, tool=call.name)
-            result = self._results.get((item.seq, index))
+            place = (item.seq, index)
+            known = self._calls.get(place) or CallRecord(id=call.id, tool=call.name)
+            result = self._results.get(place)
             known.id, known.tool, known.args = call.id, call.name, call.args
-            known.result = None if result is None else CallResult.of(result.read())
+            if place not in self._calls:
+                self._bare.add(call.id)
+            known.result = self._read_result(place) if result is None else CallResult.of(result.read())
             if known.course == "open" and known.result is not None:
                 known.course = "told"
             reply.calls.append(known)
         return reply
+
+    def _read_result(self, place: tuple[int, int]) -> CallResult | None:
+        """The result of a call that is in the ledger alone."""
+        outcome = self._outcomes.get(place)
+        if outcome is None:
+            error = self._errors.get(place)
+            return None if error is None else CallResult(error, is_error=True)
+        for entry in self._journal.entries(outcome - 1, outcome):
+            if entry.content is not None:
+                reader = BlobReader(self._journal.session, self._blobs, entry=outcome)
+                given = read_given(entry.content, reader, whole=True)
+                return CallResult(given.text, given.value, parts=given.parts)
+        return None
+
+    def _note_answers(self, message: AnyMessage, replies: Sequence[ReplyRecord]) -> None:
+        """Take the results of calls from a message of another framework."""
+        if not isinstance(message, ForeignMessage) or message.format == OWN:
+            return
+        for block in list_blocks(message):
+            if not isinstance(block, ToolResult):
+                continue
+            calls = (call for reply in reversed(replies) for call in reply.calls)
+            known = next((one for one in calls if one.id == block.call_id), None)
+            if known is None:
+                continue
+            known.answer_part = _find_part(message.data, block.call_id)
+            if known.result is None or known.result.is_error:
+                known.result = CallResult.of(block)
+            if known.id in self._bare:
+                # The framework itself refused it, or answered it: the ledger knows nothing of it.
+                is_refused = block.is_error or _is_retry(known.answer_part)
+                known.course, known.gate = ("refused", "arguments") if is_refused else ("told", "")
 
     # -- calls -----------------------------------------------------------------------------------------
 
@@ -395,21 +444,27 @@ class _RecordingReader:
             call.checked = UNSET if entry.details_erased else body.args
             call.course = "ran" if isinstance(body, ToolRan) else "open"
             self._issued[entry.seq] = place
+            if isinstance(body, ToolRan):
+                self._outcomes[place] = entry.seq
         elif isinstance(body, ToolCompleted):
             if body.issued is not None or body.replay_of is None:
                 call.course = "ran"  # Of a delegate, the intent is in the journal of its root.
+                self._outcomes[place] = entry.seq
             else:
                 call.course = "repeated"
                 origin = self._issued.get(body.original or 0)
                 call.again = origin is not None and origin[0] > self._since and self._is_on_path(origin[0])
         elif isinstance(body, ToolFailed):
             call.course = "ran" if body.final else call.course
+            self._errors[place] = body.error
         elif isinstance(body, ToolRefused):
             crashed = place in self._issued.values()
             call.course = "told" if body.gate == "in_doubt" or crashed else "refused"
             call.gate = body.gate
         elif isinstance(body, ToolSettled):
             call.course = "ran" if body.verdict == "landed" else "told" if body.told else "open"
+            if body.verdict == "landed":
+                self._outcomes[place] = entry.seq
         elif isinstance(body, ToolInDoubt):
             call.course = "told" if body.told else "open"
         elif isinstance(body, ApprovalAsked):
@@ -422,6 +477,21 @@ class _RecordingReader:
 
     def _is_on_path(self, reply: int) -> bool:
         return any(one.seq == reply for one in self._path)
+
+
+def _find_part(data: Json, call: str) -> Json:
+    """The part of a message that answers the call; the message itself if it has no parts."""
+    parts: Any = data.get("parts") if isinstance(data, dict) else None
+    if not isinstance(parts, list):
+        return data
+    found = (one for one in parts if isinstance(one, dict) and one.get("tool_call_id") == call)
+    return next((one for one in found if one.get("part_kind") in ("tool-return", "retry-prompt")), None)
+
+
+def _is_retry(part: Json) -> bool:
+    """Whether the framework asked the model for another call."""
+    known = part if isinstance(part, dict) else {}
+    return known.get("part_kind") == "retry-prompt" or known.get("outcome") == "retried"
 
 
 def _as_end(body: Any, replies: int, others: Others) -> RunEnd:
@@ -459,15 +529,16 @@ class _Spending:
             self._delegates[body.session] = Others(body.cost_usd, body.usage.tokens, body.steps)
 
 
-def check_for_agent(recording: Recording) -> None:
-    """Refuse a recording that no `holdfast.Agent` has made: another loop cannot be driven as one."""
+def check_driver(recording: Recording, adapter: str) -> None:
+    """Refuse a recording that agents of this framework have not made; empty for `holdfast.Agent`."""
     name = recording.session
     if recording.cast:
         raise BadInput(f"session {name!r} is a thread of several agents, and cannot be replayed")
-    if recording.adapter:
+    if recording.adapter != adapter:
+        was = recording.adapter or "a holdfast.Agent"
         raise BadInput(
-            f"session {name!r} was driven by {recording.adapter}, and not by a holdfast.Agent: it cannot be "
-            "replayed"
+            f"session {name!r} was driven by {was}, and not by {adapter or 'a holdfast.Agent'}: it cannot be "
+            "replayed with this agent"
         )
 
 

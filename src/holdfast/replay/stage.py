@@ -96,29 +96,53 @@ class Stage:
         elif self.turn.end is not None:
             _note_others(session, self.turn.end.others)
 
+    async def answer(self, session: Session) -> bool:
+        """Answer what is asked as the person did, or approve what was not asked before; False if there is no
+        answer on record."""
+        answered = False
+        for question in list(session.state.facts.effects.questions.values()):
+            call = self.find_asked(question)
+            if call is not None and call.asked and call.approved is None:
+                continue
+            if call is not None and call.asked and call.approved is False:
+                await session.store.refuse(session.id, question.asked, by=_BY, reason=call.answer)
+            else:
+                args = call.corrected if call is not None and call.asked else msgspec.UNSET
+                corrected = {} if args is msgspec.UNSET else {"args": args}
+                await session.store.approve(session.id, question.asked, by=_BY, **corrected)
+            answered = True
+        return answered
+
     # -- the world -------------------------------------------------------------------------------------
 
     def stand_in(self, tool: AnyTool) -> Hook:
         """The body that stands in for that of a tool."""
 
         async def recorded(ctx: AnyContext, /, **values: Any) -> Any:
-            call = self._find(tool.name, ctx)
-            if call is None or call.result is None or not _has_outcome(call, live=self.live):
-                self.missing = self.missing or f"{tool.name}, called {ctx.call_id!r}"
-                raise NotDone("no result is on record")
+            call = self.take_call(tool.name, ctx)
+            assert call.result is not None
             return _give(tool.name, call.result)
 
         return Hook(recorded, True, True)
 
-    def _find(self, tool: str, ctx: AnyContext) -> CallRecord | None:
+    def take_call(self, tool: str, ctx: AnyContext, call_id: str = "") -> CallRecord:
+        """The recorded call whose result stands in for a body that was entered; `NotDone` if there is none,
+        after which the replay stops. `call_id` is the model's own, where the ledger has another."""
+        call = self._find(tool, ctx, call_id or ctx.call_id)
+        if call is None or call.result is None or not _has_outcome(call, live=self.live):
+            self.missing = self.missing or f"{tool}, called {call_id or ctx.call_id!r}"
+            raise NotDone("no result is on record")
+        return call
+
+    def _find(self, tool: str, ctx: AnyContext, call_id: str) -> CallRecord | None:
         if self.live:
             return self._find_equal(tool, _args_of(ctx))
         if not self.given:
             return None
         reply = self.given - 1
-        same = [one for one in self.recording.replies[reply].calls if one.id == ctx.call_id]
-        place = self._served[reply, ctx.call_id]
-        self._served[reply, ctx.call_id] += 1
+        same = [one for one in self.recording.replies[reply].calls if one.id == call_id]
+        place = self._served[reply, call_id]
+        self._served[reply, call_id] += 1
         return same[min(place, len(same) - 1)] if same else None
 
     def _find_equal(self, tool: str, args: Json) -> CallRecord | None:
@@ -141,9 +165,11 @@ class Stage:
             calls = [one for reply in replies for one in reply.calls if one.tool == question.tool]
             return next((one for one in calls if _normal(one.args) == _normal(question.args)), None)
         calls = self.recording.replies[self.given - 1].calls if self.given else []
-        return next((one for one in calls if one.id == question.call.id), None)
+        place = question.call.index
+        return calls[place] if place < len(calls) else None
 
 
+_BY = "the recording"
 _OTHERS = "recorded.elsewhere"
 """Stands for all that has spent money of the session, its recorded replies aside."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from ..core.effects import Effect, Question
 from ..core.entries import InboxApproval, InboxVerdict, Verdict
@@ -35,8 +36,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     `entry` and `since` are the entry that asked, or issued the call, and its time. A call in doubt has in
     `why` also what its verify hook said, and in `notes` what its body noted with `ctx.annotate`. One of a
     deleted session has an `operation`, for `store.resolve_operation`. `delegate`: another process works on
-    the session of a delegate, so there is nothing to answer. `effect` is the row of a call in doubt; `schema`
-    is the JSON Schema of the arguments of a call to approve, if it was recorded.
+    the session of a delegate, so there is nothing to answer. `effect` is the row of a call in doubt that was
+    read from a journal; `schema`, the recorded JSON Schema of the arguments of a call to approve.
     """
 
     session: SessionId
@@ -95,12 +96,12 @@ def _read_waiting(engine: Engine, session: SessionId) -> list[Waiting]:
     facts = Journal(engine.driver, session).fold().facts
     questions = [_ask(session, question) for question in facts.effects.questions.values()]
     doubts = _list_in_doubt(facts, held=_is_held(engine, facts))
-    return [*questions, *(_as_waiting(Doubt(session, row)) for row in doubts)]
+    return [*questions, *(_as_read(Doubt(session, row)) for row in doubts)]
 
 
 async def find_waiting_of_deleted(store: Store) -> list[Waiting]:
     """The calls in doubt of deleted sessions, which other sessions may still repeat."""
-    return [_as_waiting(doubt) for doubt in await store._engine.call(gone_doubts, store._engine)]
+    return [_as_read(doubt) for doubt in await store._engine.call(gone_doubts, store._engine)]
 
 
 def _ask(session: SessionId, question: Question) -> Waiting:
@@ -117,6 +118,11 @@ def _ask(session: SessionId, question: Question) -> Waiting:
     )
 
 
+def _as_read(doubt: Doubt) -> Waiting:
+    """A call of a state that nothing changes any more."""
+    return replace(_as_waiting(doubt), effect=doubt.effect)
+
+
 def _as_waiting(doubt: Doubt) -> Waiting:
     row = doubt.effect
     return Waiting(
@@ -130,7 +136,6 @@ def _as_waiting(doubt: Doubt) -> Waiting:
         since=row.at,
         operation=doubt.operation,
         notes=row.notes,
-        effect=row,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
@@ -17,7 +17,7 @@ from ..ids import SessionId
 from ..limits import VIEWER_NEEDS
 from ..messages import Json
 from ..session.inbox import find_answer
-from ..store.approvals import Waiting, find_waiting_of_deleted, read_waiting
+from ..store.approvals import Waiting, read_waiting
 from ..store.store import Store
 from ..tools.foreign_schema import ForeignArguments
 from ..tools.schema import BadArguments
@@ -28,6 +28,7 @@ AnswerState: TypeAlias = Literal["posted", "taken", "late"]
 _ENTRIES_AFTER: Final = 2000
 """Entries after the answer that decided, among which late ones are looked for."""
 _INBOX: Final = 100
+_KNOWN_MAX: Final = 1000
 
 
 class PersonsAnswer(Struct, frozen=True, kw_only=True):
@@ -63,29 +64,53 @@ def list_sessions_that_wait(listed: Listed) -> list[Head]:
     return [head for head in reversed(listed.heads) if head.waiting or head.in_doubt]
 
 
-async def read_needs(store: Store, listed: Listed, page: int) -> Needs:
-    """What waits, the oldest sessions first; as many sessions as fit a page are read, no others."""
-    waiting = list_sessions_that_wait(listed)
-    # A session that a process holds may only be running a tool: that is seen when it is read.
-    sure = [head for head in waiting if head.waiting or not listed.is_held(head)]
-    held = [head for head in waiting if not head.waiting and listed.is_held(head)][:VIEWER_NEEDS]
-    begin = page * VIEWER_NEEDS
-    shown: list[Need] = []
-    damaged: list[tuple[SessionId, str]] = []
-    for head in [*(held if page == 0 else ()), *sure[begin : begin + VIEWER_NEEDS]]:
-        try:
-            shown += await read_session_needs(store, head, held=listed.is_held(head))
-        except NotFound:
-            continue
-        except HoldfastError as error:  # One damaged session must not hide what the others wait for.
-            damaged.append((head.session, str(error)))
-    if page == 0:
-        shown += [
-            Need(waiting=one, head=None, held=False, answers=())
-            for one in await find_waiting_of_deleted(store)
+class NeedsReader:
+    """Reads what waits. A journal that has not changed since is not read again."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._known: dict[SessionId, tuple[str, bool, Sequence[Waiting]]] = {}
+        """By session: what waited when the journal ended with this sum, and whether the session was held."""
+
+    async def read(self, listed: Listed, page: int) -> Needs:
+        """What waits, the oldest sessions first; as many sessions as fit a page are read, no others."""
+        store = self._store()
+        waiting = list_sessions_that_wait(listed)
+        # A session that a process holds may only be running a tool: that is seen when it is read.
+        sure = [head for head in waiting if head.waiting or not listed.is_held(head)]
+        held = [head for head in waiting if not head.waiting and listed.is_held(head)][:VIEWER_NEEDS]
+        begin = page * VIEWER_NEEDS
+        shown: list[Need] = []
+        damaged: list[tuple[SessionId, str]] = []
+        for head in [*(held if page == 0 else ()), *sure[begin : begin + VIEWER_NEEDS]]:
+            try:
+                shown += await self._read_session(store, head, held=listed.is_held(head))
+            except NotFound:
+                continue  # Deleted since.
+            except HoldfastError as error:  # One damaged session must not hide what the others wait for.
+                damaged.append((head.session, str(error)))
+        if page == 0:
+            shown += [Need(waiting=one, head=None, held=False, answers=()) for one in listed.deleted]
+        shown.sort(key=lambda need: (need.waiting.since, need.waiting.entry))
+        return Needs(shown=shown, sessions=len(sure), damaged=damaged)
+
+    async def _read_session(self, store: Store, head: Head, *, held: bool) -> list[Need]:
+        sum, was_held, found = self._known.get(head.session, ("", held, ()))
+        if (sum, was_held) != (head.sum, held):
+            found = await read_waiting(store, head.session)
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[head.session] = head.sum, held, found
+        posted = await _read_posted(store, head) if found else []
+        return [
+            Need(
+                waiting=one,
+                head=head,
+                held=held,
+                answers=[answer for entry, answer in posted if entry == one.entry],
+            )
+            for one in found
         ]
-    shown.sort(key=lambda need: (need.waiting.since, need.waiting.entry))
-    return Needs(shown=shown, sessions=len(sure), damaged=damaged)
 
 
 async def read_session_needs(store: Store, head: Head, *, held: bool) -> list[Need]:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from ..cli.options import Common, user_name
 from ..store.store import Store
+from .answers import NeedsReader
 from .listing import Listing
 from .session_cache import SessionCache
 
@@ -37,6 +38,7 @@ class Viewer:
         """Whether a visitor may change nothing at all, not even answer."""
         self.listing = Listing(lambda: self.store)
         self.sessions = SessionCache(lambda: self.store)
+        self.needs = NeedsReader(lambda: self.store)
         self._identify = identify
         self._reading: Store | None = None
 
@@ -52,7 +54,10 @@ class Viewer:
     async def find_visitor(self, request: Request) -> str | None:
         """The person who sends a request: as `identify=` says, else the user of this process."""
         if self._identify is None:
-            return user_name(None)
+            try:
+                return user_name(None)
+            except (KeyError, OSError):  # The system has no name for this user.
+                return None
         found = self._identify(request)
         name = found if isinstance(found, str) or found is None else await found
         return name.strip() or None if name else None

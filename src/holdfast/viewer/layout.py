@@ -189,7 +189,7 @@ def read_page_number(request: Request) -> int:
     return int(said) if said.isascii() and said.isdecimal() and len(said) < 9 else 0
 
 
-def pager(request: Request, path: str, number: int, pages: int, **query: str) -> Html:
+def pager(request: Request, path: str, number: int, pages: int, /, **query: str) -> Html:
     """Links to the pages of a list before and after this one; nothing if there is only one."""
     if pages <= 1 and number == 0:
         return join()

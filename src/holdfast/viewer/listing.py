@@ -12,6 +12,7 @@ from ..core.head import Head
 from ..errors import Corrupt, HoldfastError
 from ..ids import HolderId, SessionId
 from ..limits import VIEWER_LIST_AGE_S, VIEWER_LIST_REST
+from ..store.approvals import Waiting, find_waiting_of_deleted
 from ..store.store import Store
 from ..system.clock import monotonic_s
 
@@ -23,6 +24,8 @@ class Listed(Struct, frozen=True, kw_only=True):
     alive: Mapping[HolderId, bool]
     """Whether the holder of a lease may be alive; damaged heartbeats are left out."""
     damaged: Mapping[SessionId, str]
+    deleted: Sequence[Waiting]
+    """Calls in doubt of sessions that were deleted, which others may still repeat."""
 
     def is_held(self, head: Head) -> bool:
         """Whether a process that may be alive holds the session."""
@@ -30,7 +33,7 @@ class Listed(Struct, frozen=True, kw_only=True):
 
     def count_waiting(self) -> int:
         """How many calls of all sessions wait for a person."""
-        return sum(count_waiting(head, self) for head in self.heads)
+        return sum(count_waiting(head, self) for head in self.heads) + len(self.deleted)
 
     def standing(self, head: Head) -> str:
         """The status of a session, in the words of `holdfast sessions`."""
@@ -45,10 +48,12 @@ class Listing:
         self._lock = anyio.Lock()
         self._last: Listed | None = None
         self._valid_until_s = 0.0
+        self._changes = self._seen = 0
+        """How often something was changed here, and how often before the last reading began."""
 
     def forget(self) -> None:
         """Read anew the next time: something was changed here."""
-        self._valid_until_s = 0.0
+        self._changes += 1
 
     @property
     def last(self) -> Listed | None:
@@ -56,10 +61,12 @@ class Listing:
         return self._last
 
     async def get(self) -> Listed:
-        """The sessions now, or a moment ago."""
+        """The sessions now, or a moment ago; while another visitor has them read, as they were before."""
+        if self._last is not None and self._seen == self._changes and self._lock.locked():
+            return self._last
         async with self._lock:
-            if self._last is None or monotonic_s() >= self._valid_until_s:
-                began_s = monotonic_s()
+            if self._last is None or self._seen != self._changes or monotonic_s() >= self._valid_until_s:
+                self._seen, began_s = self._changes, monotonic_s()
                 self._last = await _read(self._store())
                 ended_s = monotonic_s()
                 rest_s = max(VIEWER_LIST_AGE_S, VIEWER_LIST_REST * (ended_s - began_s))
@@ -83,7 +90,8 @@ async def _read(store: Store) -> Listed:
         except Corrupt as error:
             damaged[head.session] = str(error)
     heads.sort(key=lambda head: head.updated_at, reverse=True)
-    return Listed(heads=heads, alive=alive, damaged=damaged)
+    deleted = await find_waiting_of_deleted(store)
+    return Listed(heads=heads, alive=alive, damaged=damaged, deleted=deleted)
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):

@@ -25,16 +25,7 @@ from ..limits import VIEWER_NEEDS
 from ..messages import Json
 from ..store.approvals import Waiting
 from .addresses import link_to, session_link
-from .answers import (
-    Need,
-    Needs,
-    PersonsAnswer,
-    check_corrected,
-    find_answers,
-    find_need,
-    read_needs,
-    read_session_needs,
-)
+from .answers import Need, Needs, PersonsAnswer, check_corrected, find_answers, find_need, read_session_needs
 from .context import Viewer, viewer_of
 from .layout import (
     command,
@@ -86,7 +77,7 @@ async def _needs_count(request: Request) -> Response:
 
 async def _read(request: Request) -> Html:
     viewer, number = viewer_of(request), read_page_number(request)
-    needs = await read_needs(viewer.store, await viewer.listing.get(), number)
+    needs = await viewer.needs.read(await viewer.listing.get(), number)
     return await _draw_list(request, viewer, needs, number)
 
 
@@ -105,6 +96,7 @@ async def _draw_list(request: Request, viewer: Viewer, needs: Needs, number: int
     drawn += [_draw_need(request, viewer, need, shapes) for need in needs.shown]
     drawn += [el("p", f"{session} is damaged: {why}", class_="bad") for session, why in needs.damaged]
     drawn.append(pager(request, "/needs", number, -(-needs.sessions // VIEWER_NEEDS)))
+    drawn.append(command(f"holdfast pending{viewer.common.explicit_options}"))
     return join(*drawn)
 
 
@@ -131,8 +123,10 @@ def _draw_need(
     place = f"need-{one.session}-{one.entry}"
     own = link_to(request, "/needs/call", session=one.session, entry=one.entry)
     where: Child = one.session
+    called = el("code", one.tool)
     if need.head is not None:
         where = el("a", one.session, href=session_link(request, one.session))
+        called = el("a", called, href=own, data_row="", id=f"{place}-link")
     said = [
         (
             "session",
@@ -153,7 +147,7 @@ def _draw_need(
             "h2",
             draw_status("in_doubt" if doubt else "waiting", "in doubt" if doubt else "to approve"),
             " ",
-            el("a", el("code", one.tool), href=own, data_row="", id=f"{place}-link"),
+            called,
         ),
         facts(said),
         el("pre", _args_text(one)),
@@ -399,6 +393,7 @@ async def _answer_operation(
         note=given.get("note", ""),
         result=_read_result(given.get("result", "")),
     )
+    viewer.listing.forget()
     late = "Another person answered first: this changed nothing."
     said = "Your answer is recorded with the operation." if settled == "settled" else late
     return message_page(request, "Answered", said, 200)

@@ -20,6 +20,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..drawing.markup import document, el
 from ..limits import FORM_BYTES_MAX, FORM_FIELDS_MAX
 from ..system import randomness
 from .addresses import at_root, own_path
@@ -54,10 +55,6 @@ _NO_TOKEN: Final = (
     "This address needs the token that `holdfast ui` printed. Open the whole address again, as it stands in "
     "the terminal.\n"
 )
-
-
-_AGAIN: Final = '<!doctype html><meta http-equiv="refresh" content="0"><title>holdfast</title>'
-"""A page that opens its own address again: then the browser sends the cookie, if it has it."""
 
 
 def set_headers(headers: MutableHeaders) -> None:
@@ -152,11 +149,14 @@ class Guard:
             answer = RedirectResponse(place + (f"?{rest}" if rest else ""), 303)
             answer.headers["set-cookie"] = _cookie(scope, cookie, self._token)
             return answer
-        if not _same(value, self._token):
-            return (
-                HTMLResponse(_AGAIN) if _follows_link(scope, headers) else PlainTextResponse(_NO_TOKEN, 403)
-            )
-        return None
+        if _same(value, self._token):
+            return None
+        if headers.get("sec-fetch-site") == "cross-site" and scope["method"] == "GET":
+            # A browser sends no cookie with a link of another site, such as a chat; with this link, it does.
+            here = at_root(scope.get("root_path", ""), own_path(scope), **dict(pairs))
+            again = el("p", el("a", "Open this page of the viewer", href=here))
+            return HTMLResponse(document("holdfast", "", again, el("p", _NO_TOKEN)), 403)
+        return PlainTextResponse(_NO_TOKEN, 403)
 
     async def _read_form(self, scope: Scope, receive: Receive, headers: Headers) -> Response | None:
         if self._read_only:
@@ -234,17 +234,6 @@ def _is_own(headers: Headers) -> bool:
         return site is not None
     scheme, mark, place = origin.partition("://")
     return bool(mark) and scheme in ("http", "https") and place.lower() == headers.get("host", "").lower()
-
-
-def _follows_link(scope: Scope, headers: Headers) -> bool:
-    """Whether the visitor comes by a link of another site, where the browser keeps the cookie back. Framed
-    pages do not count."""
-    names = ("sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest")
-    return scope["method"] == "GET" and [headers.get(name) for name in names] == [
-        "cross-site",
-        "navigate",
-        "document",
-    ]
 
 
 def _same(a: str, b: str) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ..cli.json_views import name_thread
+from ..core.entries import SessionStatus
 from ..core.head import Head
 from ..drawing.markup import Html, el, join
 from ..drawing.status import draw_status
@@ -18,7 +20,7 @@ from ..formatting import count, shorten, usd
 from ..limits import VIEWER_ROWS
 from .addresses import link_to, session_link
 from .context import viewer_of
-from .layout import fragment, live, moment, page, pager, read_page_number, scrolling
+from .layout import command, fragment, live, moment, page, pager, read_page_number, scrolling
 from .listing import Listed, SessionFilter, count_waiting, name_framework
 
 _STANDINGS: Final = ("running", "held", "interrupted", "waiting", "idle", "completed", "failed", "cancelled")
@@ -156,7 +158,21 @@ def _draw_list(request: Request, listed: Listed) -> Html:
         _draw_table(request, shown, listed) if shown else el("p", _why_none(request, listed), class_="empty"),
         pager(request, "/", number, -(-len(heads) // VIEWER_ROWS), **known),
         *damaged,
+        el("details", el("summary", "About the same on the command line"), command(_name_command(request))),
     )
+
+
+def _name_command(request: Request) -> str:
+    """The command that lists these sessions, as far as it knows the filters."""
+    wanted = _read_filter(request)
+    options = ""
+    if wanted.status == "interrupted":
+        options = " --interrupted"
+    elif wanted.status in get_args(SessionStatus):
+        options = f" --status {wanted.status}"
+    if wanted.parent:
+        options += f" --parent {shlex.quote(wanted.parent)}"
+    return f"holdfast sessions{options}{viewer_of(request).common.explicit_options}"
 
 
 def _why_none(request: Request, listed: Listed) -> str:

@@ -158,6 +158,11 @@
     form.dataset.sent = "1";
   });
 
+  document.addEventListener("formdata", (event) => {
+    if (event.target.method !== "get") return;
+    for (const [name, value] of [...event.formData]) if (!value) event.formData.delete(name); // Short addresses.
+  });
+
   window.addEventListener("pageshow", () => {
     for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
   });

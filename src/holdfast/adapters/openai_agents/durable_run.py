@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from agents import (
+    FunctionTool,
     InputGuardrailTripwireTriggered,
     MaxTurnsExceeded,
     ModelBehaviorError,
@@ -30,6 +31,7 @@ from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
 from ...tools.canonical import fingerprint
+from ...tools.schema import keep_schema
 from ...tools.waiting import find_waiting_calls
 from ..foreign_calls import CALLER, name_call
 from ..run_errors import RunWaits
@@ -285,6 +287,7 @@ class RunRecord:
                 args=args,
                 fingerprint=fingerprint(tool, args),
                 why=f"{tool} needs approval",
+                schema=_find_schema(item, tool),
             )
         )
 
@@ -384,3 +387,9 @@ def find_around() -> RunRecord | None:
     """The recorder of the innermost durable run around the caller, in one of its tools or not."""
     found = driving.get()
     return None if found is None else found.recorder
+
+
+def _find_schema(item: ToolApprovalItem, name: str) -> Json:
+    """The schema of the tool's arguments, as far as the agent has the tool itself."""
+    tools = [tool for tool in getattr(item.agent, "tools", ()) if isinstance(tool, FunctionTool)]
+    return next((keep_schema(tool.params_json_schema) for tool in tools if tool.name == name), None)

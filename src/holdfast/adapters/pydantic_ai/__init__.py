@@ -14,6 +14,7 @@ from ..run_errors import RunWaits  # noqa: E402
 from .context import annotate, current_effect  # noqa: E402
 from .declarations import as_tools, effects  # noqa: E402
 from .durable import Durable  # noqa: E402
+from .replayed import in_replay  # noqa: E402
 from .resume import Continuation, continue_run, fork_run  # noqa: E402
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "current_effect",
     "effects",
     "fork_run",
+    "in_replay",
     "mutate",
     "pure",
     "read",

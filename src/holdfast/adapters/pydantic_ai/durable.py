@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -51,6 +51,7 @@ from .declarations import Declarations, NamedEffects, effects
 from .durable_run import AGAIN, Beginning, RunRecorder, begin
 from .media_urls import Links
 from .replay import Answer
+from .replayed import find_replay, stand_in_model, stand_in_tool
 from .tool_calls import Tools, canonical
 
 SessionChoice: TypeAlias = "str | Callable[[RunContext[Any]], str] | None"
@@ -224,33 +225,38 @@ class DurableRun(AbstractCapability[Any]):
     @asynccontextmanager
     async def _driving(self, ctx: RunContext[Any]) -> AsyncIterator[None]:
         durable, agent = self.durable, None if ctx.agent is None else ctx.agent.name
-        async with use_store(durable.store) as store:
-            links = Links(store._engine) if durable.media_urls else None
-            opening = opening_for(store, durable.session, ctx, wait_s=durable.wait_s, cadence=durable.cadence)
-            async with opening as session:
-                # What a delegate was asked to do is done once: the call that asked may be made again.
-                once = durable.once or Lineage.of(session) is not None
-                begun = await begin(session, ctx.prompt, list(ctx.messages), once=once)
-                run_id, config = durable._run_ids.choose(ctx.run_id, session, begun), begun.config
-                if run_id is not None and run_id != ctx.run_id:
-                    config["pydantic_ai"]["original_run_id"] = as_json(ctx.run_id)
-                run = session.run(agent=agent, run_id=run_id, model=ctx.model.model_name, config=config)
-                async with run:
-                    tools = Tools(
-                        session,
-                        policy=durable.policy,
-                        in_doubt=durable.in_doubt,
-                        max_repeats=durable.max_repeats,
-                        max_crashes=durable.max_crashes,
-                        grace_s=durable.grace_s,
-                    )
-                    self._recorder = await RunRecorder.begin(session, run, tools, begun, links)
-                    try:
-                        yield
-                    finally:
-                        await run_to_end(tools.stop)
-                        if self._offered:  # A run that ended before its first step says nothing about them.
-                            durable._declared.warn_of_unmatched(self._offered)
+        async with AsyncExitStack() as stack:
+            if (replay := find_replay()) is not None:
+                session, links = replay.session, None
+            else:
+                store = await stack.enter_async_context(use_store(durable.store))
+                links = Links(store._engine) if durable.media_urls else None
+                session = await stack.enter_async_context(
+                    opening_for(store, durable.session, ctx, wait_s=durable.wait_s, cadence=durable.cadence)
+                )
+            # What a delegate was asked to do is done once: the call that asked may be made again.
+            once = durable.once or Lineage.of(session) is not None
+            begun = await begin(session, ctx.prompt, list(ctx.messages), once=once)
+            run_id, config = durable._run_ids.choose(ctx.run_id, session, begun), begun.config
+            if run_id is not None and run_id != ctx.run_id:
+                config["pydantic_ai"]["original_run_id"] = as_json(ctx.run_id)
+            run = session.run(agent=agent, run_id=run_id, model=ctx.model.model_name, config=config)
+            async with run:
+                tools = Tools(
+                    session,
+                    policy=durable.policy,
+                    in_doubt=durable.in_doubt,
+                    max_repeats=durable.max_repeats,
+                    max_crashes=durable.max_crashes,
+                    grace_s=durable.grace_s,
+                )
+                self._recorder = await RunRecorder.begin(session, run, tools, begun, links)
+                try:
+                    yield
+                finally:
+                    await run_to_end(tools.stop)
+                    if self._offered:  # A run that ended before its first step says nothing about them.
+                        durable._declared.warn_of_unmatched(self._offered)
 
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
         """Record the end."""
@@ -277,6 +283,8 @@ class DurableRun(AbstractCapability[Any]):
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
         """The recorded reply, or the model's."""
+        if (replay := find_replay()) is not None:
+            handler = stand_in_model(replay, handler)
         return await self.recorder.ask(ctx, request_context, handler)
 
     def get_wrapper_model(self, model: Model) -> Model:
@@ -331,6 +339,8 @@ class DurableRun(AbstractCapability[Any]):
         if answer is not None:
             return _repeat(answer, ctx)
         declared = self.durable._declared.find(tool_def, self._offered)
+        if (replay := find_replay()) is not None:
+            handler = stand_in_tool(replay, call)
         try:
             return await recorder.tools.execute(
                 ctx, recorder.refer_to(call), declared, tool_def, args, handler
@@ -364,8 +374,12 @@ class DurableRun(AbstractCapability[Any]):
                 results.approvals[call.tool_call_id] = ToolDenied(asked.answer)
         for call in requests.calls:
             answer = self.recorder.find_answer(call)
+            replay = find_replay()
+            known = None if replay is None else replay.find_external(call.tool_call_id)
             if answer is not None:
                 results.calls[call.tool_call_id] = answer.content
+            elif known is not None and known.result is not None:
+                results.calls[call.tool_call_id] = known.result.text
         await session.flush()
         return results if results.approvals or results.calls else None
 

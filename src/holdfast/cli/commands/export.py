@@ -89,14 +89,16 @@ async def _export_test(
     common: Common,
 ) -> None:
     from ...replay import read_recording
+    from ...replay.drive import check_fits
     from ...replay.pytest_form import write_test
     from ..console import say
     from ..load_agent import find_import
     from ..store_access import get_head
 
     head = await get_head(store, session)
-    module, attribute = find_import(target, head.agent)
+    module, attribute, agent = find_import(target, head.agent)
     recording = await read_recording(store, head.session, version=version)
+    check_fits(recording, agent)
     text = write_test(recording, module=module, attribute=attribute, without_secrets=without_secrets)
     _write([text], session, "pytest", head.current_version if version is None else version, output, common)
     if output is not None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ...core.head import Head
     from ...replay import SessionReplay
     from ...store.store import Store
-    from ..load_agent import AnyAgent
 
 
 def replay(
@@ -49,14 +48,14 @@ def replay(
         Ask the agent's own model, which may cost money; the world stays recorded.
     """
     from ..exit_codes import Exit, Stop
-    from ..load_agent import load_agents, pick
+    from ..load_agent import load_replayable, pick
     from ..store_access import get_head, with_store
 
     if all:
         if agent is not None or from_ is not None:
             raise Stop(Exit.USAGE, "with --all, name only the agent: holdfast replay --all agent.py")
         age = None if since is None else _parse_age(since)
-        agents = load_agents(session)
+        agents = load_replayable(session)
         return with_store(
             common, lambda store: _replay_all(store, list(agents.values()), age, live_model, common)
         )
@@ -64,7 +63,7 @@ def replay(
         raise Stop(Exit.USAGE, f"name the agent, too: holdfast replay {session} agent.py")
     if since is not None:
         raise Stop(Exit.USAGE, "--since is for --all")
-    target, loaded = agent, load_agents(agent)
+    target, loaded = agent, load_replayable(agent)
 
     async def work(store: Store) -> int:
         from ...replay import replay_session
@@ -110,7 +109,7 @@ def _shape(found: SessionReplay) -> dict[str, Any]:
 
 
 async def _replay_all(
-    store: Store, agents: list[AnyAgent], age: timedelta | None, live: bool, common: Common
+    store: Store, agents: list[Any], age: timedelta | None, live: bool, common: Common
 ) -> int:
     from ...errors import HoldfastError
     from ...replay import replay_all
@@ -126,7 +125,7 @@ async def _replay_all(
     found: list[SessionReplay] = []
     left: dict[str, str] = {}
     for agent in {id(each): each for each in agents}.values():
-        if agent.name is None:
+        if getattr(agent, "name", None) is None:
             raise Stop(Exit.USAGE, "an agent whose sessions are to be found needs a name: Agent(name=…)")
         async for session, result in replay_all(store, agent, choose=choose, live_model=live):
             if isinstance(result, HoldfastError):
