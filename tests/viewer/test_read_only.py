@@ -9,6 +9,10 @@ from holdfast.drivers.contract import Driver
 from tests.internals import engine_of
 from tests.viewer.visitors import Url, ask, kill, visiting
 
+SESSION_PAGES = tuple(
+    f"/sessions/killed{tab}"
+    for tab in ("", "/transcript", "/effects", "/state", "/versions", "/entries", "/download/html")
+)
 WRITES = ("commit", "erase", "delete", "post", "beat", "retire", "claim")
 
 
@@ -19,7 +23,7 @@ async def test_nothing_is_written(store_url: Url) -> None:
         await kill(store_url, "killed")
     async with holdfast.open_store(store_url, read_only=True) as store:
         async with visiting(store, read_only=True) as visitor:
-            for path in ("/", "/needs", "/needs/list", "/needs/count"):
+            for path in ("/", "/needs", "/needs/list", "/needs/count", "/workers", "/stats", *SESSION_PAGES):
                 assert 'method="post"' not in await visitor.get(path)
             answer = await visitor.post("/needs/answer", {"session": "asking"})
             assert answer.status_code == 403
@@ -33,7 +37,7 @@ async def test_a_store_that_is_open_to_write_is_not_written_by_the_viewer(store_
         await kill(store_url, "killed")
         written = note_writes(store)
         async with visiting(store, read_only=True) as visitor:
-            for path in ("/", "/needs"):
+            for path in ("/", "/needs", *SESSION_PAGES):
                 assert "killed" in await visitor.get(path)
         assert written == []
         async with visiting(store) as visitor:

@@ -127,12 +127,12 @@ def draw_messages(
 ) -> Iterator[tuple[int, Html]]:
     """Each of the messages, with its place. The results of calls are in the calls; a message that holds
     nothing else is empty."""
-    sheet = _Sheet(shown, show_media)
+    sheet = _MessageSheet(shown, show_media)
     for one in shown:
         yield one.place, sheet.draw(one)
 
 
-class _Sheet:
+class _MessageSheet:
     """Messages that are drawn together: a result is drawn with its call, if both are among them."""
 
     def __init__(self, shown: Sequence[PlacedMessage], show_media: ShowMedia | None) -> None:

@@ -10,6 +10,7 @@ from ..adapters.langgraph_threads import ADAPTER_LABEL, LEDGERS, NAMESPACE_LABEL
 from ..blobs.blob import Blob
 from ..content.lazy import peek_at
 from ..core.budget import Usage
+from ..core.diff import ABSENT
 from ..core.entries import Entry
 from ..core.fold import Checkpoint, RunInfo
 from ..core.head import Head
@@ -163,6 +164,16 @@ def shape_blob(blob: Blob) -> dict[str, Any]:
         "put_at": blob.put_at,
         "sessions": blob.sessions,
     }
+
+
+def shape_value(value: object) -> object:
+    """A value of user state as JSON, or else its `repr`. An absent value is null."""
+    if value is ABSENT:
+        return None
+    try:
+        return msgspec.to_builtins(value, str_keys=True)
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 def shape_message(message: AnyMessage) -> dict[str, Any]:

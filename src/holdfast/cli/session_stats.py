@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
@@ -18,6 +18,12 @@ from ..errors import Corrupt
 from ..store.store import Store
 from .json_views import shape_usage, standing
 from .timeline import effect_status
+
+
+def describe_counts(counted: Mapping[str, int]) -> str:
+    """Counts in words, the largest first."""
+    pairs = sorted(counted.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in pairs)
 
 
 class Times(Struct):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
 from msgspec.structs import replace
@@ -249,6 +250,8 @@ def _media(part: _Data) -> Block:
             kind, place, data = text[5:].partition(",")[0].partition(";")[0], None, text.partition(",")[2]
         elif text is not None and text.startswith(SCHEME):  # The bytes are in a blob.
             place, data = text.partition("?")[0], None
+            before = unquote(text.partition("after=")[2])
+            kind = before[5:].partition(";")[0] if before.startswith("data:") else kind
     decoded = None if data is None else read_base64(data)
     return Media(media_type=kind, url=place, data=decoded[0] if decoded else None, name=name)
 

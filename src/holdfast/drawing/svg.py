@@ -329,7 +329,7 @@ def _draw_money(drawing: Drawing, scale: TimeScale, start: datetime, end: dateti
 # -- the overview ---------------------------------------------------------------------------------------
 
 
-class Overview(Struct, frozen=True):
+class OverviewDrawing(Struct, frozen=True):
     """All of a session, drawn; what leads to parts of it is drawn into it for each page."""
 
     label: str
@@ -350,7 +350,7 @@ def draw_overview(drawing: Drawing) -> Html:
     return lay_out_overview(drawing).draw()
 
 
-def lay_out_overview(drawing: Drawing) -> Overview:
+def lay_out_overview(drawing: Drawing) -> OverviewDrawing:
     """All of a session in a few lanes: processes, model, tools side by side, waits, money.
 
     However long it is, the drawing is small: what lies closer together than can be seen is drawn as one.
@@ -383,7 +383,7 @@ def lay_out_overview(drawing: Drawing) -> Overview:
     above, behind = _draw_axis(scale, 0.0, y)
     gaps = _draw_gaps(drawing, scale, start, end, y)
     column = join(*behind, *gaps, *above, *inside)
-    return Overview(f"timeline of {drawing.session}", y, scale, join(*labels), column)
+    return OverviewDrawing(f"timeline of {drawing.session}", y, scale, join(*labels), column)
 
 
 def _draw_region(one: Region, scale: TimeScale, height: int) -> Html:
@@ -614,7 +614,8 @@ class _Sheet:
         gaps = _draw_gaps(self.drawing, self.scale, start, end, self.y)
         column = _column(0, self.y, _LABEL_PC, *behind, *gaps, *above, *self.inside)
         label = f"steps of {self.drawing.session}"
-        return _svg(self.y + 4, *self.under, column, *self.labels, *self.over, label=label, class_="hf-steps")
+        parts = (*self.under, column, *self.labels, *self.over)
+        return _svg(self.y + 4, *parts, label=label, class_="hf-steps")
 
 
 def _tspan(said: str, class_: str, dx: int | None = None) -> Html:

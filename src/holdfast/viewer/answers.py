@@ -74,7 +74,6 @@ class NeedsReader:
 
     async def read(self, listed: Listed, page: int) -> Needs:
         """What waits, the oldest sessions first; as many sessions as fit a page are read, no others."""
-        store = self._store()
         waiting = list_sessions_that_wait(listed)
         # A session that a process holds may only be running a tool: that is seen when it is read.
         sure = [head for head in waiting if head.waiting or not listed.is_held(head)]
@@ -84,7 +83,7 @@ class NeedsReader:
         damaged: list[tuple[SessionId, str]] = []
         for head in [*(held if page == 0 else ()), *sure[begin : begin + VIEWER_NEEDS]]:
             try:
-                shown += await self._read_session(store, head, held=listed.is_held(head))
+                shown += await self.read_session(head, held=listed.is_held(head))
             except NotFound:
                 continue  # Deleted since.
             except HoldfastError as error:  # One damaged session must not hide what the others wait for.
@@ -94,7 +93,11 @@ class NeedsReader:
         shown.sort(key=lambda need: (need.waiting.since, need.waiting.entry))
         return Needs(shown=shown, sessions=len(sure), damaged=damaged)
 
-    async def _read_session(self, store: Store, head: Head, *, held: bool) -> list[Need]:
+    async def read_session(self, head: Head, *, held: bool) -> list[Need]:
+        """What waits in one session."""
+        if not (head.waiting or head.in_doubt):
+            return []
+        store = self._store()
         sum, was_held, found = self._known.get(head.session, ("", held, ()))
         if (sum, was_held) != (head.sum, held):
             found = await read_waiting(store, head.session)
@@ -111,23 +114,6 @@ class NeedsReader:
             )
             for one in found
         ]
-
-
-async def read_session_needs(store: Store, head: Head, *, held: bool) -> list[Need]:
-    """What waits in one session."""
-    if not (head.waiting or head.in_doubt):
-        return []
-    found = await read_waiting(store, head.session)
-    posted = await _read_posted(store, head) if found else []
-    return [
-        Need(
-            waiting=one,
-            head=head,
-            held=held,
-            answers=[answer for entry, answer in posted if entry == one.entry],
-        )
-        for one in found
-    ]
 
 
 async def find_need(store: Store, session: str, entry: int) -> Waiting | None:

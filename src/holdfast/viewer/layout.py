@@ -42,6 +42,8 @@ _KEYS: Final = (
     *((key, title) for _, _, title, key in NAVIGATION),
     ("/", "search"),
     ("j k", "next and previous row"),
+    ("[ ]", "previous and next page"),
+    ("1 … 6", "the pages of a session"),
     ("Enter", "open the row"),
     ("?", "these keys"),
 )

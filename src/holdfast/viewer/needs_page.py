@@ -25,7 +25,7 @@ from ..limits import VIEWER_NEEDS
 from ..messages import Json
 from ..store.approvals import Waiting
 from .addresses import link_to, session_link
-from .answers import Need, Needs, PersonsAnswer, check_corrected, find_answers, find_need, read_session_needs
+from .answers import Need, Needs, PersonsAnswer, check_corrected, find_answers, find_need
 from .context import Viewer, viewer_of
 from .layout import (
     command,
@@ -96,14 +96,13 @@ async def _draw_list(request: Request, viewer: Viewer, needs: Needs, number: int
     drawn += [_draw_need(request, viewer, need, shapes) for need in needs.shown]
     drawn += [el("p", f"{session} is damaged: {why}", class_="bad") for session, why in needs.damaged]
     drawn.append(pager(request, "/needs", number, -(-needs.sessions // VIEWER_NEEDS)))
-    drawn.append(command(f"holdfast pending{viewer.common.explicit_options}"))
     return join(*drawn)
 
 
 async def draw_needs_of(request: Request, head: Head, *, held: bool) -> list[Html]:
     """What waits in one session, with the forms that answer it."""
     viewer = viewer_of(request)
-    needs = await read_session_needs(viewer.store, head, held=held)
+    needs = await viewer.needs.read_session(head, held=held)
     shapes = [shape_waiting(need.waiting) for need in needs]
     return [_draw_need(request, viewer, need, shapes) for need in needs]
 

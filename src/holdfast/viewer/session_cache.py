@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Generic, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from ..drawing.chapters import Chapter, list_chapters
 from ..drawing.from_journal import draw_journal
 from ..drawing.markup import Html
 from ..drawing.model import Drawing, find_span
-from ..drawing.svg import Overview, draw_legend, lay_out_overview
+from ..drawing.svg import OverviewDrawing, draw_legend, lay_out_overview
 from ..engine.engine import Engine
 from ..engine.journal import Journal
 from ..errors import HoldfastError
@@ -30,22 +30,33 @@ T = TypeVar("T")
 
 
 class _Latest(Generic[T]):
-    """The values that were used last."""
+    """The values that were used last. One that several ask for at once is made once."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, T] = OrderedDict()
+        self._making: dict[Hashable, anyio.Event] = {}
 
-    def find(self, key: Hashable) -> T | None:
-        """The value, which counts as used."""
-        if key in self._kept:
+    async def get(
+        self,
+        key: Hashable,
+        make: Callable[[], Awaitable[T]],
+        is_current: Callable[[T], Awaitable[bool]] | None = None,
+    ) -> T:
+        """The value, made if it is not there or not current."""
+        while (made := self._making.get(key)) is not None:
+            await made.wait()
+        done = self._making[key] = anyio.Event()
+        try:
+            value = self._kept.get(key)
+            if value is None or (is_current is not None and not await is_current(value)):
+                value = self._kept[key] = await make()
             self._kept.move_to_end(key)
-        return self._kept.get(key)
-
-    def keep(self, key: Hashable, value: T) -> None:
-        """Keep it, and forget what was not used for longest."""
-        self._kept[key] = value
-        while len(self._kept) > VIEWER_KEPT:
-            self._kept.popitem(last=False)
+            while len(self._kept) > VIEWER_KEPT:
+                self._kept.popitem(last=False)
+            return value
+        finally:
+            del self._making[key]
+            done.set()
 
 
 class _Stamp(NamedTuple):
@@ -57,7 +68,7 @@ class _Stamp(NamedTuple):
     now: datetime | None = None
 
 
-class Timeline:
+class DrawnSession:
     """A drawing of a session, and what its pages share. Its parts are made when they are first asked for."""
 
     def __init__(self, drawing: Drawing) -> None:
@@ -65,7 +76,7 @@ class Timeline:
         self._chapters: dict[int, list[tuple[Chapter, datetime, datetime]]] = {}
 
     @cached_property
-    def overview(self) -> Overview:
+    def overview(self) -> OverviewDrawing:
         """All of it in a few lanes."""
         return lay_out_overview(self.drawing)
 
@@ -86,7 +97,7 @@ class Timeline:
 class _Drawn(NamedTuple):
     """A timeline, and how far the delegates in it were read."""
 
-    timeline: Timeline | None
+    timeline: DrawnSession | None
     delegates: Mapping[str, int]
 
 
@@ -97,31 +108,27 @@ class SessionCache:
         self._find_store = find_store
         self._states: _Latest[SessionState] = _Latest()
         self._drawings: _Latest[_Drawn] = _Latest()
-        # One at a time: several who open the same long session wait for one of them.
-        self._folding, self._drawing = anyio.Lock(), anyio.Lock()
 
     async def get_state(self, head: Head, version: int | None = None) -> SessionState:
         """The state of a session, or what it was at a version. It is shared: do not read its messages, which
         would stay in memory."""
-        stamp = _Stamp(head.uid, head.seq, version)
-        async with self._folding:
-            state = self._states.find(stamp)
-            if state is None:
-                engine = self._find_store()._engine
-                state = await engine.call(partial(_fold, engine, head, version))
-                self._states.keep(stamp, state)
-            return state
+        return await self._states.get(_Stamp(head.uid, head.seq, version), lambda: self._fold(head, version))
 
-    async def find_timeline(self, head: Head, *, held: bool, version: int | None = None) -> Timeline | None:
+    async def _fold(self, head: Head, version: int | None) -> SessionState:
+        engine = self._find_store()._engine
+        return await engine.call(partial(_fold, engine, head, version))
+
+    async def find_timeline(
+        self, head: Head, *, held: bool, version: int | None = None
+    ) -> DrawnSession | None:
         """The timeline of a session, or what it was at a version; None of an empty one."""
         now = _rounded(utc_now()) if held and version is None else None
-        stamp = _Stamp(head.uid, head.seq, version, now)
-        async with self._drawing:
-            drawn = self._drawings.find(stamp)
-            if drawn is None or not await self._is_current(drawn):
-                drawn = await self._draw(head, now, version)
-                self._drawings.keep(stamp, drawn)
-            return drawn.timeline
+        drawn = await self._drawings.get(
+            _Stamp(head.uid, head.seq, version, now),
+            lambda: self._draw(head, now, version),
+            self._is_current,
+        )
+        return drawn.timeline
 
     async def _is_current(self, drawn: _Drawn) -> bool:
         """Whether its delegates have done nothing since."""
@@ -139,7 +146,7 @@ class SessionCache:
         inside = await delegates.draw(state)
         engine = self._find_store()._engine
         drawing = await engine.call(partial(_draw, engine, state, inside, now, version is not None))
-        return _Drawn(None if drawing is None else Timeline(drawing), delegates.seqs)
+        return _Drawn(None if drawing is None else DrawnSession(drawing), delegates.seqs)
 
 
 def _fold(engine: Engine, head: Head, version: int | None) -> SessionState:

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ..cli.session_stats import Tally, Times, read_tally
-from ..cli.store_access import get_session_or_thread
+from ..cli.session_stats import Tally, Times, describe_counts, read_tally
+from ..cli.store_access import get_thread
 from ..core.budget import Usage
 from ..core.head import Head
 from ..drawing.markup import Child, Html, el, join
@@ -31,10 +31,9 @@ _MORE: Final = 10
 async def _stats(request: Request) -> Response:
     viewer = viewer_of(request)
     listed = await viewer.listing.get()
-    wanted = request.query_params.getlist("session")
-    chosen = [
-        head for name in dict.fromkeys(wanted) for head in await get_session_or_thread(viewer.store, name)
-    ]
+    chosen: list[Head] = []
+    for name in dict.fromkeys(request.query_params.getlist("session")):
+        chosen += await get_thread(viewer.store, name) or [await viewer.store.head(name)]
     limit = read_number(request, "sessions") or VIEWER_COUNTED_SESSIONS
     heads = chosen or listed.heads[:limit]
     damaged: list[Head] = []
@@ -140,7 +139,7 @@ def _draw_spent(title: str, spent: Mapping[str, float]) -> list[Child]:
 def draw_tally(tally: Tally) -> list[Child]:
     """What the journals of some sessions add up to."""
     rows: list[tuple[str, Child]] = [
-        ("runs", _counts(tally.runs)),
+        ("runs", describe_counts(tally.runs)),
         ("taken over", f"{count(tally.takeovers, 'time')}, from a holder that died"),
         ("steps", f"{tally.steps:,}"),
         ("tokens", f"{tally.usage.input_tokens:,} in, {tally.usage.output_tokens:,} out"),
@@ -152,11 +151,6 @@ def draw_tally(tally: Tally) -> list[Child]:
         *_draw_tools(tally),
         *_draw_refusals(tally),
     ]
-
-
-def _counts(counted: Mapping[str, int]) -> str:
-    pairs = sorted(counted.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in pairs)
 
 
 def _draw_models(tally: Tally) -> list[Child]:
@@ -218,7 +212,7 @@ def _draw_tools(tally: Tally) -> list[Child]:
             "tr",
             el("td", shorten(name, 120)),
             el("td", f"{one.outcomes.total():,}", class_="number"),
-            el("td", _counts(one.outcomes)),
+            el("td", describe_counts(one.outcomes)),
             *_draw_times(one.times, longest_s, "hf-tool"),
         )
         for name, one in sorted(tally.tools.items(), key=lambda pair: -pair[1].outcomes.total())

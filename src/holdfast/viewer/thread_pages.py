@@ -28,7 +28,7 @@ from .layout import facts, fragment, live, page
 from .media import send_media
 from .needs_page import draw_needs_of
 from .page_numbers import LIVE, draw_pager, find_page, read_number, same_page
-from .session_cache import Timeline
+from .session_cache import DrawnSession
 from .session_frame import Subject, draw_commands, draw_table, when
 from .timeline_page import draw_timeline
 from .transcript_page import draw_page
@@ -54,7 +54,7 @@ async def show_thread(request: Request, subject: Subject, heads: Sequence[Head])
     data = await _read(request, heads)
     drawing = await to_thread.run_sync(draw_thread, data)
     ledger = None if data.tools is None else data.tools.head.session
-    drawn = None if drawing is None else Timeline(drawing)
+    drawn = None if drawing is None else DrawnSession(drawing)
     needs = await _draw_needs(request, data)
     body = await draw_timeline(request, subject, drawn, ledger=ledger)
     return _thread_page(request, data, "", *body, needs=needs)

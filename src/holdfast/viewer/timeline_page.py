@@ -29,7 +29,7 @@ from .context import viewer_of
 from .downloads import draw_downloads
 from .needs_page import draw_needs_of
 from .page_numbers import draw_pager, find_page, read_number, same_page
-from .session_cache import Timeline
+from .session_cache import DrawnSession
 from .session_frame import Subject, list_runs, session_page, wants
 
 _OVERVIEW_STEPS: Final = 4
@@ -56,7 +56,7 @@ async def show_timeline(request: Request, subject: Subject) -> Response:
         f"holdfast show {subject.session}{options}",
         f"holdfast tail {subject.session} --follow{options}",
     ]
-    below = draw_downloads(request, subject)
+    below = draw_downloads(request, subject) if subject.version is None else None
     return session_page(request, subject, state, "", *body, commands=commands, below=below, needs=needs)
 
 
@@ -74,7 +74,7 @@ async def _draw_needs(request: Request, subject: Subject, state: SessionState) -
 
 
 async def draw_timeline(
-    request: Request, subject: Subject, drawn: Timeline | None, *, ledger: str | None = None
+    request: Request, subject: Subject, drawn: DrawnSession | None, *, ledger: str | None = None
 ) -> list[Child]:
     """The overview, and the steps of one chapter. `ledger`: the session that has the effects, if it is
     another one."""
@@ -83,7 +83,7 @@ async def draw_timeline(
     return await to_thread.run_sync(partial(_draw, request, subject, drawn, ledger))
 
 
-def _draw(request: Request, subject: Subject, drawn: Timeline, ledger: str | None) -> list[Child]:
+def _draw(request: Request, subject: Subject, drawn: DrawnSession, ledger: str | None) -> list[Child]:
     drawing = drawn.drawing
     wanted = read_number(request, "steps")
     steps = wanted if wanted in VIEWER_STEPS else CHAPTER_STEPS

@@ -7,7 +7,6 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
-import msgspec
 from anyio import to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ..cli.html_effects import draw_effect_table
 from ..cli.html_transcript import PlacedMessage, draw_messages
+from ..cli.json_views import shape_value
 from ..core.diff import ABSENT, Diff
 from ..core.effects import Effect
 from ..core.fold import Checkpoint
@@ -199,18 +199,10 @@ def _draw_messages(messages: Sequence[AnyMessage]) -> Html | None:
 def _compare_values(changes: Diff) -> Iterator[Html]:
     for key, change in changes.state.items():
         shown = [
-            None if value is ABSENT else el("pre", cut_text(_as_text(value)))
+            None if value is ABSENT else el("pre", cut_text(indented(shape_value(value))))
             for value in (change.before, change.after)
         ]
         yield _side_by_side(f"state {shorten(key, 100)}", *shown)
-
-
-def _as_text(value: object) -> str:
-    """A value of user state as JSON, or else its `repr`."""
-    try:
-        return indented(msgspec.to_builtins(value, str_keys=True))
-    except (TypeError, ValueError):
-        return repr(value)
 
 
 def _compare_plan(changes: Diff) -> Iterator[Html]:

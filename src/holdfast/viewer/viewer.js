@@ -5,6 +5,7 @@
 (() => {
   const PAUSE_MS = 2000;
   const PAUSE_MAX_MS = 8000;
+  const REST = 4; // A page that takes long to draw keeps the server busy for a fifth of the time at most.
 
   // -- parts that stay current: what the server drew anew takes the place of what it drew before -----------
 
@@ -78,13 +79,16 @@
   function follow(part) {
     let pause = PAUSE_MS;
     let timer = 0;
+    let took = 0;
     const again = () => {
-      timer = setTimeout(run, pause);
+      timer = setTimeout(run, Math.max(pause, REST * took));
     };
     async function run() {
       if (!part.isConnected) return;
+      const began = performance.now();
       if (document.hidden || isInUse(part)) pause = PAUSE_MS;
       else pause = (await refresh(part)) ? PAUSE_MS : Math.min(pause * 1.3, PAUSE_MAX_MS);
+      took = performance.now() - began;
       again();
     }
     document.addEventListener("visibilitychange", () => {

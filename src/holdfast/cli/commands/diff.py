@@ -42,13 +42,13 @@ async def _diff(store: Store, session: str, a: int, b: int | None, common: Commo
 
 
 def _shape(changes: Diff) -> dict[str, Any]:
-    from ..json_views import shape_message
+    from ..json_views import shape_message, shape_value
 
     return {
         "messages_removed": [shape_message(message) for message in changes.messages_removed],
         "messages_added": [shape_message(message) for message in changes.messages_added],
         "state": {
-            key: {name: _jsonable(getattr(change, name)) for name in ("before", "after")}
+            key: {name: shape_value(getattr(change, name)) for name in ("before", "after")}
             for key, change in changes.state.items()
         },
         "plan": {id: {"before": old, "after": new} for id, (old, new) in changes.plan.items()},
@@ -59,24 +59,11 @@ def _shape(changes: Diff) -> dict[str, Any]:
     }
 
 
-def _jsonable(value: object) -> object:
-    """A value of user state as JSON, or else its `repr`. An absent value is null."""
-    import msgspec
-
-    from ...core.diff import ABSENT
-
-    if value is ABSENT:
-        return None
-    try:
-        return msgspec.to_builtins(value, str_keys=True)
-    except (TypeError, ValueError):
-        return repr(value)
-
-
 def _print(changes: Diff, a: int, b: int) -> None:
     from ..console import SafeText, say, stdout
     from ..entry_text import message_text
     from ..formatting import count, span, usd
+    from ..json_views import shape_value
 
     console = stdout()
 
@@ -91,7 +78,7 @@ def _print(changes: Diff, a: int, b: int) -> None:
     for message in changes.messages_added:
         line("+", f"{message.role}: {message_text(message)}")
     for key, change in changes.state.items():
-        for sign, value in (("-", _jsonable(change.before)), ("+", _jsonable(change.after))):
+        for sign, value in (("-", shape_value(change.before)), ("+", shape_value(change.after))):
             if value is not None:
                 line(sign, f"state {key}: {value}")
     for id, (old, new) in changes.plan.items():

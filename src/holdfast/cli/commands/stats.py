@@ -56,6 +56,7 @@ async def _stats(store: Store, sessions: tuple[str, ...], common: Common) -> Non
 def _print(tally: Tally) -> None:
     from ..console import is_narrow, make_table, print_facts, stdout
     from ..formatting import count, span, usd
+    from ..session_stats import describe_counts
 
     console = stdout()
     narrow = is_narrow(console)
@@ -63,8 +64,8 @@ def _print(tally: Tally) -> None:
     print_facts(
         console,
         [
-            ("sessions", _counts(tally.sessions)),
-            ("runs", _counts(tally.runs)),
+            ("sessions", describe_counts(tally.sessions)),
+            ("runs", describe_counts(tally.runs)),
             ("taken over", count(tally.takeovers, "time") + ", from a holder that died"),
             ("steps", f"{tally.steps:,}"),
             ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
@@ -85,7 +86,7 @@ def _print(tally: Tally) -> None:
         table = make_table(*columns, title="tools")
         for name, one in sorted(tally.tools.items()):
             times = one.times.shape()
-            row = [name, f"{one.outcomes.total():,}", _counts(one.outcomes)]
+            row = [name, f"{one.outcomes.total():,}", describe_counts(one.outcomes)]
             if not narrow:
                 row += [span(times[key]) for key in ("median_s", "p95_s", "max_s", "sum_s")]
             table.add_row(*row)
@@ -98,11 +99,6 @@ def _print(tally: Tally) -> None:
             table.add_row(gate, name, str(refusal.count), right)
         console.print()
         console.print(table)
-
-
-def _counts(counted: Any) -> str:
-    pairs = sorted(counted.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in pairs)
 
 
 def _times(shape: dict[str, Any]) -> str:
