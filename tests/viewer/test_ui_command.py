@@ -148,7 +148,7 @@ def test_another_address_than_this_machine_says_what_it_means(place: Path) -> No
     ],
 )
 def test_a_wrong_command_line_says_what_is_wrong(place: Path, line: str, code: int, why: str) -> None:
-    """Before anything is opened."""
+    """And nothing is made."""
     done = call(place, f"{line} --no-open")
     assert (done.code, done.out) == (code, "")
     assert why in " ".join(done.err.split())

@@ -49,8 +49,6 @@ async def show_viewer(
     root_path: str,
 ) -> int:
     """Serve until a signal comes; return the exit code."""
-    if read_only and allow_changes:
-        raise Stop(Exit.USAGE, "--read-only and --allow-changes exclude each other")
     listening = _listen(host, port)
     found_port = listening.getsockname()[1]
     token = randomness.token_hex(24)

@@ -52,8 +52,12 @@ def ui(
     root_path
         The part of the path that a proxy takes off.
     """
+    from ..exit_codes import Exit, Stop
     from ..store_access import with_store
     from ..viewer_display import show_viewer
+
+    if read_only and allow_changes:
+        raise Stop(Exit.USAGE, "--read-only and --allow-changes exclude each other")
 
     async def work(store: Store) -> int:
         return await show_viewer(
