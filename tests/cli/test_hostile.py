@@ -37,6 +37,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "blobs": [("", 0), ("gc --alone --grace 0", 0)],
     "workers": [("", 0)],
     "demo": [],
+    "ui": [],
     "run": [
         (f"hostile.py 'Look {MARKUP}' --session new", 0),
         (f"hostile.py {Q}", 0),

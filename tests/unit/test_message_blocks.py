@@ -71,7 +71,7 @@ BLOB = f"media+sha256://{'0' * 64}"
         (
             "openai",
             {"type": "image_url", "image_url": {"url": f"{BLOB}?after=data%3Aimage%2Fpng%3Bbase64%2C"}},
-            Media(media_type="image_url", url=BLOB),
+            Media(media_type="image/png", url=BLOB),
         ),
         (
             "openai-responses",
