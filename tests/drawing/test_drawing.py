@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import entries as kinds
 from holdfast.core.entries import CallRef
-from holdfast.drawing.chapters import Chapter, LeftOut, split
+from holdfast.drawing.chapters import Chapter, LeftOut, list_chapters, split
 from holdfast.drawing.markup import el, text
 from holdfast.drawing.model import Bar, BarKind, Drawing, Event, Row, Step, TimeScale, make_scale
 from holdfast.drawing.svg import draw_overview, draw_steps
@@ -247,3 +247,16 @@ def test_a_process_that_takes_its_own_lease_again_leaves_no_gap() -> None:
     drawing = author.draw(held=True)
     assert [gap.text.split(";")[0] for gap in drawing.gaps] == ["a was killed or cut off"]
     assert _row(drawing, "pay").bars[0].status == "doubt"
+
+
+@pytest.mark.parametrize("steps", [1, 5, 40, 1000])
+@pytest.mark.parametrize("count", [0, 1, 41, 49, 50, 80, 120])
+def test_chapters_have_all_of_a_drawing_once(count: int, steps: int) -> None:
+    """Each has the steps that were asked for; a few that are left at the end join the one before them."""
+    drawing = write_steps(count, killed_at=count // 2 or None).draw()
+    chapters = list_chapters(drawing, steps)
+    assert [item for chapter in chapters for item in chapter.items] == drawing.items
+    sizes = [sum(isinstance(item, Step) for item in chapter.items) for chapter in chapters]
+    assert sizes[:-1] == [steps] * (len(sizes) - 1)
+    assert sizes[-1] < 1.25 * steps
+    assert len(sizes) == 1 or sizes[-1] >= steps / 4

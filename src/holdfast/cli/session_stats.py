@@ -50,6 +50,7 @@ class ModelTally(Struct, kw_only=True):
 
     usd: float = 0.0
     usage: Usage = Usage()
+    replies: int = 0
     failures: int = 0
     times: Times = field(default_factory=Times)
 
@@ -118,7 +119,9 @@ class Tally(Struct, kw_only=True):
                     one.usd += cost_usd
                     if isinstance(body, kinds.ModelFailed):
                         one.failures += 1
-                    elif body.latency_ms is not None:
+                        continue
+                    one.replies += 1
+                    if body.latency_ms is not None:
                         one.times.all_s.append(body.latency_ms / 1000)
 
     def _add_calls(self, entries: Sequence[Entry], effects: dict[int, Effect], *, held: bool) -> None:
@@ -198,6 +201,7 @@ class Tally(Struct, kw_only=True):
                 name: {
                     "usd": one.usd,
                     "usage": shape_usage(one.usage),
+                    "replies": one.replies,
                     "failures": one.failures,
                     **one.times.shape(),
                 }

@@ -29,7 +29,10 @@ class LeftOut(Struct, kw_only=True):
 
 
 def list_chapters(drawing: Drawing, steps: int = CHAPTER_STEPS) -> list[Chapter]:
-    """All of the drawing, in parts of so many steps; of fewer, where these have many rows."""
+    """All of the drawing, in parts of so many steps; of fewer, where these have many rows.
+
+    A few steps at the end belong to the part before them.
+    """
     found: list[Chapter] = []
     chapter: list[Item] = []
     taken = height = 0
@@ -41,6 +44,9 @@ def list_chapters(drawing: Drawing, steps: int = CHAPTER_STEPS) -> list[Chapter]
         chapter.append(item)
         taken += is_step
         height += _height(item)
+    if found and taken < steps / 4 and sum(map(_height, found[-1].items)) + height <= DRAWN_ROWS_MAX:
+        found[-1].items += chapter
+        return found
     return [*found, *_end_chapter(chapter)]
 
 

@@ -26,7 +26,7 @@ from ..drawing.markup import Html, el
 from ..store.store import Store
 from .addresses import session_link
 from .context import viewer_of
-from .session_frame import Subject, find_subject
+from .session_frame import find_subject
 
 FORMS: Final = {
     "html": ("one HTML file", "text/html; charset=utf-8", "html"),
@@ -38,10 +38,10 @@ FORMS: Final = {
 """What a session can be saved as: its name, its media type, the end of the file's name."""
 
 
-def draw_downloads(request: Request, subject: Subject) -> Html:
+def draw_downloads(request: Request, session: str) -> Html:
     """Links to the session as files."""
     links = [
-        el("a", name, href=session_link(request, f"{subject.session}/download/{form}"), download="")
+        el("a", name, href=session_link(request, f"{session}/download/{form}"), download="")
         for form, (name, _, _) in FORMS.items()
     ]
     return el(

@@ -161,7 +161,7 @@ def _draw_models(tally: Tally) -> list[Child]:
         el(
             "tr",
             el("td", shorten(name, 120)),
-            el("td", f"{len(one.times.all_s):,}", class_="number"),
+            el("td", f"{one.replies:,}", class_="number"),
             el("td", f"{one.failures:,}" if one.failures else "", class_="number"),
             el("td", f"{one.usage.input_tokens:,} / {one.usage.output_tokens:,}", class_="number"),
             el("td", usd(one.usd), class_="number"),

@@ -24,6 +24,7 @@ from ..limits import VIEWER_VERSIONS
 from ..messages import Json
 from .addresses import session_link
 from .context import viewer_of
+from .downloads import draw_downloads
 from .layout import facts, fragment, live, page
 from .media import send_media
 from .needs_page import draw_needs_of
@@ -130,6 +131,7 @@ def _thread_page(
         el("nav", *links, class_="tabs", aria_label="Pages of this thread"),
         live(same_page(request, live="needs"), *needs, id="needs") if needs is not None else None,
         live(same_page(request, live="body"), *body, id="body") if follow else el("div", *body),
+        draw_downloads(request, root),
         draw_commands([f"holdfast show {root}{options}", f"holdfast export {root}{options}"]),
         here="sessions",
     )

@@ -56,7 +56,7 @@ async def show_timeline(request: Request, subject: Subject) -> Response:
         f"holdfast show {subject.session}{options}",
         f"holdfast tail {subject.session} --follow{options}",
     ]
-    below = draw_downloads(request, subject) if subject.version is None else None
+    below = draw_downloads(request, subject.session) if subject.version is None else None
     return session_page(request, subject, state, "", *body, commands=commands, below=below, needs=needs)
 
 
