@@ -243,7 +243,7 @@ def viewer_table(view: View) -> Iterator[str]:
         [what, shown(found.get(f"{what}, first")), shown(found.get(f"{what}, again"))]
         for what in ("sessions", "needs you", "10,000 steps")
     ]
-    yield "`holdfast ui` over 10,000 sessions in SQLite, and one of 10,000 steps; milliseconds to the last byte:"
+    yield "`holdfast ui` over 10,000 sessions in SQLite, one of 10,000 steps; milliseconds to the last byte:"
     yield ""
     yield from (*markdown(["page", "first", "again"], rows), "")
     yield (

@@ -53,6 +53,7 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "submit": [(f"look {Q}", 0), (f"other Hello --agent {Q}", 0)],
     "cancel": [(f"look --reason {Q} --by {Q}", 0)],
     "pending": [("", 0), ("ask", 0)],
+    "notify": [("--command true --once", 0), (f"--command {Q}", 2), (f"--webhook {Q}", 2)],
     "approve": [("ask @7", 0), (f"ask {Q}", 3), (f"ask @7 --args {Q}", 2)],
     "refuse": [(f"ask @7 --reason {Q} --by {Q}", 0)],
     "resolve": [(f"charge @7 landed --result {Q} --note {Q}", 0), (f"charge {Q} landed", 3)],
