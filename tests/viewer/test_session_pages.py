@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from html import unescape
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -83,6 +84,12 @@ async def test_the_timeline_shows_the_kill_who_took_over_and_what_is_in_doubt(st
         assert 'id="entry-44"' in await visitor.get(link)
 
 
+@tool(side_effects={"mutate"})
+async def look_again() -> str:
+    """Look."""
+    return "seen"
+
+
 async def test_delegates_are_nested_and_lead_to_their_own_pages() -> None:
     """Each row of a delegate is about its own session."""
     author, _ = write_eventful()
@@ -102,9 +109,10 @@ async def test_delegates_are_nested_and_lead_to_their_own_pages() -> None:
         assert "order-42" in links_of(await visitor.get("/sessions/order-42-helper"), "sessions/")[-1]
         # It goes on: the drawing of its parent is made anew.
         async with store.session("order-42-helper") as session:
-            await session.add("More")
-        assert "2 more rows" not in page
-        assert await visitor.get("/sessions/order-42") != page
+            await reply(session, call("look_again", {}))
+            await Registry([look_again]).dispatch_step(session)
+        assert "look_again" not in page
+        assert "look_again" in await visitor.get("/sessions/order-42")
 
 
 @pytest.mark.parametrize("count", [600, pytest.param(10_000, marks=pytest.mark.long)])
@@ -685,3 +693,22 @@ async def test_images_in_messages_of_other_formats_are_shown(format: str, inline
         answer = await visitor.client.get(unescape(image))
         assert answer.headers["content-type"] == "image/png"
         assert answer.content == PNG * 3
+
+
+def damage(place: Path) -> None:
+    """Another program changes what a model said."""
+    (journal,) = place.rglob("journal.jsonl")
+    journal.write_bytes(journal.read_bytes().replace(b"File 2", b"Fxle 2"))
+
+
+async def test_a_damaged_session_is_shown_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    """The transcript, which is damaged, says where."""
+    url = f"dir:{tmp_path}/s"
+    async with visiting_journals(url, write_steps(3)):
+        pass
+    damage(tmp_path)
+    async with holdfast.open_store(url) as store, visiting(store) as visitor:
+        for tab in ("", "/effects", "/state", "/versions"):
+            assert "completed" in await visitor.get(f"/sessions/long{tab}")
+        said = text_of(await visitor.get("/sessions/long/transcript", status=500))
+        assert "entry 11: what was said is not what the entry was written with" in said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -63,29 +63,25 @@ async def read_report(store: Store, head: Head, *, brief: bool) -> SessionReport
         held=held,
         state=state,
         timeline=timeline,
-        tree=await read_branch(store, head, held),
+        tree=await _read_branch(store, head, held, DELEGATE_DEPTH_MAX),
     )
 
 
-async def read_branch(
-    store: Store,
-    head: Head,
-    held: bool,
-    depth: int = DELEGATE_DEPTH_MAX,
-    *,
-    runs: list[RunInfo] | None = None,
-) -> Branch:
-    """Read the runs of a session, unless they are known, and the sessions below it."""
-    if runs is None:
-        runs = [run async for run in store.runs(session=head.session)]
-    delegates: dict[str | None, list[Branch]] = {}
-    if depth:
-        async for child in store.sessions(parent=head.session):
-            below = await read_branch(store, child, await store.is_held(child), depth - 1)
-            parent = next((run.parent for run in below.runs if run.parent is not None), None)
-            known = parent is not None and any(run.run == parent.run for run in runs)
-            delegates.setdefault(parent.run if parent and known else None, []).append(below)
-    return Branch(head=head, held=held, runs=runs, delegates=delegates)
+async def _read_branch(store: Store, head: Head, held: bool, depth: int) -> Branch:
+    runs = [run async for run in store.runs(session=head.session)]
+    children = [child async for child in store.sessions(parent=head.session)] if depth else []
+    below = [await _read_branch(store, one, await store.is_held(one), depth - 1) for one in children]
+    return Branch(head=head, held=held, runs=runs, delegates=group_by_run(runs, below))
+
+
+def group_by_run(runs: Sequence[RunInfo], below: Iterable[Branch]) -> dict[str | None, list[Branch]]:
+    """Delegates by the run of their parent session that they worked for; None where it is not known."""
+    known = {run.run for run in runs}
+    found: dict[str | None, list[Branch]] = {}
+    for one in below:
+        parent = next((run.parent.run for run in one.runs if run.parent is not None), None)
+        found.setdefault(parent if parent in known else None, []).append(one)
+    return found
 
 
 # -- for programs -------------------------------------------------------------------------------------

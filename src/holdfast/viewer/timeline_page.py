@@ -14,7 +14,8 @@ from starlette.responses import Response
 from ..cli.advice import continue_call
 from ..cli.html_page import draw_needs
 from ..cli.json_views import standing
-from ..cli.session_report import Branch, read_branch
+from ..cli.session_report import Branch, group_by_run
+from ..core.fold import RunInfo
 from ..core.head import Head
 from ..core.session_state import SessionState
 from ..drawing.chapters import Chapter
@@ -23,10 +24,12 @@ from ..drawing.model import Drawing, Gap, Step
 from ..drawing.status import draw_status
 from ..drawing.svg import Region, draw_steps
 from ..formatting import count, span, usd, utc_text
-from ..limits import CHAPTER_STEPS, VIEWER_STEPS
+from ..limits import CHAPTER_STEPS, DELEGATE_DEPTH_MAX, DRAWN_DELEGATES_MAX, VIEWER_STEPS
+from ..store.store import Store
 from .addresses import session_link
 from .context import viewer_of
 from .downloads import draw_downloads
+from .listing import Listed
 from .needs_page import draw_needs_of
 from .page_numbers import draw_pager, find_page, read_number, same_page
 from .session_cache import DrawnSession
@@ -221,13 +224,40 @@ def _link(
 
 async def draw_tree(request: Request, subject: Subject, state: SessionState) -> Html | None:
     """The runs of a session and the sessions below it; None if there is only one run."""
-    head, runs = subject.head, list_runs(subject, state)
-    branch = await read_branch(viewer_of(request).store, head, subject.held, runs=runs)
+    viewer, head = viewer_of(request), subject.head
+    tree = _TreeReader(viewer.store, await viewer.listing.get())
+    branch = await tree.read(head, list_runs(subject, state), held=subject.held)
     if len(branch.runs) < 2 and not branch.has_delegates and head.parent is None:
         return None
     return join(
         el("h2", "Runs"), el("section", el("ul", _draw_branch(request, branch, head)), class_="box tree")
     )
+
+
+class _TreeReader:
+    """Reads the runs of the sessions below one, as far as the list of sessions has them."""
+
+    def __init__(self, store: Store, listed: Listed) -> None:
+        self._store, self._listed = store, listed
+        self._left = DRAWN_DELEGATES_MAX
+        self._below: dict[str, list[Head]] = {}
+        for head in listed.heads:
+            if head.parent is not None:
+                self._below.setdefault(head.parent, []).append(head)
+
+    async def read(
+        self, head: Head, runs: list[RunInfo], *, held: bool, depth: int = DELEGATE_DEPTH_MAX
+    ) -> Branch:
+        """A session, and the latest of those below it."""
+        below: list[Branch] = []
+        for child in self._below.get(head.session, ()) if depth else ():
+            if not self._left:
+                break
+            self._left -= 1
+            its_runs = [run async for run in self._store.runs(session=child.session)]
+            is_held = self._listed.is_held(child)
+            below.append(await self.read(child, its_runs, held=is_held, depth=depth - 1))
+        return Branch(head=head, held=held, runs=runs, delegates=group_by_run(runs, below[::-1]))
 
 
 def _draw_branch(request: Request, branch: Branch, here: Head) -> Html:
