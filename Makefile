@@ -17,8 +17,9 @@ PEERS := $(VENV)/peers
 AZURITE := $(VENV)/azurite/.made
 AXE := $(VENV)/axe/.made
 MCP_SERVERS := $(VENV)/mcp-servers
+SDK_SESSIONS := $(VENV)/sdk-sessions
 
-.PHONY: help demo test test-long test-lowest test-busy check bench docs axe azurite mcp-servers lock clean
+.PHONY: help demo test test-long test-lowest test-busy check bench docs axe azurite mcp-servers sdk-sessions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +57,9 @@ axe: $(AXE) ## install the checks of accessibility for the viewer's pages (needs
 azurite: $(AZURITE) ## install the server that az:// is tested against (needs npm); without it, those tests are skipped
 
 mcp-servers: $(MCP_SERVERS)/.made ## install the MCP servers that the proxy is tested with (needs npm); without them, those tests are skipped
+
+sdk-sessions: $(SDK_SESSIONS)/.made ## the session tests of the OpenAI Agents SDK, with sessions of holdfast
+	@$(SDK_SESSIONS)/bin/python tools/sdk_session_tests.py $(SDK_SESSIONS)/source
 
 lock: ## choose the versions in requirements/*.lock anew (needs uv)
 	@requirements/lock.sh --upgrade
@@ -125,4 +129,17 @@ $(PEERS)/.made: requirements/peers.lock pyproject.toml $(MADE)
 	@$(VENV)/bin/python -m venv --clear --without-pip $(PEERS)
 	@$(PIP) --python $(PEERS) install --no-deps --require-hashes -r requirements/peers.lock
 	@$(PIP) --python $(PEERS) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Its tests are in its source distribution only, which is the version of the lock.
+$(SDK_SESSIONS)/.made: requirements/sdk-sessions.lock pyproject.toml $(MADE)
+	@echo "installing the OpenAI Agents SDK and what its tests need into $(SDK_SESSIONS)"
+	@$(VENV)/bin/python -m venv --clear --without-pip $(SDK_SESSIONS)
+	@$(PIP) --python $(SDK_SESSIONS) install --no-deps --require-hashes -r requirements/sdk-sessions.lock
+	@$(PIP) --python $(SDK_SESSIONS) install --no-deps --no-build-isolation -e .
+	@sed -n '/^openai-agents==/,/^    #/{/^    #/!p}' requirements/sdk-sessions.lock > $(SDK_SESSIONS)/source.txt
+	@$(PIP) --python $(SDK_SESSIONS) download --no-deps --no-build-isolation --no-binary openai-agents \
+	    --require-hashes -r $(SDK_SESSIONS)/source.txt -d $(SDK_SESSIONS)
+	@mkdir -p $(SDK_SESSIONS)/source
+	@tar -xzf $(SDK_SESSIONS)/openai_agents-*.tar.gz -C $(SDK_SESSIONS)/source --strip-components 1
 	@touch $@

@@ -32,6 +32,7 @@ from bench.sections.scripts import (
     measure_fleet,
     measure_proxy,
     measure_viewer,
+    time_crash_tests,
 )
 from bench.sections.standing_costs import measure_memory, measure_startup
 from bench.sections.throughput import measure_throughput
@@ -53,6 +54,7 @@ SECTIONS: Final[dict[str, Measure]] = {
     "viewer": measure_viewer,
     "fleet": measure_fleet,
     "crashes": kill_and_count,
+    "crash_tests": time_crash_tests,
 }
 
 

@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
 
 
 def judge(view: View) -> list[Verdict]:
-    """The aims of the project, in the order of its issue 17."""
+    """The aims of the project: those of its issue 17 in their order, and those of adapters."""
     return [
         *_steps(view),
         *_bytes(view),
@@ -40,6 +40,7 @@ def judge(view: View) -> list[Verdict]:
         _many(view, "SQLite", 7.0),
         *_dispatches(view),
         *_savers(view),
+        *_durable_runs(view),
         _cells(view),
     ]
 
@@ -143,6 +144,15 @@ def _savers(view: View) -> Iterator[Verdict]:
         yield Verdict(aim, _middle(ratio), 1)
 
 
+def _durable_runs(view: View) -> Iterator[Verdict]:
+    for kind, of_the_sdk in (("run", "Runner.run"), ("streamed run", "Runner.run_streamed")):
+        yield Verdict(
+            f"a {kind} with `DurableRunner` / `{of_the_sdk}` that keeps nothing: time of 300 steps",
+            _middle(view.ratio(f"{kind}, DurableRunner", f"{kind}, nothing kept", "total_s", 300)),
+            1.25,
+        )
+
+
 def _cells(view: View) -> Verdict:
     behind = list_behind(view)
     aim = "cells of *In short* in which another one is ahead, and that are not explained there"
@@ -213,11 +223,6 @@ def _openai_agents(view: View) -> Iterator[Verdict]:
     ):
         aim = f"`HoldfastSession` / OpenAI `SQLiteSession`: {what} 3,000 steps"
         yield Verdict(aim, _middle(view.ratio(ours, theirs, figure, 3000)), limit)
-    yield Verdict(
-        "a run with `DurableRunner` / `Runner.run` that keeps nothing: time of 300 steps",
-        _middle(view.ratio("run, DurableRunner", "run, nothing kept", "total_s", 300)),
-        1.25,
-    )
 
 
 def _fleet(view: View) -> Iterator[Verdict]:

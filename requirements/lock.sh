@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Regenerate core.lock, dev.lock, peers.lock and mcp-servers.lock from pyproject.toml; arguments go to uv, e.g.
-# --upgrade-package rich. And the frameworks in their lowest and newest supported version, under which the tests of
+# Regenerate core.lock, dev.lock, peers.lock, mcp-servers.lock and sdk-sessions.lock from pyproject.toml; arguments
+# go to uv, e.g. --upgrade-package rich. And the frameworks in their lowest and newest supported version, under which the tests of
 # their adapters run as well.
 #
 # Universal: one file for every platform and every Python from 3.11 on, with the hashes of all wheels.
@@ -25,6 +25,10 @@ compile pyproject.toml --group peers --constraints requirements/core.lock --outp
 
 # Servers that are other programs' processes: nothing of holdfast is installed beside them.
 compile --group mcp-servers --output-file requirements/mcp-servers.lock "$@"
+
+# The SDK of the dev lock, and what its own tests need.
+compile pyproject.toml --group sdk-sessions --constraints requirements/dev.lock \
+    --output-file requirements/sdk-sessions.lock "$@"
 
 # Without what they need: these are put before the packages of the dev lock.
 overlay() {

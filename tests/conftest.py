@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import random
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -19,7 +18,7 @@ from holdfast.drivers.memory import MemoryDriver
 from tests.crash.fork_server import Warm
 from tests.default_loop import closed_after
 from tests.server import PostgresServer, find_programs
-from tests.stores import POSTGRES, PREFIX, connect, drop, remove_store, schema_of, server_url
+from tests.stores import POSTGRES, PREFIX, connect, drop, get_seed, remove_store, schema_of, server_url
 
 _MEMORY = Path("/dev/shm")
 
@@ -151,9 +150,8 @@ def quick_path() -> Iterator[Path]:
 @pytest.fixture
 def seed() -> int:
     """Printed with a failure; set HOLDFAST_SEED to it to make the same choices again."""
-    chosen = int(os.environ.get("HOLDFAST_SEED") or random.randrange(10**6))
-    print(f"HOLDFAST_SEED={chosen}")
-    return chosen
+    print(f"HOLDFAST_SEED={get_seed()}")
+    return get_seed()
 
 
 @pytest.fixture(params=["dir", "sqlite", IN_LONG])

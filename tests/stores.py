@@ -11,6 +11,7 @@ import random
 import shutil
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import cache
 from os import open as really_open
 from os import write as really_write
 from pathlib import Path
@@ -30,6 +31,9 @@ from holdfast.drivers.sqlite import SqliteDriver
 POSTGRES: Final = "HOLDFAST_TEST_POSTGRES_URL"
 """Names the server in the environment: given by a person, or set by the tests for those they start."""
 
+EVERYWHERE: Final = "HOLDFAST_KILL_EVERYWHERE"
+"""Set in the environment: of many trials, none is left out."""
+
 PREFIX: Final = "holdfast_test_"
 _STRIDE: Final = 16
 
@@ -43,11 +47,26 @@ on_files = pytest.mark.parametrize("scheme", ["dir", "sqlite"], indirect=True)
 T = TypeVar("T")
 
 
+@cache
+def get_seed() -> int:
+    """The seed of this process for what tests choose. It is printed by those that choose something."""
+    return int(os.environ.get("HOLDFAST_SEED") or random.randrange(10**6))
+
+
+def every_nth(trials: Sequence[T], stride: int) -> Sequence[T]:
+    """Some of the trials, others for another seed; all of them if the environment says so."""
+    if os.environ.get(EVERYWHERE):
+        return trials
+    print(f"HOLDFAST_SEED={get_seed()}")
+    return (
+        trials[random.Random(f"{get_seed()} {stride} {len(trials)}").randrange(stride) :: stride]
+        or trials[:1]
+    )
+
+
 def share(scheme: str, trials: Sequence[T], stride: int = _STRIDE) -> Sequence[T]:
     """All of them on files; on a server, where each takes several times as long, some, others each time."""
-    if scheme != "postgresql":
-        return trials
-    return trials[random.randrange(stride) :: stride] or trials[:1]
+    return trials if scheme != "postgresql" else every_nth(trials, stride)
 
 
 def open_driver(url: str) -> Driver:

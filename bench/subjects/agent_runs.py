@@ -18,7 +18,13 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
 
 from bench.subjects.contract import Place
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, effects
@@ -37,8 +43,20 @@ class _Asked(Model):
         output = await self._answer([] if isinstance(input, str) else input)
         return ModelResponse(output=output, usage=Usage(requests=1), response_id=None)
 
-    def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
-        raise NotImplementedError  # The runs here are not streamed.
+    async def stream_response(
+        self, system_instructions: Any, input: Any, *more: Any, **named: Any
+    ) -> AsyncIterator[Any]:
+        response = Response(
+            id="r",
+            created_at=0,
+            model="bench",
+            object="response",
+            output=await self._answer([] if isinstance(input, str) else input),
+            parallel_tool_calls=True,
+            tool_choice="auto",
+            tools=[],
+        )
+        yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
 
 
 class Bare:
@@ -48,8 +66,17 @@ class Bare:
         """Whatever keeps it."""
         return None
 
+    _runner: ClassVar[type[Runner] | type[DurableRunner]] = Runner
+    _streams: ClassVar[bool] = False
+
     async def _start(self, agent: Agent[Any]) -> Any:
-        return await Runner.run(agent, "go", session=self._kept, max_turns=_TURNS_MAX)
+        options: Any = {"session": self._kept, "max_turns": _TURNS_MAX}
+        if not self._streams:
+            return await self._runner.run(agent, "go", **options)
+        result = self._runner.run_streamed(agent, "go", **options)
+        async for _ in result.stream_events():
+            pass
+        return result
 
     def _tool(self, tool: FunctionTool) -> FunctionTool:
         return tool
@@ -121,6 +148,12 @@ class Bare:
             self._kept.close()
 
 
+class Streamed(Bare):
+    """`Runner.run_streamed`, whose events are read as they come."""
+
+    _streams = True
+
+
 class WithSqliteSession(Bare):
     """With the SDK's own session."""
 
@@ -131,6 +164,7 @@ class WithSqliteSession(Bare):
 class WithDurableRunner(Bare):
     """`DurableRunner.run` on SQLite."""
 
+    _runner = DurableRunner
     _side_effect: ClassVar[Any] = "read"
 
     def _session(self, place: Place) -> Any:
@@ -138,9 +172,6 @@ class WithDurableRunner(Bare):
 
     def _tool(self, tool: FunctionTool) -> FunctionTool:
         return effects(side_effects=self._side_effect)(tool)
-
-    async def _start(self, agent: Agent[Any]) -> Any:
-        return await DurableRunner.run(agent, "go", session=self._kept, max_turns=_TURNS_MAX)
 
     async def close(self) -> None:
         kept, self._kept = self._kept, None
@@ -152,3 +183,9 @@ class WithDurableEffects(WithDurableRunner):
     """And a tool that changes something: it waits for the disk twice more."""
 
     _side_effect = "mutate"
+
+
+class DurableStreamed(WithDurableRunner):
+    """`DurableRunner.run_streamed`."""
+
+    _streams = True

@@ -124,6 +124,8 @@ SUBJECTS: Final = (
     _floor(RUNS, "run, nothing kept", "agent_runs:Bare", _OPENAI, "", "keeps nothing"),
     _ours(RUNS, "run, DurableRunner", "agent_runs:WithDurableRunner", _SQLITE),
     _ours(RUNS, "run, DurableRunner, mutating tool", "agent_runs:WithDurableEffects", _SQLITE),
+    _floor(RUNS, "streamed run, nothing kept", "agent_runs:Streamed", _OPENAI, "", "keeps nothing"),
+    _ours(RUNS, "streamed run, DurableRunner", "agent_runs:DurableStreamed", _SQLITE),
     _peer(RUNS, "run, SQLiteSession", "agent_runs:WithSqliteSession", _OPENAI, _SQLITE),
 )
 

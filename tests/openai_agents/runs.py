@@ -125,6 +125,18 @@ async def play(runner: Any, agent: Agent[Any], given: Any, *, streamed: bool = F
     return result
 
 
+async def approve(store: holdfast.Store, paused: Any, *, by_state: bool) -> Any:
+    """Approve the call that the first run of session `ann` waits for, by a `RunState` or by way of the store;
+    what the run is called with next, None if it is the same."""
+    if by_state:
+        state = paused.to_state()
+        state.approve(paused.interruptions[0])
+        return state
+    (asked,) = (await store.load("ann")).facts.effects.questions.values()
+    await store.approve("ann", asked.call.id, by="cat")
+    return None
+
+
 def kinds_of(items: Sequence[Any]) -> list[str]:
     """Who said it, or what it is."""
     return [item.get("role") or item["type"] for item in items]

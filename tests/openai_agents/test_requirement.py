@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -31,13 +31,11 @@ def test_a_missing_framework_names_extra_and_version(monkeypatch: pytest.MonkeyP
     assert raised.value.extra == "openai-agents"
 
 
-@pytest.mark.parametrize("version", ["0.23.9", "1.0.0"])
-def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+@pytest.mark.parametrize("found", ["0.23.9", "1.0.0"])
+def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
     """What is there, and what is needed."""
-    monkeypatch.setattr(compat, "version", lambda name: version)
-    with pytest.raises(
-        holdfast.errors.MissingExtra, match=rf"openai-agents>=0\.24,<1; {version} is installed"
-    ):
+    monkeypatch.setattr(compat, "version", lambda name: found)
+    with pytest.raises(holdfast.errors.MissingExtra, match=rf"openai-agents>=0\.24,<1; {found} is installed"):
         importlib.reload(openai_agents)
 
 
@@ -48,10 +46,10 @@ def test_holdfast_itself_does_not_load_it() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
-@pytest.mark.parametrize("version", ["0.24.0", "0.24.7", "0.25.0rc1", "0.100.0"])
-def test_a_supported_version_is_taken(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+@pytest.mark.parametrize("found", ["0.24.0", "0.24.7", "0.25.0rc1", "0.100.0"])
+def test_a_supported_version_is_taken(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
     """From the lowest one on, below the next major version."""
-    monkeypatch.setattr(compat, "version", lambda name: version)
+    monkeypatch.setattr(compat, "version", lambda name: found)
     assert importlib.reload(openai_agents).HoldfastSession
 
 
@@ -74,6 +72,36 @@ from holdfast.adapters.openai_agents import HoldfastSession
     last = done.stderr.strip().splitlines()[-1]
     assert "MissingExtra" in last, done.stderr
     assert "pip install 'holdfast[openai-agents]' (openai-agents>=0.24,<1; it is not installed)" in last
+
+
+@pytest.mark.parametrize(
+    ("moved", "what"),
+    [
+        ("del sys.modules['agents._public_agent'].set_public_agent", "cannot import name 'set_public_agent'"),
+        (
+            "sys.modules['agents.run_internal.turn_preparation'] = None",
+            "agents.run_internal.turn_preparation",
+        ),
+    ],
+    ids=["name", "module"],
+)
+def test_a_version_in_which_something_has_moved_is_named(moved: str, what: str) -> None:
+    """The adapter uses some names that the SDK does not promise to keep. It is not an error about a name."""
+    code = f"import sys, agents\n{moved}\nfrom holdfast.adapters.openai_agents import DurableRunner"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "MissingExtra" in last, done.stderr
+    installed = (
+        rf"'holdfast\[openai-agents\]' \(openai-agents {re.escape(version('openai-agents'))} is installed"
+    )
+    assert re.search(installed, last), last
+    assert what in last
+
+
+def test_another_import_error_stays_what_it_is() -> None:
+    with pytest.raises(ImportError) as raised, compat.explain_moved("a", "x", "openai-agents", "agents"):
+        importlib.import_module("there_is_no_such_module")
+    assert not isinstance(raised.value, holdfast.errors.MissingExtra)
 
 
 def test_the_tests_run_under_the_lowest_supported_version() -> None:

@@ -25,11 +25,25 @@ from agents import (
     set_trace_processors,
     set_tracing_disabled,
 )
-from agents.tool import ComputerTool, LocalShellTool, WebSearchTool
+from agents.tool import (
+    ApplyPatchTool,
+    CodeInterpreterTool,
+    ComputerTool,
+    CustomTool,
+    FileSearchTool,
+    HostedMCPTool,
+    ImageGenerationTool,
+    LocalShellTool,
+    ProgrammaticToolCallingTool,
+    ShellTool,
+    ToolSearchTool,
+    WebSearchTool,
+)
+from agents.tracing import get_trace_provider, set_trace_provider
+from agents.tracing.provider import DefaultTraceProvider
 
 import holdfast
 from holdfast.adapters.openai_agents import DurableRunner, HoldfastSession, RunWaits, effects
-from holdfast.adapters.openai_agents.plain_runs import PlainRunWatcher
 from holdfast.errors import BadInput
 
 from .runs import Cut, answering, call, count_turns, get_root_cause, kinds_of, play, say
@@ -302,31 +316,54 @@ async def get_root_cause_or_none(work: Any) -> BaseException | None:
     return None
 
 
-async def test_tools_that_act_without_a_record_are_refused_and_hosted_ones_are_passed_on(
-    store: holdfast.Store,
-) -> None:
-    session = HoldfastSession("ann", store)
-
-    async def shell(request: Any) -> str:
-        raise AssertionError
-
-    screen: Any = _Screen()
-    acting: list[Any] = [LocalShellTool(executor=shell), ComputerTool(computer=screen)]
-    for tool in acting:
-        agent: Agent[Any] = Agent(name="clerk", model=answering(lambda _: say("Hi.")), tools=[tool])
-        with pytest.raises(BadInput, match="acts on this machine"):
-            await DurableRunner.run(agent, "Hello.", session=session)
-    searching: Agent[Any] = Agent(
-        name="clerk", model=answering(lambda _: say("Hi.")), tools=[WebSearchTool()]
-    )
-    found = await DurableRunner.run(searching, "Hello.", session=session)
-    assert found.final_output == "Hi."
-    assert [type(tool) for tool in searching.model.calls[-1].tools] == [WebSearchTool]  # type: ignore[union-attr]
-
-
 class _Screen:
     environment = "browser"
     dimensions = (1, 1)
+
+
+async def _act(*given: Any) -> Any:
+    raise AssertionError
+
+
+_anything: Any = _Screen()
+_ACTING: list[Any] = [
+    LocalShellTool(executor=_act),
+    ComputerTool(computer=_anything),
+    ShellTool(executor=_act),
+    ShellTool(executor=_act, environment={"type": "local"}),
+    ApplyPatchTool(editor=_anything),
+    CustomTool(name="custom", description="", on_invoke_tool=_act),
+    # One of a later version of the SDK.
+    type("NewTool", (), {"name": "new"})(),
+]
+_HOSTED: list[Any] = [
+    WebSearchTool(),
+    FileSearchTool(vector_store_ids=["v"]),
+    CodeInterpreterTool(tool_config={"type": "code_interpreter", "container": {"type": "auto"}}),
+    ImageGenerationTool(tool_config={"type": "image_generation"}),
+    HostedMCPTool(tool_config={"type": "mcp", "server_label": "s", "server_url": "https://example.org"}),
+    ToolSearchTool(),
+    ProgrammaticToolCallingTool(),
+    ShellTool(environment={"type": "container_auto"}),
+]
+
+
+@pytest.mark.parametrize("tool", _ACTING, ids=lambda tool: type(tool).__name__)
+async def test_tools_that_act_without_a_record_are_refused(tool: Any) -> None:
+    async with holdfast.open_store("memory:") as store:
+        agent: Agent[Any] = Agent(name="clerk", model=answering(lambda _: say("Hi.")), tools=[tool])
+        with pytest.raises(BadInput, match="acts on this machine"):
+            await DurableRunner.run(agent, "Hello.", session=HoldfastSession("ann", store))
+
+
+@pytest.mark.parametrize("tool", _HOSTED, ids=lambda tool: type(tool).__name__)
+async def test_tools_that_the_provider_runs_are_passed_on(tool: Any) -> None:
+    async with holdfast.open_store("memory:") as store:
+        model = answering(lambda _: say("Hi."))
+        agent: Agent[Any] = Agent(name="clerk", model=model, tools=[tool])
+        found = await DurableRunner.run(agent, "Hello.", session=HoldfastSession("ann", store))
+        assert found.final_output == "Hi."
+        assert [one is tool for one in model.calls[-1].tools] == [True]
 
 
 async def test_an_agent_of_a_tool_has_a_session_of_ours_or_none(store: holdfast.Store) -> None:
@@ -375,9 +412,11 @@ async def test_a_durable_run_in_a_tool_is_found_again(store: holdfast.Store) -> 
         await DurableRunner.run(helper, "Help.")
 
 
+@pytest.mark.parametrize("tracing", ["on", "off", "other provider"])
 async def test_a_plain_run_in_a_durable_tool_is_warned_of(
-    store: holdfast.Store, caplog: pytest.LogCaptureFixture
+    store: holdfast.Store, caplog: pytest.LogCaptureFixture, tracing: str
 ) -> None:
+    """Once in a run, and whatever the program does about tracing. A durable run there is not."""
     helper: Agent[Any] = Agent(name="helper", model=answering(lambda _: say("Helped.")))
     kinds: list[Any] = [Runner, DurableRunner]
 
@@ -385,24 +424,32 @@ async def test_a_plain_run_in_a_durable_tool_is_warned_of(
     @function_tool
     async def help_me() -> str:
         """Help."""
-        result = await kinds[0].run(helper, "Help.")
+        for _ in range(2):
+            result = await kinds[0].run(helper, "Help.")
         return str(result.final_output)
 
     def reply(items: list[Any]) -> Any:
         return say("Thanks.") if count_turns(items) else [call("help_me", "t0-a")]
 
     agent: Agent[Any] = Agent(name="clerk", model=answering(reply), tools=[help_me])
-    set_trace_processors([PlainRunWatcher()])
-    set_tracing_disabled(False)
+    before = get_trace_provider()
+    if tracing == "other provider":
+        set_trace_provider(DefaultTraceProvider())
+    set_tracing_disabled(tracing == "off")
     try:
         with caplog.at_level(logging.WARNING, logger="holdfast"):
-            await DurableRunner.run(agent, "Go.", session=HoldfastSession("ann", store))
-            assert "'helper' runs inside a durable tool by way of Runner" in caplog.text
+            for name in ("ann", "cat"):
+                set_trace_processors([])
+                caplog.clear()
+                await DurableRunner.run(agent, "Go.", session=HoldfastSession(name, store))
+                assert caplog.text.count("'helper' runs inside a durable tool by way of Runner") == 1
             caplog.clear()
             kinds.pop(0)
             await DurableRunner.run(agent, "Go.", session=HoldfastSession("bob", store))
+            await Runner.run(helper, "Help.")
             assert "by way of Runner" not in caplog.text
     finally:
+        set_trace_provider(before)
         set_tracing_disabled(True)
         set_trace_processors([])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +12,20 @@ import anyio
 import pytest
 from agents import (
     Agent,
+    GuardrailFunctionOutput,
     ModelBehaviorError,
+    OutputGuardrailTripwireTriggered,
     Runner,
     ToolOutputImage,
     ToolOutputText,
     UserError,
     function_tool,
+    output_guardrail,
     set_trace_processors,
     set_tracing_disabled,
 )
 from agents.mcp import MCPServer
+from agents.testing import ScriptedModel
 from agents.tracing import CustomSpanData, Span, TracingProcessor
 
 import holdfast
@@ -225,6 +231,28 @@ async def test_tools_are_declared_by_decorator_by_name_and_by_glob(
         current_effect()
 
 
+async def test_a_declaration_stays_with_copies_of_its_tool_but_not_with_replacements(
+    store: holdfast.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`dataclasses.replace` makes another tool; it is declared anew."""
+
+    @effects(side_effects="read")
+    @function_tool
+    def look() -> str:
+        """Look."""
+        return "looked"
+
+    anew = effects(side_effects="read")(dataclasses.replace(look, name="anew"))
+    tools = [copy.copy(look), dataclasses.replace(look, name="other"), anew]
+    with caplog.at_level(logging.WARNING, logger="holdfast"):
+        await DurableRunner.run(make(*tools).clone(), "Go.", session=HoldfastSession("ann", store))
+    rows = (await store.load("ann")).facts.effects.rows.values()
+    assert {row.tool: set(row.side_effects) for row in rows} == {
+        "look": {"read"}, "other": {"mutate"}, "anew": {"read"},
+    }  # fmt: skip
+    assert "tool 'other' does not say" in caplog.text
+
+
 class Server(MCPServer):
     """A server of tools, as the SDK sees one."""
 
@@ -394,7 +422,10 @@ async def test_a_cancelled_run_goes_on(store: holdfast.Store) -> None:
     assert len(agent.model.calls) == 2  # type: ignore[union-attr]
 
 
-async def test_a_stream_that_is_stopped_after_a_turn_goes_on(store: holdfast.Store) -> None:
+@pytest.mark.parametrize(("mode", "reason"), [("after_turn", "after_turn"), ("immediate", "CancelledError")])
+async def test_a_stream_that_is_stopped_goes_on(store: holdfast.Store, mode: Any, reason: str) -> None:
+    """After a turn, or at once: the record says which."""
+
     @effects(side_effects="read")
     @function_tool
     def look() -> str:
@@ -403,10 +434,15 @@ async def test_a_stream_that_is_stopped_after_a_turn_goes_on(store: holdfast.Sto
 
     agent, session = make(look), HoldfastSession("ann", store)
     stream = DurableRunner.run_streamed(agent, "Go.", session=session)
-    stream.cancel(mode="after_turn")
-    async for _ in stream.stream_events():
-        pass
+    if mode == "after_turn":
+        stream.cancel(mode=mode)
+    async for event in stream.stream_events():
+        if getattr(event, "name", "") == "tool_called":
+            stream.cancel(mode=mode)
     assert stream.final_output is None
+    await anyio.wait_all_tasks_blocked()
+    (run,) = [one async for one in store.runs()]
+    assert (run.status, run.reason) == ("cancelled", reason)
     found = await DurableRunner.run(agent, "Go.", session=session)
     assert found.final_output == "looked"
     assert len(agent.model.calls) == 2  # type: ignore[union-attr]
@@ -497,6 +533,56 @@ async def test_a_history_is_compacted_as_without_a_record(store: holdfast.Store)
     assert found.final_output == wanted.final_output == "Done."
     assert await session.get_items() == await plain.get_items()
     assert ours.inputs == theirs.inputs
+
+
+@pytest.mark.parametrize("how", ["refused", "compacted", "compacted twice"])
+async def test_a_message_that_is_sent_during_a_run_is_in_the_history_of_the_next(
+    store: holdfast.Store, how: str
+) -> None:
+    """Also if the run leaves less in the history than it has recorded, or something else."""
+
+    class Compactor:
+        """The part of OpenAI's client that compacts."""
+
+        def __init__(self) -> None:
+            self.responses = self
+
+        async def compact(self, **request: Any) -> Any:
+            """Compact."""
+            return SimpleNamespace(
+                output=[{"type": "compaction", "id": "c", "encrypted_content": "x"}], usage=None
+            )
+
+    @effects(side_effects="read")
+    @function_tool
+    async def look() -> str:
+        """Look."""
+        await store.submit("ann", "By the way.")
+        return "looked"
+
+    @output_guardrail
+    async def polite(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=how == "refused")
+
+    turns = [
+        [call("look", "t0-a")],
+        *([[call("look", "t1-a")]] if how == "compacted twice" else []),
+        say("Ok."),
+    ]
+    model = ScriptedModel(turns)
+    agent: Agent[Any] = Agent(name="clerk", model=model, tools=[look], output_guardrails=[polite])
+    compaction = {
+        "compaction_mode": "input", "should_trigger_compaction": lambda context: True, "client": Compactor(),
+    }  # fmt: skip
+    session = HoldfastSession("ann", store, compaction=None if how == "refused" else compaction)
+    work = DurableRunner.run(agent, "Go.", session=session)
+    if how == "refused":
+        with pytest.raises(OutputGuardrailTripwireTriggered):
+            await work
+    else:
+        await work
+    said: list[Any] = [item.get("content") for item in await session.get_items()]
+    assert said.count("By the way.") == len(turns) - 1
 
 
 async def test_the_trace_says_what_comes_from_the_record(store: holdfast.Store) -> None:

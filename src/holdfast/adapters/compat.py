@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 from ..errors import MissingExtra
@@ -23,3 +24,19 @@ def check_versions(adapter: str, extra: str, needs: Mapping[str, tuple[tuple[int
         numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
         if numbers < lowest or (too_new is not None and numbers >= (too_new, 0)):
             raise MissingExtra(adapter, extra, f"{wanted}; {found} is installed")
+
+
+@contextmanager
+def explain_moved(adapter: str, extra: str, package: str, module: str) -> Iterator[None]:
+    """Around imports from `module` of a package: raise `MissingExtra` if the installed version lacks a name
+    that the adapter needs."""
+    try:
+        yield
+    except ImportError as error:
+        if isinstance(error, MissingExtra) or (error.name or "").partition(".")[0] != module:
+            raise
+        found = (
+            f"{package} {version(package)} is installed, which this version of holdfast does not know: "
+            f"{error}; install an earlier {package}, or a newer holdfast"
+        )
+        raise MissingExtra(adapter, extra, found) from error

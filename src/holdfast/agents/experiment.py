@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from ..content.extract import unmark
 from ..content.lazy import peek
-from ..content.message_blocks import FORMATS, LANGCHAIN, list_blocks
+from ..content.message_blocks import FORMATS, LANGCHAIN, find_agent, list_blocks
 from ..core.budget import Usage
 from ..core.entries import (
     AdapterBody,
@@ -273,7 +273,9 @@ def _read_foreign(message: ForeignMessage) -> _ReplyContents:
     return _ReplyContents(
         content=content,
         given=_find_given(_outputs_of(message)),
-        agent=_text_under(data, "name") if message.format in ("openai", LANGCHAIN) else None,
+        agent=_text_under(data, "name")
+        if message.format in ("openai", LANGCHAIN)
+        else find_agent(data, message.format),
         model=_text_under(about, "model_name") or _text_under(about, "model"),
         provider=_text_under(about, "provider_name") or _text_under(about, "model_provider"),
         citations=_citations_in(noted),

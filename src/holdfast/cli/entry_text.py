@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ..content.lazy import BlobMedia, peek, read_content
-from ..content.message_blocks import list_blocks, list_stored_blocks
+from ..content.message_blocks import find_agent, list_blocks, list_stored_blocks
 from ..content.references import SCHEME
 from ..core import effects
 from ..core import entries as kinds
 from ..core.entries import Entry
 from ..formatting import short_args as short_args
-from ..messages import OWN, AnyMessage, Block, Json, Media, Text, ToolCall, ToolResult
+from ..messages import OPENAI_AGENTS, OWN, AnyMessage, Block, Json, Media, Text, ToolCall, ToolResult
 from .formatting import compact, shorten, usd
 
 _ERASED = "[erased]"
@@ -120,6 +120,13 @@ def entry_message_text(entry: Entry, body: kinds.MessageAdded | kinds.ModelRepli
     return blocks_text(entry_blocks(entry, body))
 
 
+def reply_agent(entry: Entry, body: kinds.ModelReplied) -> str:
+    """The agent that gave a reply, if the reply says so; else an empty text."""
+    if entry.content is None or body.format != OPENAI_AGENTS:
+        return ""
+    return find_agent(msgspec.json.decode(entry.content), body.format) or ""
+
+
 def entry_details_text(entry: Entry, text: str) -> str:
     """A text that was made of the details of an entry, unless these were erased."""
     return _ERASED if entry.details_erased else text
@@ -215,7 +222,8 @@ def _describe_work(entry: Entry) -> str:
         case kinds.ModelRequested(model=model):
             return f"request to {model or 'the model'}"
         case kinds.ModelReplied() as body:
-            return f"reply: {entry_message_text(entry, body)}"
+            by = reply_agent(entry, body)
+            return f"reply{f' of {by}' if by else ''}: {entry_message_text(entry, body)}"
         case kinds.ModelFailed(error=error):
             return f"no reply: {entry_details_text(entry, error)}"
         case _:

@@ -23,7 +23,7 @@ import msgspec
 
 from ..formatting import compact, short_args, shorten, visible
 from ..limits import NOTIFY_SEND_S, NOTIFY_TEXT_CHARS
-from ..redact import leave_out_of_json, leave_out_secrets, show_origin
+from ..redact import leave_out_secrets, show_origin, without_secrets
 from ..reprs import name_of
 from ..store.approvals import Waiting
 from ..workers.notifier import identify_waiting
@@ -44,7 +44,7 @@ def describe_waiting(one: Waiting, *, store_options: str, ui: str | None) -> dic
     """The notification of a call that waits: the keys of `pending`, with `id`, `text` and `link`."""
     shape = shape_waiting(one)
     for name in ("args", "notes"):
-        shape[name] = leave_out_of_json(shape.get(name))
+        shape[name] = without_secrets(shape.get(name))
         if len(compact(shape[name])) > NOTIFY_TEXT_CHARS:
             shape[name] = shorten(visible(short_args(shape[name])), NOTIFY_TEXT_CHARS)
     shape["why"] = shorten(visible(leave_out_secrets(shape["why"])), NOTIFY_TEXT_CHARS)

@@ -51,7 +51,8 @@ class Outline:
         """Those that no message has asked for yet, by the id of the provider."""
         self._given: set[str] = set()
         """The ids of calls that only give the model's output."""
-        self._replies: list[tuple[OutlineRow, list[str]]] = []
+        self._replies: list[tuple[OutlineRow, list[str], str]] = []
+        """With their calls, and the agents that gave them where that must be said."""
         self._node = ""
 
     def add(self, moment: Moment, about: About | None, node: str = "") -> None:
@@ -128,7 +129,7 @@ class Outline:
         is_model = moment.kind == "model" or about.role == "assistant"
         if is_model:
             row = self._append(moment, what=text, kind="model")
-            self._replies.append((row, calls))
+            self._replies.append((row, calls, about.by))
         elif text:
             self._append(moment, what=f"{about.role}: {text}")
         for block in about.blocks:
@@ -152,13 +153,14 @@ class Outline:
 
     def finish(self) -> list[OutlineRow]:
         """The rows. A reply without a text names its calls; those that have no row of their own are in it."""
-        for row, calls in self._replies:
+        for row, calls, by in self._replies:
             alone = [self._asked[call] for call in calls if call not in self._calls]
             names = dict.fromkeys(self._asked[call].name for call in calls)
             if alone:
                 row.what = f"{row.what} {blocks_text(alone)}".strip()
             elif not row.what and names:
                 row.what = f"calls {', '.join(names)}"
+            row.what = f"{by}: " * bool(by) + row.what
         return self.rows
 
 

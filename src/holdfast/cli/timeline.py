@@ -28,6 +28,7 @@ from .entry_text import (
     entry_message_text,
     entry_result_text,
     list_notes,
+    reply_agent,
 )
 from .formatting import clock, shorten, span, usd
 
@@ -77,7 +78,7 @@ class About(Struct, kw_only=True):
     title: str = ""
     """The call, as in Python."""
     by: str = ""
-    """Who answered."""
+    """Who answered a question; or the agent that replied, if it is not the one that its run began with."""
     doubt: str = ""
     """Why the call is in doubt, if a later holder says so."""
     reply: str | None = None
@@ -162,6 +163,8 @@ class Timeline:
         self._last: Entry | None = None
         self._requests: dict[int, Moment] = {}
         self._calls: dict[int, Moment] = {}
+        self._agents: dict[str | None, str | None] = {}
+        """The agents that runs began with."""
         self._asked: dict[tuple[int, int], str] = {}
         """Calls of the last reply without an entry: a call without side effects has none while it runs."""
 
@@ -237,6 +240,8 @@ class Timeline:
                 self._add(entry, "message", describe(entry))
                 self.about[entry.seq] = _about_message(entry, body)
             case _:
+                if isinstance(body, kinds.RunStarted):
+                    self._agents[entry.run] = body.agent
                 kind = _KINDS.get(type(body))
                 if kind is not None:
                     self._add(entry, kind, describe(entry))
@@ -316,8 +321,11 @@ class Timeline:
         took_s = (entry.at - moment.at).total_seconds()
         step = self._step(entry.step)
         if isinstance(body, kinds.ModelReplied):
-            moment.status, moment.what = "replied", entry_message_text(entry, body)
-            self.about[moment.seq] = _about_message(entry, body)
+            agent = reply_agent(entry, body)
+            by = "" if agent == self._agents.get(entry.run) else agent
+            moment.status = "replied"
+            moment.what = f"{by}: " * bool(by) + entry_message_text(entry, body)
+            self.about[moment.seq] = _about_message(entry, body, by=by)
             names = [part.name for part in body.parts if isinstance(part, CallPart)]
             self._asked = {(entry.seq, index): name for index, name in enumerate(names)}
             took_s = took_s if body.latency_ms is None else body.latency_ms / 1000
@@ -374,8 +382,9 @@ class Timeline:
         self._step(entry.step).tools_s += took_s
 
 
-def _about_message(entry: Entry, body: kinds.MessageAdded | kinds.ModelReplied) -> About:
-    return About(reply=str(entry.seq), role=body.role, blocks=entry_blocks(entry, body), format=body.format)
+def _about_message(entry: Entry, body: kinds.MessageAdded | kinds.ModelReplied, *, by: str = "") -> About:
+    blocks = entry_blocks(entry, body)
+    return About(reply=str(entry.seq), role=body.role, blocks=blocks, format=body.format, by=by)
 
 
 def effect_status(effect: Effect, *, held: bool) -> str:

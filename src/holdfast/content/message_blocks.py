@@ -167,6 +167,13 @@ def _read_openai_agents(data: _Data) -> Iterator[Block]:
         yield from _read_openai_item(item)
 
 
+def find_agent(data: Json, format: str) -> str | None:
+    """The agent that gave a reply, in a format whose runs may have several."""
+    reply = data.get("reply") if format == OPENAI_AGENTS and isinstance(data, dict) else None
+    agent = reply.get("agent") if isinstance(reply, dict) else None
+    return agent if isinstance(agent, str) and agent else None
+
+
 # -- Anthropic -----------------------------------------------------------------------------------------
 
 

@@ -95,17 +95,23 @@ class FrameworkAgent(Protocol):
         """Drive one turn."""
 
 
-_FRAMEWORKS: Final = {"pydantic_ai": "holdfast.adapters.pydantic_ai.replayed"}
+_FRAMEWORKS: Final = {
+    "agents": "holdfast.adapters.openai_agents.replayed",
+    "pydantic_ai": "holdfast.adapters.pydantic_ai.replayed",
+}
 """By the package of an agent's class, the module whose `in_replay` makes a `FrameworkAgent` of it."""
 
 
 Replayable: TypeAlias = Any
-"""An `Agent`, a `Loop`, or an agent of another framework: of pydantic-ai, with `Durable`."""
+"""An `Agent`, a `Loop`, or an agent of another framework: of pydantic-ai with `Durable`, or of the OpenAI
+Agents SDK."""
 
 
 def find_framework(agent: object) -> str | None:
     """The module that drives agents of this kind; None if they are of no other framework."""
-    roots = (one.__module__.partition(".")[0] for one in type(agent).__mro__)
+    # A user's own module may have the name of a package.
+    kinds = (one for one in type(agent).__mro__ if one.__name__.endswith("Agent"))
+    roots = (one.__module__.partition(".")[0] for one in kinds)
     return next((_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS), None)
 
 
@@ -151,8 +157,8 @@ async def replay_session(
 
     Recorded replies and results stand in for the model and for the world: no tool is run, no request is made,
     and nothing is written to the store. `live_model`: the agent's own model is asked, in a world that stays
-    recorded. `agent` is a `holdfast.Agent`, an agent of pydantic-ai with `Durable` (as it is, or by
-    `in_replay`), or a function that is a loop of your own; it is given each turn.
+    recorded. `agent` is a `holdfast.Agent`, an agent of pydantic-ai with `Durable` or of the OpenAI Agents
+    SDK (as it is, or by `in_replay`), or a function that is a loop of your own; it is given each turn.
     """
     async with use_store(store) as found:
         recording = await read_recording(found, session, version=version)

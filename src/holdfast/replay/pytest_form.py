@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
+from .. import redact
 from ..errors import BadInput
-from ..redact import LEFT_OUT, find_secret, is_secret_name, leave_out_of_field
 from .recording import Recording
 
 _TEST: Final = '''"""Session {session!r} as a test, written by `holdfast export --form pytest`.
@@ -29,15 +29,8 @@ def test_{name}() -> None:
     check_recording(RECORDING, {attribute})
 '''
 
-
-class SecretFound(Struct, frozen=True):
-    """Text of a recording that looks like a secret: where it is, and what it looks like."""
-
-    where: str
-    kind: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.kind}"
+_OWN: Final = ("instructions", "tools", "session", "agent")
+"""Fields of a recording that hold digests and names."""
 
 
 def write_test(recording: Recording, *, module: str, attribute: str, without_secrets: bool = False) -> str:
@@ -48,7 +41,8 @@ def write_test(recording: Recording, *, module: str, attribute: str, without_sec
     """
     # As it is written: lists for all sequences, and text for all strings.
     plain = _without_ids(msgspec.json.decode(msgspec.json.encode(recording)))
-    found = list(_find_secrets(plain, ""))
+    said = {name: value for name, value in plain.items() if name not in _OWN}
+    found = list(redact.iter_secrets(said))
     if found and not without_secrets:
         listed = "\n".join(str(one) for one in found[:10])
         more = f"\nand {len(found) - 10} more" if len(found) > 10 else ""
@@ -57,7 +51,7 @@ def write_test(recording: Recording, *, module: str, attribute: str, without_sec
             f"--without-secrets (without_secrets=True), or test another session\n{listed}{more}"
         )
     if found:
-        plain = _leave_out(plain)
+        plain |= redact.without_secrets(said)
     data = msgspec.json.format(msgspec.json.encode(plain), indent=1).decode()
     # In a raw string: no quote can end it, and no invisible character hides in it.
     escaped = re.sub(r"[^\x20-\x26\x28-\x7e\n]", _escape, data)
@@ -87,7 +81,7 @@ def _without_ids(plain: dict[str, Any]) -> dict[str, Any]:
             if not is_own:
                 reply["said"]["data"] = _replace_text(reply["said"]["data"], call["id"], name)
             call["id"] = name
-            if "answer_part" in call:
+            if isinstance(call.get("answer_part"), dict):
                 call["answer_part"] = _without_foreign_ids(call["answer_part"])
                 call["answer_part"].pop("tool_call_id", None)
     return plain
@@ -125,6 +119,9 @@ _FOREIGN_IDS: Final = frozenset(
 """Fields of other frameworks' messages that only providers need, and names of runs."""
 
 
+_PROVIDER_IDS: Final = ("id", "response_id", "request_id")
+
+
 def _without_foreign_ids(data: Any) -> Any:
     """The same for a message of another framework."""
     if isinstance(data, list):
@@ -132,35 +129,11 @@ def _without_foreign_ids(data: Any) -> Any:
         kept = (one for one, kind in zip(data, kinds, strict=True) if kind not in ("thinking", "reasoning"))
         return [_without_foreign_ids(one) for one in kept]
     if isinstance(data, dict):
-        return {key: _without_foreign_ids(one) for key, one in data.items() if key not in _FOREIGN_IDS}
+        return {
+            key: f"id-{sha256(one.encode()).hexdigest()[:8]}"
+            if key in _PROVIDER_IDS and isinstance(one, str)
+            else _without_foreign_ids(one)
+            for key, one in data.items()
+            if key not in _FOREIGN_IDS
+        }
     return data
-
-
-_OWN: Final = ("instructions", "tools", "session", "agent")
-"""Fields of a recording that hold digests and names."""
-
-
-def _find_secrets(value: Any, where: str) -> Any:
-    if isinstance(value, str):
-        kind = find_secret(value)
-        if kind is not None:
-            yield SecretFound(where, kind)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if not where and key in _OWN:
-                continue
-            place = f"{where}.{key}" if where else key
-            yield from _find_secrets(key, f"a key of {where}")
-            if isinstance(item, str) and item and item != LEFT_OUT and is_secret_name(key):
-                yield SecretFound(place, f"the value of {key!r}")
-            else:
-                yield from _find_secrets(item, place)
-    elif isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from _find_secrets(item, f"{where}[{place}]")
-
-
-def _leave_out(recording: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value if name in _OWN else leave_out_of_field(name, value) for name, value in recording.items()
-    }

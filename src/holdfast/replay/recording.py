@@ -53,6 +53,7 @@ from ..engine.journal import Journal
 from ..errors import BadInput
 from ..ids import session_id
 from ..messages import (
+    OPENAI_AGENTS,
     OWN,
     AnyMessage,
     ForeignMessage,
@@ -244,7 +245,9 @@ class _RecordingReader:
         self._journal, self._blobs = journal, blobs
         self._state = journal.fold()
         self._since = self._find_since(self._state, version)
-        self._recording = Recording(session=journal.session, version=version or 0)
+        labels = self._state.facts.head.labels
+        adapter = labels.get("agent_framework") or labels.get("adapter", "")
+        self._recording = Recording(session=journal.session, version=version or 0, adapter=adapter)
         self._path: list[Entry] = []
         """Entries of the course: messages, replies, ends of runs."""
         self._asking = False
@@ -297,8 +300,6 @@ class _RecordingReader:
                 self._spent[entry.seq] = spending.total
             spending.apply(entry)
             self._note_call(entry)
-        head = self._state.facts.head
-        self._recording.adapter = head.labels.get("agent_framework") or head.labels.get("adapter", "")
         if self._since:
             before = self._journal.fold(self._since)
             self._recording.history = [MessageRecord.of(message) for message in before.transcript]
@@ -348,6 +349,13 @@ class _RecordingReader:
                 continue
             assert isinstance(body, MessageAdded | ModelReplied)
             is_reply = isinstance(body, ModelReplied) or (body.role == "assistant" and not asks)
+            is_bare = body.role == "assistant" and not isinstance(body, ModelReplied)
+            if is_bare and found.adapter == OPENAI_AGENTS:
+                raise BadInput(
+                    f"session {found.session!r} cannot be replayed: it does not say which reply made which "
+                    "call. Either DurableRunner has not run it, or the items of a run were replaced, by a "
+                    "guardrail, a filter or a compaction"
+                )
             if entry.seq not in self._items:
                 continue  # It waits in the inbox still.
             item = self._items[entry.seq]
@@ -456,6 +464,9 @@ class _RecordingReader:
                 call.again = origin is not None and origin[0] > self._since and self._is_on_path(origin[0])
         elif isinstance(body, ToolFailed):
             call.course = "ran" if body.final else call.course
+            if body.retry and self._recording.adapter == OPENAI_AGENTS:
+                # That SDK checks arguments in the body.
+                call.course, call.gate = "refused", "arguments"
             self._errors[place] = body.error
         elif isinstance(body, ToolRefused):
             crashed = place in self._issued.values()
@@ -480,10 +491,10 @@ class _RecordingReader:
 
 
 def _find_part(data: Json, call: str) -> Json:
-    """The part of a message that answers the call; the message itself if it has no parts."""
+    """The part of a message that answers the call; None if it has no parts."""
     parts: Any = data.get("parts") if isinstance(data, dict) else None
     if not isinstance(parts, list):
-        return data
+        return None
     found = (one for one in parts if isinstance(one, dict) and one.get("tool_call_id") == call)
     return next((one for one in found if one.get("part_kind") in ("tool-return", "retry-prompt")), None)
 

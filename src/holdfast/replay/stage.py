@@ -111,6 +111,8 @@ class Stage:
                 corrected = {} if args is msgspec.UNSET else {"args": args}
                 await session.store.approve(session.id, question.asked, by=_BY, **corrected)
             answered = True
+        if answered:
+            await session.take_in()
         return answered
 
     # -- the world -------------------------------------------------------------------------------------

@@ -5,15 +5,19 @@
 `Runner`: an import is the whole difference.
 """
 
-from ..compat import check_versions
+from ..compat import check_versions, explain_moved
 
-check_versions("holdfast.adapters.openai_agents", "openai-agents", {"openai-agents": ((0, 24), 1)})
+_ADAPTER = "holdfast.adapters.openai_agents"
+check_versions(_ADAPTER, "openai-agents", {"openai-agents": ((0, 24), 1)})
 
-from ..run_errors import RunWaits  # noqa: E402
-from .context import annotate, current_effect  # noqa: E402
-from .declarations import as_tools, effects  # noqa: E402
-from .runner import DurableRunner  # noqa: E402
-from .session import HoldfastSession  # noqa: E402
+# Some of what it needs is private to the SDK, and may be elsewhere in a later version.
+with explain_moved(_ADAPTER, "openai-agents", "openai-agents", "agents"):
+    from ..run_errors import RunWaits
+    from .context import annotate, current_effect
+    from .declarations import as_tools, effects
+    from .replayed import in_replay
+    from .runner import DurableRunner
+    from .session import HoldfastSession
 
 __all__ = [
     "DurableRunner",
@@ -23,4 +27,5 @@ __all__ = [
     "as_tools",
     "current_effect",
     "effects",
+    "in_replay",
 ]

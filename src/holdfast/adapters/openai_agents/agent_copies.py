@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from inspect import isawaitable
 from types import CellType, FunctionType
@@ -16,19 +16,22 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from agents import (
     Agent,
-    ApplyPatchTool,
-    ComputerTool,
-    CustomTool,
+    CodeInterpreterTool,
+    FileSearchTool,
     FunctionTool,
     Handoff,
-    LocalShellTool,
+    HostedMCPTool,
+    ImageGenerationTool,
     Model,
     ModelBehaviorError,
     ModelProvider,
     ModelResponse,
+    ProgrammaticToolCallingTool,
     RunState,
     ShellTool,
     Tool,
+    ToolSearchTool,
+    WebSearchTool,
     handoff,
 )
 from agents._public_agent import get_public_agent, set_public_agent
@@ -64,13 +67,23 @@ from ...errors import BadInput
 from .declarations import DeclaredTools, effects
 from .durable_run import RunRecord, find_recorder
 from .items import InputItem
+from .mcp_retries import find_server, without_retries
+from .replayed import ask, find_replay, give_recorded
 from .replies import response_of
 from .tool_calls import ToolWaits
 
 log = logging.getLogger("holdfast")
 A = TypeVar("A", bound=Agent[Any])
-_ACTING: Final = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
-"""Tools that the SDK runs on this machine, by protocols of their own."""
+_HOSTED: Final = (
+    CodeInterpreterTool,
+    FileSearchTool,
+    HostedMCPTool,
+    ImageGenerationTool,
+    ProgrammaticToolCallingTool,
+    ToolSearchTool,
+    WebSearchTool,
+)
+"""Tools that the model's provider runs. The SDK runs all others on this machine, each in its own way."""
 _INVOKER: Final = "_invoke_tool_impl"
 
 
@@ -100,8 +113,12 @@ class DurableModel(Model):
         reply = await recorder.next_reply()
         if reply is not None:
             return reply.as_response()
+        turn = find_replay()
         async with recorder.asking(self._name) as asking:
-            response = await self._inner.get_response(*args, **options)
+            if turn is None:
+                response = await self._inner.get_response(*args, **options)
+            else:
+                response = await ask(turn, lambda: self._inner.get_response(*args, **options))
             await asking.end(response)
         return response
 
@@ -193,6 +210,15 @@ class DurableHooks(RunHooksBase[Any, Any]):
 
     def __init__(self, inner: Any) -> None:
         self._inner = validate_run_hooks(inner)
+
+    async def on_llm_start(
+        self, context: RunContextWrapper[Any], agent: Any, *args: Any, **named: Any
+    ) -> None:
+        """Note whose reply comes next. Attempts of one request are told of once."""
+        recorder = find_recorder()
+        if recorder is not None:
+            recorder.begin_request(agent.name)
+        await self._inner.on_llm_start(context, _show(agent), *args, **named)
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Any, response: ModelResponse) -> None:
         """Bring what people answered about the calls of a reply, from whatever process."""
@@ -340,15 +366,16 @@ class Copies:
 
     def _take(self, tool: Tool, keep: bool) -> Tool:
         """The tool through the ledger. One that the model's provider runs stays as it is."""
-        if isinstance(tool, _ACTING):
-            environment = getattr(tool, "environment", None)
-            if isinstance(environment, Mapping) and environment.get("type") != "local":
+        if not isinstance(tool, FunctionTool):
+            environment = tool.environment if isinstance(tool, ShellTool) else None
+            elsewhere = isinstance(environment, Mapping) and environment.get("type") != "local"
+            if elsewhere or isinstance(tool, _HOSTED):
                 return tool
             raise BadInput(
                 f"tool {tool.name!r} ({type(tool).__name__}) acts on this machine without a record, so "
                 "DurableRunner does not run it: declare a @function_tool that does the same"
             )
-        if not isinstance(tool, FunctionTool) or hasattr(tool, _ORIGINAL):
+        if hasattr(tool, _ORIGINAL):
             return tool
         if not keep:
             return self._wrap(tool)
@@ -371,13 +398,21 @@ class Copies:
         # Within the body, so that the ledger sees a call that was cut off.
         raw.timeout_behavior = "raise_exception"
         agent_tool = self._take_agent(tool)
+        server = find_server(tool, declared, getattr(tool.on_invoke_tool, _INVOKER, None))
+        turn, prepare = find_replay(), getattr(tool.on_invoke_tool, "prepare_arguments", None)
 
         async def run(ctx: TheirContext[Any], arguments: str) -> Any:
+            if turn is not None:
+                if prepare is not None:
+                    # What checks the arguments is a part of the body.
+                    prepare(arguments, tool.name).owner(arguments, tool.name)
+                return give_recorded(turn, tool.name, ctx.tool_call_id)
             if agent_tool is not None:
                 return await self._run_agent(agent_tool, ctx, arguments)
             if arguments != ctx.tool_arguments:
                 ctx._function_tool_arguments = None  # Those that the SDK has checked are others.
-            return await invoke_function_tool(function_tool=raw, context=ctx, arguments=arguments)
+            with nullcontext() if server is None else without_retries(server):
+                return await invoke_function_tool(function_tool=raw, context=ctx, arguments=arguments)
 
         async def invoke(ctx: TheirContext[Any], arguments: str) -> Any:
             recorder = find_recorder()
@@ -402,7 +437,6 @@ class Copies:
                     raise
                 return await _tell_timeout(tool, ctx, error)
 
-        prepare = getattr(tool.on_invoke_tool, "prepare_arguments", None)
         if prepare is not None:
             invoke.__agents_prepare_arguments__ = prepare  # type: ignore[attr-defined]
         made = copy.copy(tool)

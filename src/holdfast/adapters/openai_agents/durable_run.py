@@ -26,10 +26,11 @@ from ...content.encode import encode_content
 from ...core.entries import ApprovalAsked, ApprovalRefused, Body, CallRef, MessageAdded, SessionRewound
 from ...engine.blob_cache import BlobCache
 from ...errors import BadInput
-from ...messages import CallPart, ForeignMessage, Json, role_of_item
+from ...messages import OPENAI_AGENTS, CallPart, ForeignMessage, Json, role_of_item
 from ...reprs import describe_error
 from ...session.run import Request, Run
 from ...session.session import Session
+from ...system.aio import run_to_end
 from ...tools.canonical import fingerprint
 from ...tools.schema import keep_schema
 from ...tools.waiting import find_waiting_calls
@@ -77,14 +78,21 @@ class RunRecord:
         self.saved: list[InputItem] = []
         """The items that the SDK has added in this attempt."""
         self.given = 0
-        """How many replies this run was given so far."""
+        """How many replies the SDK was given so far. One that is on record and did not arrive comes next."""
+        self.agent: str | None = None
+        """The agent whose model is asked."""
+        self._is_handed_on = False
+        """Whether the reply of the request that the SDK makes now was given to it."""
         self.resumed_at: int | None = None
         """With a `RunState`: how many replies it holds."""
         self._held = set[str]()
         """With a `RunState`: the keys of its items."""
         self._is_replaced = False
-        self._is_asking = False
+        self._request_error: Exception | None = None
+        """Why the last request to a model has failed."""
         self._delegates = Counter[str]()
+        self.plain_agents = set[str]()
+        """The agents that ran in its tools without a record."""
 
     @property
     def root_run(self) -> str:
@@ -118,6 +126,8 @@ class RunRecord:
     async def next_reply(self) -> ReplyOnRecord | None:
         """The next reply, if it is on record; None if the model must be asked."""
         await self.stop_if_waiting()
+        if self._is_handed_on:
+            self.given -= 1  # It did not arrive: this is another attempt of the same request.
         if not self.is_replaying:
             if self.beginning.is_over:
                 raise BadInput(
@@ -125,30 +135,41 @@ class RunRecord:
                     "asks for more than it had. Use the agent that the run had, or another run_key"
                 )
             return None
-        reply = self._recorded.replies[self.given]
-        self.given += 1
-        self.tools.used.add(reply.usage)
+        reply = self.hand_on()
         with custom_span("holdfast replay", {"entry": reply.seq, "replayed": True}):
             return reply
 
     @asynccontextmanager
     async def asking(self, model: str | None) -> AsyncIterator[RecordedRequest]:
         """Around a request to the model."""
-        self._is_asking = True
-        async with self.run.request(model=model) as request:
-            yield RecordedRequest(self, request, model)
-        self._is_asking = False
+        try:
+            async with self.run.request(model=model) as request:
+                yield RecordedRequest(self, request, model)
+        except Exception as error:
+            self._request_error = error
+            raise
 
     def note_reply(self, data: Json) -> None:
-        """A reply was recorded."""
+        """A reply was recorded. It counts as given when it is handed on."""
         items = reversed(self.session.state.transcript_fold.items)
         item = next(one for one in items if one.role == "assistant")
         calls = tuple(part.id for part in item.parts if isinstance(part, CallPart))
         reply = ReplyOnRecord(item.seq, calls, data)
         self._recorded.replies.append(reply)
-        self.given += 1
-        self.tools.used.add(reply.usage)
         self._note(reply.items)
+
+    def hand_on(self) -> ReplyOnRecord:
+        """The next recorded reply, which the SDK is given now."""
+        reply = self._recorded.replies[self.given]
+        self.given += 1
+        if not self._is_handed_on:
+            self.tools.used.add(reply.usage)
+        self._is_handed_on = True
+        return reply
+
+    def begin_request(self, agent: str) -> None:
+        """The SDK begins a request to the model of an agent: it has the replies before it."""
+        self.agent, self._is_handed_on = agent, False
 
     def _note(self, items: Sequence[InputItem]) -> None:
         self._recorded.items += items
@@ -201,7 +222,7 @@ class RunRecord:
         entries = await self._make_entries(items)
         state = self.session.state.facts.values
         gone = SessionRewound(version=0, seq=0, transcript=(), state=state)
-        self.session._writer.record_all([(gone, None), *entries])
+        self.session._writer.record_all([(gone, None), *entries, *self._list_arrived()])
         self.session._writer.take_checkpoint()
         await self.session.flush()
 
@@ -229,9 +250,21 @@ class RunRecord:
             for item in session.state.transcript_fold.items
             if seq < item.seq <= since
         ]
-        kept = [*between, *await self._make_entries(added[self.beginning.said :])]
-        session._writer.record_all([(rewound, None), *kept])
+        kept = await self._make_entries(added[self.beginning.said :])
+        session._writer.record_all([(rewound, None), *between, *kept, *self._list_arrived()])
         self._is_replaced = True
+
+    def _list_arrived(self) -> list[tuple[Body, bytes | None]]:
+        """What was sent to the session since the run began, and no model was shown: it is not left behind."""
+        fold = self.session.state.transcript_fold
+        return [
+            (MessageAdded(role=item.role, parts=item.parts, format=item.format), item.encode())
+            for item in (*fold.items, *fold.queued)
+            if item.seq > self.beginning.since
+            and item.results is None
+            # One that was added anew here has no number any more.
+            and (item.inbox is not None or item.format != OPENAI_AGENTS)
+        ]
 
     def _list_saved(self) -> list[InputItem]:
         """The items of the run that the SDK has saved, in this attempt or before the run was paused."""
@@ -333,7 +366,8 @@ class RunRecord:
         if isinstance(error, RunWaits):
             self.run.pause(", ".join(sorted({one.kind for one in error.waiting})) or "approval")
             return True
-        if self.session.is_lost or self._is_asking or not isinstance(error, ENDED):
+        # A request that failed may be made again. One that was cut off, by a guardrail say, has not failed.
+        if self.session.is_lost or error is self._request_error or not isinstance(error, ENDED):
             return False
         await self._correct()
         self.run.fail(f"{OVER}: {type(error).__name__}", describe_error(error))
@@ -346,12 +380,21 @@ class RecordedRequest:
     def __init__(self, recorder: RunRecord, request: Request, model: str | None) -> None:
         self._recorder, self._request, self._model = recorder, request, model
 
-    async def end(self, response: ModelResponse, *, agent: str | None = None) -> None:
-        """Record the reply. Durable on return."""
+    async def end(self, response: ModelResponse) -> None:
+        """Record the reply, and hand it on. Durable on return.
+
+        A caller that is cancelled meanwhile finds it on record when it asks again: the model is not asked.
+        """
+        agent = self._recorder.agent
         message, usage = as_recorded(response, agent=agent, model=self._model), usage_of(response.usage)
-        cost_usd = None if self._model is None else find_cost_usd(f"openai:{self._model}", usage)
-        await self._request.reply(message, usage=usage, cost_usd=max(cost_usd or 0.0, 0.0), model=self._model)
-        self._recorder.note_reply(message.data)
+        cost_usd = max(find_cost_usd(f"openai:{self._model}", usage) or 0.0, 0.0) if self._model else 0.0
+
+        async def record() -> None:
+            await self._request.reply(message, usage=usage, cost_usd=cost_usd, model=self._model)
+            self._recorder.note_reply(message.data)
+
+        await run_to_end(record)
+        self._recorder.hand_on()
 
 
 def _pack(blobs: BlobCache, message: ForeignMessage) -> bytes:

@@ -3,52 +3,47 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from agents import add_trace_processor
-from agents.tracing import AgentSpanData, Span, Trace, TracingProcessor
+from agents.tracing import AgentSpanData, get_trace_provider
 
 from .durable_run import find_around, find_recorder
 
 log = logging.getLogger("holdfast")
 
 
-class PlainRunWatcher(TracingProcessor):
-    """Looks at the agents that begin to run. The SDK tells of them as long as tracing is on."""
+class _WatchedSpans:
+    """`create_span` of a trace provider. The SDK calls it for every agent that begins to run, also when
+    tracing is off, and whatever the processors are."""
 
-    def on_span_start(self, span: Span[Any]) -> None:
-        """Warn if the agent runs in a tool, and not by way of `DurableRunner`."""
-        around = find_around()
-        if isinstance(span.span_data, AgentSpanData) and around is not None and find_recorder() is None:
-            log.warning(
-                "session %s: agent %r runs inside a durable tool by way of Runner, so what it does is not on "
-                "record, and is done again if the tool is run again. Use DurableRunner there, too",
-                around.session.id,
-                span.span_data.name,
-            )
+    def __init__(self, inner: Callable[..., Any]) -> None:
+        self._inner = inner
 
-    def on_span_end(self, span: Span[Any]) -> None:
-        """Nothing to do."""
-
-    def on_trace_start(self, trace: Trace) -> None:
-        """Nothing to do."""
-
-    def on_trace_end(self, trace: Trace) -> None:
-        """Nothing to do."""
-
-    def shutdown(self) -> None:
-        """Nothing to do."""
-
-    def force_flush(self) -> None:
-        """Nothing to do."""
+    def __call__(self, span_data: Any, *args: Any, **options: Any) -> Any:
+        if isinstance(span_data, AgentSpanData):
+            _look_at(span_data.name)
+        return self._inner(span_data, *args, **options)
 
 
-_watcher: PlainRunWatcher | None = None
+def _look_at(agent: str) -> None:
+    """Warn if the agent runs in a tool, and not by way of `DurableRunner`: once in a run."""
+    around = find_around()
+    if around is None or find_recorder() is not None or agent in around.plain_agents:
+        return
+    around.plain_agents.add(agent)
+    log.warning(
+        "session %s: agent %r runs inside a durable tool by way of Runner, so what it does is not on record, "
+        "and is done again if the tool is run again. Use DurableRunner there, too",
+        around.session.id,
+        agent,
+    )
 
 
 def watch() -> None:
-    """Warn of such runs from now on."""
-    global _watcher
-    if _watcher is None:
-        _watcher = PlainRunWatcher()
-        add_trace_processor(_watcher)
+    """Warn of such runs from now on, as long as the trace provider stays."""
+    provider: Any = get_trace_provider()
+    if not isinstance(provider.create_span, _WatchedSpans):
+        with suppress(AttributeError):  # Of a class with slots.
+            provider.create_span = _WatchedSpans(provider.create_span)

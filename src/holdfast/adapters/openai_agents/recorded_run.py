@@ -99,12 +99,13 @@ def key_of(item: InputItem) -> str:
     return f"{role_of_item(item)} {sha256(_encode(said)).hexdigest()}"
 
 
-async def begin(session: Session, asked: Asked, history: Sequence[InputItem]) -> RunStart:
-    """Find out whether this continues a run of the session, or repeats one that has ended."""
+async def begin(session: Session, asked: Asked, *, has_history: bool) -> tuple[RunStart, list[InputItem]]:
+    """Find out whether this continues a run of the session, or repeats one that has ended; and the history
+    that the run begins with. It is the same list for the run and for each that continues it."""
     last, before = _find_last(session), _find_before(session, asked)
     if before is not None and _goes_on(before, last, asked):
         kept = _kept_of(before)
-        return RunStart(
+        found = RunStart(
             since=kept["since"],
             said=kept["said"],
             opening=kept["opening"],
@@ -112,6 +113,7 @@ async def begin(session: Session, asked: Asked, history: Sequence[InputItem]) ->
             root_run=kept["drive"] or before.run,
             is_over=before.status == "completed",
         )
+        return found, await read_history_at(session, found.since) if has_history else []
     if asked.items is None:
         raise BadInput(
             f"session {session.id!r} has no run that this RunState is of: pass the session, or the run_key, "
@@ -119,10 +121,12 @@ async def begin(session: Session, asked: Asked, history: Sequence[InputItem]) ->
         )
     if not session.continuable:
         await _leave_behind(session, last)
-        history = await read_history(session, session.state)
-    await session.flush()  # The history is read again as it was after this entry, which ends a commit.
+    # The history is read again as it was after this entry, which ends a commit. A flush may take in messages.
+    await session.flush()
+    since = session.state.seq
+    history = await read_history(session, session.state) if has_history else []
     said = overlap([key_of(item) for item in unanswered_input(history)], [key_of(one) for one in asked.items])
-    return RunStart(session.state.seq, said, asked.opening, asked.key, None)
+    return RunStart(since, said, asked.opening, asked.key, None), history
 
 
 def _find_last(session: Session) -> RunInfo | None:

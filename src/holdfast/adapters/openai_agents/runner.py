@@ -60,7 +60,8 @@ from .declarations import DeclaredTools, NamedEffects
 from .durable_run import Driving, RunRecord, driving, find_around
 from .journal import LABELS, labels_of
 from .plain_runs import watch
-from .recorded_run import Asked, begin, config_of, list_items, load, read_history, read_history_at
+from .recorded_run import Asked, begin, config_of, list_items, load
+from .replayed import find_replay
 from .replies import list_calls
 from .results import show_error, show_events, show_result
 from .run_session import RunSession
@@ -410,8 +411,8 @@ class RunnerCall:
                             result = await go()
                         finally:
                             await run_to_end(recorder.tools.stop)
-                        if _is_cut(result):
-                            recorder.run.cancel("after_turn")
+                        if (mode := _find_cancel_mode(result)) is not None:
+                            recorder.run.cancel(mode)
                         else:
                             await recorder.end(result.interruptions)
                         show_result(result)
@@ -454,6 +455,9 @@ class RunnerCall:
             async with open_delegate(self._around, self._agent.name) as session:
                 self.session.session_id = session.id
                 yield session
+            return
+        if (turn := find_replay()) is not None:
+            yield turn.session
             return
         async with AsyncExitStack() as stack:
             store = await self._get_store(stack)
@@ -612,9 +616,10 @@ def _find_loss(error: BaseException | None) -> Fenced | None:
     return error
 
 
-def _is_cut(result: RunResult | RunResultStreaming) -> bool:
-    """Whether the caller stopped it after a turn: the same call goes on."""
-    return isinstance(result, RunResultStreaming) and result._cancel_mode != "none"
+def _find_cancel_mode(result: RunResult | RunResultStreaming) -> str | None:
+    """How the caller stopped it, so that the same call goes on; None if it has ended."""
+    mode = result._cancel_mode if isinstance(result, RunResultStreaming) else "none"
+    return None if mode == "none" else mode
 
 
 def _check_session(session: Session | None, around: SessionId | None) -> HoldfastSession | None:
@@ -647,10 +652,7 @@ async def record_run(
     has_history: bool,
 ) -> AsyncIterator[RunRecord]:
     """Begin a run in its session, or continue one: the recorder is there inside the block."""
-    history = await read_history(session, session.state) if has_history else []
-    begun = await begin(session, asked, history)
-    if has_history and begun.since != session.state.seq:
-        history = await read_history_at(session, begun.since)
+    begun, history = await begin(session, asked, has_history=has_history)
     recorded = await load(session, begun)
     model = config.model if isinstance(config.model, str) else None
     run = session.run(
