@@ -16,10 +16,11 @@ LOWEST := $(VENV)/lowest
 DEEPAGENTS := $(VENV)/deepagents
 PEERS := $(VENV)/peers
 AZURITE := $(VENV)/azurite/.made
+AXE := $(VENV)/axe/.made
 MCP_SERVERS := $(VENV)/mcp-servers
 SDK_SESSIONS := $(VENV)/sdk-sessions
 
-.PHONY: help demo test test-long test-lowest test-deepagents test-busy check bench docs azurite mcp-servers sdk-sessions lock clean
+.PHONY: help demo test test-long test-lowest test-deepagents test-busy check bench docs axe azurite mcp-servers sdk-sessions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +55,8 @@ bench: $(PEERS)/.made ## measure holdfast, its peers and the raw floor side by s
 
 docs: $(DEV) ## run the examples of the documentation
 	@$(VENV)/bin/pytest tests/docs
+
+axe: $(AXE) ## install the checks of accessibility for the viewer's pages (needs npm); without it, that test is skipped
 
 azurite: $(AZURITE) ## install the server that az:// is tested against (needs npm); without it, those tests are skipped
 
@@ -92,6 +95,13 @@ $(AZURITE): requirements/azurite/package.json requirements/azurite/package-lock.
 	@echo "installing Azurite into $(VENV)"
 	@mkdir -p $(@D)
 	@cp requirements/azurite/package.json requirements/azurite/package-lock.json $(@D)
+	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+$(AXE): requirements/axe/package.json requirements/axe/package-lock.json $(MADE)
+	@echo "installing axe into $(VENV)"
+	@mkdir -p $(@D)
+	@cp requirements/axe/package.json requirements/axe/package-lock.json $(@D)
 	@npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 

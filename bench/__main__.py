@@ -31,6 +31,7 @@ from bench.sections.scripts import (
     measure_dispatch,
     measure_fleet,
     measure_proxy,
+    measure_viewer,
     time_crash_tests,
 )
 from bench.sections.standing_costs import measure_memory, measure_startup
@@ -50,6 +51,7 @@ SECTIONS: Final[dict[str, Measure]] = {
     "syncs": count_syncs,
     "throughput": measure_throughput,
     "memory": measure_memory,
+    "viewer": measure_viewer,
     "fleet": measure_fleet,
     "crashes": kill_and_count,
     "crash_tests": time_crash_tests,

@@ -170,6 +170,7 @@ class Results(msgspec.Struct):
     dispatch: dict[str, list[Call]] = {}
     """Of each round."""
     proxy: dict[str, list[float]] = {}
+    viewer: dict[str, list[float]] = {}
     """Microseconds that a request to an MCP server takes, of each round."""
     fleet: list[Fleet] = []
     crashes: Table | None = None

@@ -19,6 +19,7 @@ from bench.tables import (
     proxy_table,
     startup_table,
     throughput_table,
+    viewer_table,
 )
 from bench.verdicts import Verdict, judge, watch
 from bench.view import View
@@ -86,6 +87,7 @@ def page_lines(results: Results, plots: Sequence[str], trouble: str = "") -> Ite
     for title, lines in (
         ("Dispatch", dispatch_table(view)),
         ("MCP proxy", proxy_table(view)),
+        ("The viewer", viewer_table(view)),
         ("Long sessions", long_table(view)),
         ("Start-up", startup_table(view)),
         ("Memory", memory_table(view)),

@@ -233,6 +233,28 @@ def proxy_table(view: View) -> Iterator[str]:
     yield ""
 
 
+def viewer_table(view: View) -> Iterator[str]:
+    """Milliseconds a page, megabytes, and microseconds a step."""
+    found = {what: Spread.of(figures) for what, figures in view.results.viewer.items() if figures}
+    if not found:
+        yield from ("Not in this run.", "")
+        return
+    rows = [
+        [what, shown(found.get(f"{what}, first")), shown(found.get(f"{what}, again"))]
+        for what in ("sessions", "needs you", "10,000 steps")
+    ]
+    yield "`holdfast ui` over 10,000 sessions in SQLite, one of 10,000 steps; milliseconds to the last byte:"
+    yield ""
+    yield from (*markdown(["page", "first", "again"], rows), "")
+    yield (
+        f"Its process needs {shown(found.get('memory, started'))} MB when it starts, and at its peak "
+        f"{shown(found.get('memory, after'))} MB for these pages. A step of a process that writes takes "
+        f"{shown(found.get('a step, alone'))} µs, and {shown(found.get('a step, beside pages'))} µs while "
+        "two pages are open."
+    )
+    yield ""
+
+
 def long_table(view: View) -> Iterator[str]:
     """Steps by tenths of the longest sessions."""
     steps = max(view.group_marks(MESSAGES), default=0)

@@ -17,7 +17,7 @@ PATIENCE_MS = 300_000
 
 
 @contextmanager
-def open_browser() -> Iterator[Browser]:
+def open_browser(*options: str) -> Iterator[Browser]:
     """A browser without windows. A test that needs one is skipped where chromium is missing."""
     program = shutil.which("chromium")
     if program is None:
@@ -25,7 +25,7 @@ def open_browser() -> Iterator[Browser]:
         if os.environ.get("CI") == "true":
             pytest.fail(why)
         pytest.skip(why)
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments = [*options, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=arguments, timeout=PATIENCE_MS)
         yield browser
@@ -33,32 +33,37 @@ def open_browser() -> Iterator[Browser]:
 
 
 class Visit:
-    """A page that was opened, with what it did beside being shown."""
+    """A page that was opened, with what it did beside being shown. What it asks is answered by no, unless
+    `accepts` says yes."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        self.accepts = False
         self.console: list[str] = []
         self.requests: list[str] = []
         page.on("console", lambda message: self.console.append(message.text))
         page.on("pageerror", lambda error: self.console.append(str(error)))
-        page.on("dialog", self._dismiss)
+        page.on("dialog", self._answer)
         page.on("request", lambda request: self.requests.append(request.url))
 
-    def _dismiss(self, dialog: Dialog) -> None:
+    def _answer(self, dialog: Dialog) -> None:
+        if self.accepts:
+            dialog.accept()
+            return
         self.console.append(dialog.message)
         dialog.dismiss()
 
 
 @contextmanager
 def visit(
-    browser: Browser, file: Path, *, scheme: Literal["light", "dark"] = "light", width: int = 900
+    browser: Browser, place: Path | str, *, scheme: Literal["light", "dark"] = "light", width: int = 900
 ) -> Iterator[Visit]:
-    """Open a file."""
+    """Open a file, or an address, in a browser that knows nothing from before."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(PATIENCE_MS)
     try:
         visited = Visit(context.new_page())
-        visited.page.goto(file.as_uri())
+        visited.page.goto(place.as_uri() if isinstance(place, Path) else place)
         yield visited
     finally:
         context.close()

@@ -30,6 +30,12 @@ def measure_proxy(runner: Runner, results: Results, note: Callable[[str], None])
     results.proxy = msgspec.json.decode(found, type=dict[str, list[float]])
 
 
+def measure_viewer(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
+    """What the viewer takes, and what a writer notices of it."""
+    found = run_script(runner, "viewer.py", ["--directory", str(runner.directory)])
+    results.viewer = msgspec.json.decode(found, type=dict[str, list[float]])
+
+
 def measure_fleet(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
     """How long submitted work waits."""
     found = run_script(runner, "fleet.py", ["--directory", str(runner.directory)])

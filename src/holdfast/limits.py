@@ -312,6 +312,28 @@ item away writes those again that come after the version before it."""
 ADAPTER_SEEN_MAX = 100_000
 """Threads for which a saver remembers how far it has read them."""
 
+NOTIFY_POLL_S = 1.0
+"""How often a notifier looks for calls that wait for a person: they wait for hours rather than seconds."""
+
+NOTIFY_LOOK_SHARE = 0.05
+"""The share of a notifier's time that looking may take: it pauses longer where many sessions wait."""
+
+NOTIFY_POLL_MAX_S = 60.0
+"""… but at most so long."""
+
+NOTIFY_TELL_S = 60.0
+"""How long telling of one call may take before it counts as failed, and is tried again."""
+
+NOTIFY_SEND_S = 30.0
+"""How long a webhook may take to answer, or a command to end: less than telling may take."""
+
+NOTIFY_HANDOVER_S = 5.0
+"""How long a notifier that ends waits for another one that has not told everything yet: one that goes on
+tells it soon, one that ends lets go."""
+
+NOTIFY_TEXT_CHARS = 2_000
+"""Characters of one text in a notification, and of its arguments: chats refuse long messages."""
+
 BLOB_URL_S = 3600.0
 """How long a signed URL is valid: a provider reads it while it answers."""
 

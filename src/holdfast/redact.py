@@ -100,11 +100,25 @@ def show_address(url: str) -> str:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return "…"
-    place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
+    place = _show_place(host, port)
     path = "/".join("…" if _TOKEN.fullmatch(part) else part for part in parts.path.split("/"))
     values = [one.partition("=") for one in parts.query.split("&")] if parts.query else []
     query = "&".join(f"{name}=…" if mark else "…" for name, mark, _ in values)
     return f"{parts.scheme}://{place}{path}" + (f"?{query}" if query else "")
+
+
+def show_origin(url: str) -> str:
+    """The scheme, host and port of an address. The path of a webhook may be its password."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "…"
+    return f"{parts.scheme}://{_show_place(host, port)}/…"
+
+
+def _show_place(host: str, port: int | None) -> str:
+    return (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
 
 
 def find_secrets(arguments: Iterable[str]) -> list[str]:

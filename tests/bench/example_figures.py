@@ -95,6 +95,16 @@ def make_results() -> Results:
             "two raw commits": [Call(300.0, 100.0), Call(600.0, 100.0)],
             "mutate": [Call(600.0, 100.0), Call(1200.0, 100.0)],
         },
+        viewer={
+            "sessions, first": [400.0, 420.0],
+            "sessions, again": [20.0, 24.0],
+            "needs you, first": [90.0, 92.0],
+            "10,000 steps, first": [900.0, 950.0],
+            "memory, started": [80.0, 80.0],
+            "memory, after": [240.0, 250.0],
+            "a step, alone": [200.0, 210.0],
+            "a step, beside pages": [220.0, 230.0],
+        },
         proxy={
             "no tool, directly": [20.0, 30.0],
             "no tool, through the proxy": [120.0, 150.0],

@@ -105,6 +105,18 @@ def test_requests_are_measured_directly_and_through_the_proxy(quick_path: Path) 
     assert "| a tool that acts |" in printed
 
 
+def test_the_viewer_is_asked_for_pages_while_another_process_writes(quick_path: Path) -> None:
+    """Every figure of the table is measured."""
+    figures = quick_path / "figures.json"
+    command = [sys.executable, str(ROOT / "bench" / "viewer.py"), "--quick", "--directory", str(quick_path)]
+    command += ["--json", str(figures)]
+    printed = subprocess.run(command, cwd=quick_path, capture_output=True, text=True, check=True).stdout
+    found = msgspec.json.decode(figures.read_bytes(), type=dict[str, list[float]])
+    assert len(found) == 10
+    assert all(len(times) == 1 and times[0] > 0 for times in found.values())
+    assert "–" not in printed
+
+
 def test_a_crash_test_is_timed(quick_path: Path) -> None:
     """Its agent has 300 boundaries, of which the quick form tries some; nothing is found."""
     figures = quick_path / "figures.json"

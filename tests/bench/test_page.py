@@ -132,6 +132,14 @@ def test_what_the_proxy_adds_is_measured_in_turns(page: str) -> None:
     assert "Two raw commits of a small call's bytes, beside it: 650 (625–675)." in page
 
 
+def test_what_the_viewer_takes_is_on_the_page(page: str) -> None:
+    """Time to a page, memory, and the steps of a writer beside it."""
+    assert "| sessions | 410 (405–415) | 22.0 (21.0–23.0) |" in page
+    assert "| 10,000 steps | 925 (912–938) | – |" in page
+    assert "needs 80.0 (80.0–80.0) MB when it starts" in page
+    assert "takes 205 (202–208) µs, and 225 (222–228) µs while two pages are open" in page
+
+
 def test_aims_are_met_missed_or_not_measured(page: str) -> None:
     """As the figures say; a missed one says by how much."""
     view = View(make_results())

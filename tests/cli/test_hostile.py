@@ -54,6 +54,11 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "submit": [(f"look {Q}", 0), (f"other Hello --agent {Q}", 0)],
     "cancel": [(f"look --reason {Q} --by {Q}", 0)],
     "pending": [("", 0), ("ask", 0)],
+    "notify": [
+        ("--command true --once", 0),
+        (f"--command {Q} --name {Q} --once --attempts 1", 1),
+        (f"--webhook {Q} --once", 2),
+    ],
     "approve": [("ask @7", 0), (f"ask {Q}", 3), (f"ask @7 --args {Q}", 2)],
     "refuse": [(f"ask @7 --reason {Q} --by {Q}", 0)],
     "resolve": [(f"charge @7 landed --result {Q} --note {Q}", 0), (f"charge {Q} landed", 3)],
@@ -200,7 +205,7 @@ def test_json_says_exactly_what_is_stored(
         if not done.out:
             assert code not in (0, 5, 6)
             continue
-        many = command in ("tail", "worker")
+        many = command in ("tail", "worker", "notify")
         found = [json.loads(one) for one in (done.out.splitlines() if many else [done.out])]
         if command in ("sessions", "show", "tail", "diff", "stats", "blobs", "run", "pending") and not rest:
             assert any(HOSTILE in one for one in _strings(found)), rest

@@ -47,6 +47,8 @@ class Service:
         self._answers = answers or (200,)
         self._deduplicates = deduplicates
         self.received: list[Received] = []
+        self.bodies: list[bytes] = []
+        """What came with each of them."""
         self.done: list[str] = []
         """The paths of the requests that had an effect."""
         self.on_done: Callable[[], None] = lambda: None
@@ -92,7 +94,7 @@ class Service:
 def _handler_of(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def take(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            service.bodies.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
             answer = service.take(self.command, self.path, self.headers.get("Idempotency-Key"))
             if answer == "drop":
                 return

@@ -24,7 +24,7 @@ from holdfast.cli import main
 from holdfast.drivers.postgres import address
 from holdfast.drivers.url import find_driver
 from holdfast.errors import BadInput, BadUrl
-from holdfast.redact import scrub, show_address, without_password
+from holdfast.redact import scrub, show_address, show_origin, without_password
 from tests.cli.cli_processes import environment
 
 MARK = "zqxj"
@@ -311,3 +311,17 @@ def test_a_list_of_processes_shows_no_password(tmp_path: Path) -> None:
 def test_the_address_of_a_request_is_shown_without_its_secrets(address: str, shown: str) -> None:
     """Users, passwords, values of queries, fragments, and parts of paths that look like tokens."""
     assert show_address(address) == shown
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://hooks.example/services/T0/0a1b2c", "https://hooks.example/…"),
+        ("https://ann:secret@hooks.example:8443/x?token=1#y", "https://hooks.example:8443/…"),
+        ("http://[::1]:80", "http://[::1]:80/…"),
+        ("http://host:port/secret", "…"),
+    ],
+)
+def test_of_a_webhook_only_its_place_is_shown(address: str, shown: str) -> None:
+    """All the rest may be what lets messages in."""
+    assert show_origin(address) == shown

@@ -20,6 +20,7 @@ from .commands.fork import fork
 from .commands.import_ import import_
 from .commands.mcp import EXAMPLES as MCP_EXAMPLES
 from .commands.mcp import make_mcp_app
+from .commands.notify import notify
 from .commands.pending import pending
 from .commands.refuse import refuse
 from .commands.replay import replay
@@ -48,7 +49,7 @@ answer it; `ui` shows all of it in a browser.
 _COMMANDS = {
     "Look": (ui, sessions, show, tail, diff, replay, export, stats, blobs, workers),
     "Drive": (demo, run, resume, worker, submit, cancel),
-    "Answer": (pending, approve, refuse, resolve, resolve_operation),
+    "Answer": (pending, notify, approve, refuse, resolve, resolve_operation),
     "Change": (fork, rewind, clean),
     "Keep": (copy, import_),
     "Set up": (completion,),
@@ -102,6 +103,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "cancel": ('holdfast cancel killed --reason "maintenance tonight"',),
     "pending": ("holdfast pending", "holdfast pending asking --json"),
+    "notify": ("holdfast notify --command cat --once",),
     "approve": (
         "holdfast approve asking c-refund",
         """holdfast approve asking c-refund --args '{"order": "42", "cents": 4900}' --note "half is fair" """,

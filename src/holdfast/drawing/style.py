@@ -6,7 +6,7 @@ from typing import Final
 
 _LIGHT: Final = """
 --hf-page:#f6f7f9;--hf-card:#fff;--hf-text:#1c2430;--hf-dim:#5d6878;--hf-line:#d9dee6;--hf-band:#f3f5f8;
---hf-model:#4f6bdc;--hf-tool:#128a7b;--hf-delegate:#8453c6;--hf-wait:#c69311;--hf-doubt:#d9670b;
+--hf-model:#4763d4;--hf-tool:#128a7b;--hf-delegate:#8453c6;--hf-wait:#c69311;--hf-doubt:#b4520a;
 --hf-bad:#cf2e3d;--hf-good:#1a7f37;--hf-gap:#cf2e3d;--hf-money:#7a8798;--hf-code:#f3f5f8;
 --hf-process-a:#dfe6f5;--hf-process-b:#e9e2f4;--hf-on-bar:#fff;"""
 _DARK: Final = """

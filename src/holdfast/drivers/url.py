@@ -12,7 +12,6 @@ from ..errors import BadUrl
 from ..redact import find_scheme, has_credentials, show_corrected, show_scheme, show_url
 from ..suggestions import closest
 from .contract import Driver
-from .read_only import ReadOnlyDriver
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -27,6 +26,9 @@ def find_driver(
 ) -> OpenDriver:
     """A function that opens the store at `url`; nothing is opened yet. `schema` is for PostgreSQL."""
     if read_only:
+        # Not above: it imports the homes of blobs, and they import this module.
+        from .read_only import ReadOnlyDriver
+
         open_driver = _find_opener(url, False, schema, True)
         return lambda: ReadOnlyDriver(open_driver())
     return _find_opener(url, create, schema, False)

@@ -53,8 +53,11 @@ def _key(name: str) -> str:
 
 
 @asynccontextmanager
-async def hold(engine: Engine, session: SessionId, name: str, wait_s: float) -> AsyncIterator[Hold]:
-    """Take the resource, waiting up to `wait_s` for another holder; then raise `LeaseHeld`."""
+async def hold(engine: Engine, session: SessionId | None, name: str, wait_s: float) -> AsyncIterator[Hold]:
+    """Take the resource, waiting up to `wait_s` for another holder; then raise `LeaseHeld`.
+
+    `session` is told to others that want it; None for a holder that works for the whole store.
+    """
     deadline_s, home = boot_s() + wait_s, HomeLoop()
     while True:
         found = await engine.call_or_undo(
@@ -109,7 +112,7 @@ def _read(record: str, name: str) -> _HoldRecord:
         raise Corrupt(f"claim {_key(name)!r}", f"its record cannot be read ({error})") from error
 
 
-def _try(engine: Engine, session: SessionId, name: str, home: HomeLoop) -> Hold | Life:
+def _try(engine: Engine, session: SessionId | None, name: str, home: HomeLoop) -> Hold | Life:
     engine.heartbeat.begin()
     current = engine.driver.find_claim(_key(name))
     fence = 1
@@ -121,7 +124,8 @@ def _try(engine: Engine, session: SessionId, name: str, home: HomeLoop) -> Hold 
             # A record of this process without a holder here is left over from a failed release.
             mine = record.holder == engine.heartbeat.holder
             if life.alive and not (mine and not _is_held_here(engine, name)):
-                return Life(True, life.left_s, f"session {record.session} ({life.name})")
+                named = life.name if record.session is None else f"session {record.session} ({life.name})"
+                return Life(True, life.left_s, named)
     wanted = _HoldRecord(fence=fence, holder=engine.heartbeat.holder, session=session)
     return _claim(engine, name, current, wanted, home)
 

@@ -96,7 +96,6 @@ async def _draw_list(request: Request, viewer: Viewer, needs: Needs, number: int
     drawn += [_draw_need(request, viewer, need, shapes) for need in needs.shown]
     drawn += [el("p", f"{session} is damaged: {why}", class_="bad") for session, why in needs.damaged]
     drawn.append(pager(request, "/needs", number, -(-needs.sessions // VIEWER_NEEDS)))
-    drawn.append(command(f"holdfast pending{viewer.common.explicit_options}"))
     return join(*drawn)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -31,6 +32,7 @@ from ..system import randomness
 from ..system.clock import boot_s
 from ..tools.retry import Retry
 from .job import Job, JobRunner, MakeDeps, WorkEvent, find_root, let_go
+from .notifier import Notifier, OnWaiting
 
 log = logging.getLogger("holdfast")
 RETRY = Retry(attempts=8, backoff_s=1.0, factor=3.0, backoff_max_s=900.0)
@@ -47,7 +49,8 @@ class Worker:
     `deps`: called with each session; returns what its tools get as `ctx.deps`. `retry`: how often, and after
     which pauses, a session is driven again that fails before there is another reply; after that it is
     `failed` with the reason `gave_up`. `drain_s`: how long running sessions get when the worker stops.
-    `tell`: called with each `WorkEvent`.
+    `tell`: called with each `WorkEvent`. `on_waiting`: called with each call of the store that waits for a
+    person, by one of the workers; see `Notifier`.
     """
 
     def __init__(
@@ -62,12 +65,13 @@ class Worker:
         drain_s: float = WORK_DRAIN_S,
         poll_s: float = WORK_POLL_S,
         tell: Callable[[WorkEvent], None] | None = None,
+        on_waiting: OnWaiting | None = None,
     ) -> None:
         if concurrency < 1 or drain_s < 0 or poll_s <= 0:
             raise BadInput(
                 f"{concurrency=} must be at least 1, {drain_s=} not negative and {poll_s=} positive"
             )
-        self._given, self._tell = store, tell
+        self._given, self._tell, self._on_waiting = store, tell, on_waiting
         self._store: Store
         find_open_store(store)  # A wrong one is an error here.
         self._agents = _by_name([agents] if isinstance(agents, Agent) else agents)
@@ -79,6 +83,7 @@ class Worker:
         """The jobs under way, by the session that was found to be due."""
         self._avoided: dict[SessionId, float] = {}
         self._stopping = False
+        self._telling: anyio.CancelScope | None = None
         self._wake = anyio.Event()
 
     # -- from outside --------------------------------------------------------------------------------
@@ -94,6 +99,8 @@ class Worker:
             job.is_stopping = True
             if now:
                 job.scope.cancel()
+        if now and self._telling is not None:
+            self._telling.cancel()
         self._wake.set()
 
     async def run(self, *, until_idle: bool = False) -> None:
@@ -112,7 +119,7 @@ class Worker:
         )
         await self._announce(duty)
         try:
-            async with anyio.create_task_group() as tasks:
+            async with self._notifying(), anyio.create_task_group() as tasks:
                 tasks.start_soon(self._listen)
                 await self._look(tasks, until_idle)
                 await self._announce(replace(duty, draining=True))
@@ -121,6 +128,24 @@ class Worker:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._announce(None)
+
+    @asynccontextmanager
+    async def _notifying(self) -> AsyncIterator[None]:
+        """Tell what waits for a person during the block, and what waits at its end."""
+        if self._on_waiting is None:
+            yield
+            return
+        notifier = Notifier(self._store, self._on_waiting)
+        telling = self._telling = anyio.CancelScope()
+
+        async def notify() -> None:
+            with telling:
+                await notifier.run()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(notify)
+            yield
+            notifier.finish()
 
     async def _announce(self, duty: Duty | None) -> None:
         engine = self._store._engine
