@@ -26,7 +26,13 @@ from bench.page import page_lines, write_page
 from bench.plan import FULL, QUICK
 from bench.runner import ROOT, Failed, Runner, last_error
 from bench.sections.growth import count_syncs, measure_growth
-from bench.sections.scripts import kill_and_count, measure_dispatch, measure_fleet, measure_proxy
+from bench.sections.scripts import (
+    kill_and_count,
+    measure_dispatch,
+    measure_fleet,
+    measure_proxy,
+    time_crash_tests,
+)
 from bench.sections.standing_costs import measure_memory, measure_startup
 from bench.sections.throughput import measure_throughput
 from bench.sections.turns import measure_turns
@@ -46,6 +52,7 @@ SECTIONS: Final[dict[str, Measure]] = {
     "memory": measure_memory,
     "fleet": measure_fleet,
     "crashes": kill_and_count,
+    "crash_tests": time_crash_tests,
 }
 
 

@@ -173,6 +173,7 @@ class Results(msgspec.Struct):
     """Microseconds that a request to an MCP server takes, of each round."""
     fleet: list[Fleet] = []
     crashes: Table | None = None
+    crash_tests: Table | None = None
     renewed: dict[str, str] = {}
     """What was measured again after the run, and when."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.better import list_better
 from bench.explanations import WHY_MISSED
-from bench.figures import Results, spoken
+from bench.figures import Results, Table, spoken
 from bench.headlines import list_headlines
 from bench.tables import (
     dispatch_table,
@@ -155,10 +155,15 @@ def _better(view: View) -> Iterator[str]:
 
 def _crashes(results: Results) -> Iterator[str]:
     yield from ("## Crashes", "")
-    table = results.crashes
-    if table is None:
+    if results.crashes is None:
         yield from ("Not in this run.", "")
-        return
+    else:
+        yield from _as_made(results.crashes)
+    if results.crash_tests is not None:
+        yield from ("## Crash tests", "", *_as_made(results.crash_tests))
+
+
+def _as_made(table: Table) -> Iterator[str]:
     yield from (f"{table.title}.", "", *markdown(table.columns, table.rows), "")
     yield from (*(f"- {note}" for note in table.notes), "")
 

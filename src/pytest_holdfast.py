@@ -112,12 +112,19 @@ def _crash(
         workers=workers,
         **options,
     )
+    report = report.made_by(_as_argument(request.node.nodeid, config))
     reports.append(report.as_json())
     for name, value in report.as_properties():
         request.node.user_properties.append((name, value))
     if report.failing(allow):
         pytest.fail(report.as_text(), pytrace=False)
     return report
+
+
+def _as_argument(node: str, config: pytest.Config) -> str:
+    """The id of a test as seen from where pytest was started."""
+    file, colons, rest = node.partition("::")
+    return os.path.relpath(config.rootpath / file, config.invocation_params.dir) + colons + rest
 
 
 @pytest.hookimpl(wrapper=True)
@@ -132,24 +139,25 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print what was found in tests that passed, and write the pages."""
-    found: list[tuple[Any, bool]] = []
-    for outcome in ("passed", "failed"):
+    """Print what was found, and write the pages."""
+    found: list[tuple[Any, str]] = []
+    for outcome in ("passed", "failed", "xfailed", "xpassed"):
         for one in terminalreporter.stats.get(outcome, ()):
-            found.extend((data, outcome == "passed") for data in getattr(one, _ATTRIBUTE, ()))
+            printed = one.longreprtext if outcome == "failed" else ""
+            found.extend((data, printed) for data in getattr(one, _ATTRIBUTE, ()))
     if not found:
         return
     from holdfast.crash_test.report import CrashReport, as_html
 
     reports = sorted(
-        ((CrashReport.from_json(data), is_passed) for data, is_passed in found),
+        ((CrashReport.from_json(data), printed) for data, printed in found),
         key=lambda one: one[0].scenario,
     )
     terminalreporter.section("what a crash would do")
-    for report, is_passed in reports:
-        # The text of a failed test is in its failure.
+    for report, printed in reports:
         text = report.as_text()
-        terminalreporter.write_line(text if is_passed else text.partition("\n")[0])
+        # Of a test that failed by its report, the rest is in the failure.
+        terminalreporter.write_line(text.partition("\n")[0] if text in printed else text)
     if page := config.getoption("--holdfast-html"):
         Path(page).write_text(as_html([one for one, _ in reports]), encoding="utf-8")
     if page := config.getoption("--holdfast-markdown"):

@@ -51,6 +51,11 @@ def kill_and_count(runner: Runner, results: Results, note: Callable[[str], None]
     results.crashes = msgspec.json.decode(run_script(runner, "crashes.py", []), type=Table)
 
 
+def time_crash_tests(runner: Runner, results: Results, note: Callable[[str], None]) -> None:
+    """How long a crash test of 300 boundaries takes."""
+    results.crash_tests = msgspec.json.decode(run_script(runner, "crash_tests.py", []), type=Table)
+
+
 def run_script(runner: Runner, script: str, options: Sequence[str]) -> bytes:
     """What a script wrote as JSON."""
     figures = runner.directory / Path(script).with_suffix(".json")

@@ -6,11 +6,15 @@ form of a path or bucket: in a URL with a mistake, any part may be the password.
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from .suggestions import closest
 
@@ -134,49 +138,190 @@ def scrub(text: str, *secrets: object) -> str:
 
 LEFT_OUT: Final = "[left out: it looks like a secret]"
 
+_NAME: Final = (
+    r"(?i:pass(?:word|wd|phrase|code)|secret|token|credentials?|authorization"
+    r"|(?:api|access|secret|private|signing|encryption)[_-]?key"
+    r"|(?:(?<![a-z])|(?-i:(?<=[a-z])(?=P)))(?:pass|pwd))\d*(?![\w])"
+)
+"""The end of a name of what is secret: `password`, `accessToken`, `DB_PASS`, `client_secret`."""
+_NAMED: Final = (
+    r"\s*(?:[=:]|=>|:=)\s*(?P<quote>\\*[\"'])?(?!\[left out: )"
+    r"(?P<value>(?(quote)(?:(?!(?P=quote))(?:\\.|[^\n]))+|[^\s,;&\"'\\]{4,}))"
+)
+"""What follows a name: `="…"`, `: …`, also where the quotes are escaped, as in JSON that is text of JSON."""
+
+
+def _is_bearer(token: str) -> bool:
+    """Whether the word after `Bearer` is no word of a language."""
+    return bool(re.search(r"\d|[a-z][A-Z]|[\w~+]=|[._~+]\w", token))
+
+
+def _is_basic(token: str) -> bool:
+    """Whether the word after `Basic` is a user name and a password in base64."""
+    try:
+        return b":" in base64.b64decode(token, validate=True)
+    except ValueError:
+        return False
+
+
+class _Secret(NamedTuple):
+    """What a secret looks like. The group `value`, if there is one, is the secret in what is found."""
+
+    kind: str
+    pattern: re.Pattern[str]
+    confirm: Callable[[str], bool] = bool
+
+    def leave_out(self, found: re.Match[str]) -> str:
+        """What is written in the place of the text that was found."""
+        value = "value" if self.pattern.groupindex else 0
+        if not self.confirm(found[value]):
+            return found[0]
+        first, last = found.span(value)
+        return found[0][: first - found.start()] + LEFT_OUT + found[0][last - found.start() :]
+
+
 _SECRETS: Final = (
-    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END[^-]*-----|\Z)")),
-    ("a key of an API", re.compile(r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}")),
-    ("a key of an API", re.compile(r"\b(?:gh[opsur]|github_pat|glpat|hf|npm|pypi)[-_][A-Za-z0-9_-]{16,}")),
-    (
+    _Secret(
+        "a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END[^-]*-----|\Z)")
+    ),
+    _Secret("a key of an API", re.compile(r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}")),
+    _Secret(
+        "a key of an API", re.compile(r"\b(?:gh[opsur]|github_pat|glpat|hf|npm|pypi)[-_][A-Za-z0-9_-]{16,}")
+    ),
+    _Secret(
         "a key of an API",
         re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bxox[abeoprs]-[\w-]{10,}"),
     ),
-    ("a JSON web token", re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")),
-    ("a bearer token", re.compile(r"\b(?:Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)),
-    ("a URL with a password", re.compile(r"\w://[^\s/:@\"']*:[^\s/@\"']+@")),
-    (
-        "a password or token",
+    _Secret("a JSON web token", re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")),
+    _Secret(
+        "credentials of a request",
         re.compile(
-            r"\b(?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|sig|signature)\b\s*[=:]\s*[^\s,;&\"']{4,}",
-            re.IGNORECASE,
+            r"(?i:authorization)\\*[\"']?\s*[:=]\s*\\*[\"']?(?!\[left out: )"
+            r"(?P<value>(?i:bearer|basic|token|apikey|digest|negotiate)\s+[^\s,;\"'\\]{4,})"
         ),
     ),
-    (
+    _Secret("a bearer token", re.compile(r"\b(?i:bearer)\s+(?P<value>[\w.~+/=-]{8,})"), _is_bearer),
+    _Secret("a user name and password", re.compile(r"\b(?i:basic)\s+(?P<value>[\w+/=]{8,})"), _is_basic),
+    _Secret("a URL with a password", re.compile(r"\w://[^\s/:@\"']*:[^\s/@\"']+@")),
+    _Secret("a password or token", re.compile(rf"{_NAME}\\*[\"']?{_NAMED}")),
+    _Secret(
+        "a password or token",
+        re.compile(rf"(?<![A-Za-z])(?i:sig(?:nature)?)\b\\*[\"']?{_NAMED}"),
+    ),
+    _Secret(
         "a long token",
         re.compile(
             r"(?<![\w+/=-])(?=[\w+/=-]*[a-z])(?=[\w+/=-]*[A-Z])(?=[\w+/=-]*[0-9])[A-Za-z0-9_+/=-]{24,}"
         ),
     ),
 )
-_SECRET_NAME: Final = re.compile(
-    r"(?:.*[_-])?(?:pass(?:word|wd|phrase)|secret|token|api[_-]?key|authorization|credentials?|private[_-]?key)",
-    re.IGNORECASE,
-)
+_SECRET_NAME: Final = re.compile(rf"{_NAME}\Z")
+_SHORT_NUMBER: Final = 1000
+"""Below it, a number is no secret, whatever its name."""
+
+
+class SecretFound(Struct, frozen=True):
+    """Something that looks like a secret: where it is, and what it looks like."""
+
+    where: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.kind}"
 
 
 def find_secret(text: str) -> str | None:
-    """What a part of the text looks like, if it looks like a secret."""
-    return next((kind for kind, pattern in _SECRETS if pattern.search(text)), None)
+    """What a part of the text looks like, if it looks like a secret. Text that is JSON is looked through."""
+    plain = _decode(text)
+    if plain is not None:
+        return next((one.kind for one in iter_secrets(plain)), None)
+    for secret in _SECRETS:
+        for found in secret.pattern.finditer(text):
+            if secret.leave_out(found) != found[0]:
+                return secret.kind
+    return None
+
+
+def iter_secrets(value: Any, where: str = "") -> Iterator[SecretFound]:
+    """What looks like a secret in plain data: strings, and the values of fields with such names."""
+    if isinstance(value, str):
+        kind = find_secret(value)
+        if kind is not None:
+            yield SecretFound(where, kind)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            place = f"{where}.{key}" if where else key
+            for found in iter_secrets(key):
+                yield SecretFound(f"a key of {where}", found.kind)
+            if is_secret_name(key) and _blank(item) != item:
+                yield SecretFound(place, f"the value of {key!r}")
+            else:
+                yield from iter_secrets(item, place)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from iter_secrets(item, f"{where}[{number}]")
 
 
 def leave_out_secrets(text: str) -> str:
-    """The text with `LEFT_OUT` in the place of each part that looks like a secret."""
-    for _, pattern in _SECRETS:
-        text = pattern.sub(LEFT_OUT, text)
+    """The text with `LEFT_OUT` in the place of each part that looks like a secret. JSON stays JSON."""
+    plain = _decode(text)
+    if plain is not None:
+        cleaned = without_secrets(plain)
+        if cleaned == plain:
+            return text
+        indent, separators = (
+            (2, None) if "\n" in text.strip() else (None, None if '": ' in text else (",", ":"))
+        )
+        return json.dumps(cleaned, ensure_ascii=text.isascii(), indent=indent, separators=separators)
+    for secret in _SECRETS:
+        text = secret.pattern.sub(secret.leave_out, text)
     return text
+
+
+def without_secrets(value: Any) -> Any:
+    """Plain data with `LEFT_OUT` in the place of what `iter_secrets` finds in it, and zero for numbers."""
+    if isinstance(value, str):
+        return leave_out_secrets(value)
+    if isinstance(value, dict):
+        return {
+            leave_out_secrets(key): _blank(item) if is_secret_name(key) else without_secrets(item)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [without_secrets(item) for item in value]
+    return value
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a field with this name holds a secret."""
-    return bool(_SECRET_NAME.fullmatch(name))
+    return bool(_SECRET_NAME.search(name))
+
+
+def _blank(value: Any) -> Any:
+    """What a field with such a name holds, without it."""
+    if isinstance(value, str):
+        return LEFT_OUT if value else value
+    if isinstance(value, dict):
+        return {leave_out_secrets(key): _blank(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_blank(item) for item in value]
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= _SHORT_NUMBER:
+        return 0
+    return value
+
+
+def _decode(text: str) -> Any:
+    """The object or list that the text is in JSON; None if it is other text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text, object_pairs_hook=_as_object)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a name stands there twice, and each value may be a secret")
+    return made

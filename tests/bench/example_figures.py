@@ -103,4 +103,5 @@ def make_results() -> Results:
             "two raw commits": [600.0, 700.0],
         },
         crashes=Table("Killed, and resumed", ["killed", "holdfast"], [["in the effect", "once"]], ["a note"]),
+        crash_tests=Table("Killed at each", ["boundaries", "seconds"], [["301", "96.5"]]),
     )

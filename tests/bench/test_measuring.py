@@ -1,5 +1,6 @@
 """A subject is measured in a process of its own, which says how far it came."""
 
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -8,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.figures import Ready, Results, Stop
+from bench.figures import Ready, Results, Stop, Table
 from bench.plan import QUICK
 from bench.runner import ROOT, Failed, Runner, arguments, run_child
 from bench.sections.growth import Growing, estimate_ms, measure_growth
@@ -102,6 +103,19 @@ def test_requests_are_measured_directly_and_through_the_proxy(quick_path: Path) 
         "a tool that acts",
     }
     assert "| a tool that acts |" in printed
+
+
+def test_a_crash_test_is_timed(quick_path: Path) -> None:
+    """Its agent has 300 boundaries, of which the quick form tries some; nothing is found."""
+    figures = quick_path / "figures.json"
+    command = [sys.executable, str(ROOT / "bench" / "crash_tests.py"), "--quick", "--json", str(figures)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run(command, cwd=quick_path, env=environment, capture_output=True, text=True, check=True)
+    table = msgspec.json.decode(figures.read_bytes(), type=Table)
+    (row,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert int(row["boundaries"]) >= 300
+    assert (row["killed at"], row["runs"], row["findings"]) == ("20", "40", "0")
+    assert float(row["seconds"]) > 0
 
 
 def test_a_session_stops_at_its_limit_and_says_so(runner: Runner) -> None:

@@ -117,6 +117,13 @@ def test_what_failed_is_named_and_the_rest_is_there(page: str) -> None:
     assert "![Time per step and bytes on disk as a session grows](results/overview.svg)" in page
 
 
+def test_how_long_a_crash_test_takes_is_on_the_page_if_it_was_measured(page: str) -> None:
+    """It is no aim: how long it takes depends on the machine."""
+    assert "## Crash tests\n\nKilled at each.\n\n| boundaries | seconds |" in page
+    assert "| 301 | 96.5 |" in page
+    assert "## Crash tests" not in "\n".join(page_lines(Results(), []))
+
+
 def test_what_the_proxy_adds_is_measured_in_turns(page: str) -> None:
     """What was not measured has no figure."""
     assert "| no tool | 25.0 (22.5–27.5) | 135 (128–142) | 110 (105–115) |" in page

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,20 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "fork": [("look --version 1 --into copy", 0), (f"look --into {Q}", 2)],
     "rewind": [("refuse --version 1", 0), ("refuse --steps 99", 3)],
     "clean": [("look --yes", 0), (f"{Q} --yes", 2)],
-    "mcp": [],
+    "mcp": [
+        ("wrap client.json", 2),
+        ("wrap client.json --yes", 0),
+        (f"wrap client.json --only {Q} --undo --yes", 0),
+        (f"wrap client.json --only {Q}! --yes", 3),
+        (f"wrap {Q} --yes", 3),
+        ("wrap odd.json --yes", 1),
+        ("check ./server.py", 0),
+        ("check ./server.py --config rules.toml", 1),
+        ("check ./refusing.py", 1),
+        (f"check {Q}", 3),
+        (f"check ./server.py --config {Q}", 2),
+        (f"check --url http://{Q}", 2),
+    ],
     "completion": [],
 }
 """Every command, with what follows it and the code it ends with; none where nothing stored is shown."""
@@ -74,7 +88,39 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("hostile")
     shutil.copy(Path(__file__).with_name("hostile.py"), place)
     anyio.run(_write, place)
+    _write_servers(place)
     return place
+
+
+SERVER = """#!PYTHON
+import json, sys
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **SAID}), flush=True)
+"""
+
+
+def _write_servers(place: Path) -> None:
+    """Servers of MCP, and what lists and declares them."""
+    server: Any = {"command": HOSTILE, "args": [HOSTILE], "env": {HOSTILE: HOSTILE}}
+    remote = {"type": "http", "url": f"https://example.org/{HOSTILE}", "headers": {"A": HOSTILE}}
+    servers = {HOSTILE: server, "odd": {"command": 7}, "remote": remote, "listed": [HOSTILE]}
+    (place / "client.json").write_text(json.dumps({"mcpServers": servers}))
+    twice = ", ".join([f"{json.dumps(HOSTILE)}: {{}}"] * 2)
+    (place / "odd.json").write_text(f'{{"mcpServers": {{{twice}}}}}')
+    quoted = "".join(f"\\U{ord(one):08x}" for one in HOSTILE)
+    (place / "rules.toml").write_text(f'[tools."{quoted}?"]\nredact = ["{quoted}"]\n')
+    schema = {"type": "object", "properties": {HOSTILE: {"description": HOSTILE}}}
+    tool = {"name": HOSTILE, "description": HOSTILE, "inputSchema": schema, "annotations": {"title": HOSTILE}}
+    for name, said in {
+        "server.py": {"result": {"tools": [tool, {**tool, "name": MARKUP}]}},
+        "refusing.py": {"error": {"code": -32603, "message": HOSTILE}},
+    }.items():
+        text = SERVER.replace("PYTHON", sys.executable).replace("SAID", repr(said))
+        (place / name).write_text(text, encoding="utf-8")
+        (place / name).chmod(0o700)
 
 
 async def _write(place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.exit_codes import Exit
+
+from .cli_processes import call
 
 SERVER = """
 import json, sys
@@ -170,3 +173,53 @@ def test_a_command_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]
     assert "'no-such-server'" in capsys.readouterr().err
     assert main(["mcp", "check"]) == Exit.USAGE
     assert "which server?" in capsys.readouterr().err
+
+
+FUNCTIONS = """
+from holdfast import Unsure
+from neighbour import SAID
+
+def looked(path=None):
+    return Unsure(SAID)
+
+def wrong(name):
+    return Unsure(SAID)
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> Path:
+    """A folder of functions that are verify hooks, which is not the working directory."""
+    folder = tmp_path / "rules of mine"
+    folder.mkdir()
+    (folder / "checks_of_mine.py").write_text(FUNCTIONS)
+    (folder / "neighbour.py").write_text("SAID = 'who knows'\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("checks_of_mine.py:looked", None),
+        ("checks_of_mine:looked", None),
+        ("checks_of_mine.py:loked", "there is no 'loked' in it; did you mean looked?"),
+        ("cheks_of_mine.py:looked", "there is no file"),
+        ("cheks_of_mine:looked", "there is no module 'cheks_of_mine'"),
+        ("checks_of_mine.py:wrong", "verify must have the tool's own parameters (path)"),
+    ],
+)
+def test_a_function_of_the_configuration_is_loaded_from_its_folder(
+    target: str, why: str | None, command: list[str], functions: Path
+) -> None:
+    """Whatever the working directory is. What is wrong with it is said before a call needs it."""
+    (functions / "rules.toml").write_text(f'[tools.delete]\nverify = "{target}"\n')
+    words = [one if one != "ERA" else "legacy" for one in command]
+    options = ["--config", str(functions / "rules.toml"), "--json"]
+    done = call(Path("/"), shlex.join(["mcp", "check", *options, "--", *words]))
+    if why is None:
+        assert done.code == 0, done.err
+        (delete,) = [one for one in done.json["tools"] if one["name"] == "delete"]
+        assert delete["after_a_crash"] == "verify is asked"
+    else:
+        assert done.code != 0
+        assert why in " ".join(done.err.split())

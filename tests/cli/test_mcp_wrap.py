@@ -459,6 +459,79 @@ def test_json_says_what_was_done(file: Path, capsys: pytest.CaptureFixture[str])
     }
 
 
+def test_two_servers_of_one_name_get_two_ledgers(file: Path) -> None:
+    """In the file of Claude Code, each project lists servers of its own. The same server in two of them keeps
+    its name; what was wrapped before keeps its own, too, and all is taken back."""
+
+    def project(*args: str, **more: Any) -> dict[str, Any]:
+        return {"mcpServers": {"files": {"command": "files", "args": [*args], **more}}}
+
+    def names() -> list[str]:
+        found = [
+            one["mcpServers"]["files"]["args"] for one in json.loads(file.read_text())["projects"].values()
+        ]
+        return [args[args.index("--name") + 1] for args in found if "--name" in args]
+
+    text = json.dumps({"projects": {"/a": project("/a"), "/b": project("/a")}})
+    file.write_text(text)
+    assert run(str(file), "--yes") == 0
+    assert names() == ["files", "files"]
+    assert run(str(file), "--undo", "--yes") == 0
+    others = [project("/a"), project("/b"), project("/b"), project("/b", env={"A": "1"})]
+    url = {"mcpServers": {"files": {"type": "http", "url": "https://example.org/mcp"}}}
+    text = json.dumps({"projects": dict(zip("abcde", [*others, url], strict=True))})
+    file.write_text(text)
+    assert run(str(file), "--yes") == 0
+    found = names()
+    assert [re.sub("[0-9a-f]{6}$", "DIGEST", one) for one in found] == ["files_DIGEST"] * len(found)
+    assert found[1] == found[2]
+    assert len(set(found)) == 4
+    assert run(str(file), "--undo", "--yes") == 0
+    assert file.read_text() == text
+
+
+def test_a_server_that_is_wrapped_later_does_not_share_the_ledger_of_another(file: Path) -> None:
+    """That one keeps its name: its calls are on record under it."""
+    proxied = {"command": "holdfast", "args": ["mcp", "proxy", "--name", "files", "--", "files", "/a"]}
+    own = {"command": "files", "args": ["/b"]}
+    file.write_text(json.dumps({"mcpServers": {"files": proxied}, "servers": {"files": own}}))
+    assert run(str(file), "--yes") == 0
+    written = json.loads(file.read_text())
+    assert written["mcpServers"]["files"] == proxied
+    assert re.fullmatch("files_[0-9a-f]{6}", written["servers"]["files"]["args"][3])
+
+
+def test_with_json_the_difference_is_shown_before_it_is_asked_about(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr."""
+    assert run(str(file), "--json") == Exit.USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "mcp proxy --name git -- uvx mcp-server-git" in " ".join(captured.err.split())
+    with Terminal(tmp_path, ["mcp", "wrap", str(file), "--json"], columns=200) as terminal:
+        terminal.read_until("[y/N]")
+        assert "mcp proxy --name git -- uvx mcp-server-git" in terminal.plain
+        terminal.type("y\n")
+        assert terminal.finish() == 0
+    assert file.read_text() == wrap_servers(FILE, find_holdfast()).text
+
+
+def test_the_command_that_takes_it_back_can_be_copied(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if there are spaces and quotes in the path."""
+    odd = tmp_path / "Application Support" / "it's.json"
+    odd.parent.mkdir()
+    file.rename(odd)
+    assert run(str(odd), "--yes") == 0
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "to take it back" in one]
+    words = shlex.split(line.partition("take it back: ")[2])
+    assert words == ["holdfast", "mcp", "wrap", str(odd), "--undo"]
+    assert main([*words[1:], "--yes"]) == 0
+    assert odd.read_text() == FILE
+
+
 def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     """The file behind it changes: dotfiles often are kept elsewhere."""
     link = tmp_path / "link.json"

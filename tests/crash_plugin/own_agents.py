@@ -97,6 +97,11 @@ async def unverified(world: HttpWorld) -> Any:
     return await drive(world, ONE, unverified_refund)
 
 
+async def unverified_pair(world: HttpWorld) -> Any:
+    """The same with two calls in parallel."""
+    return await drive(world, PARALLEL, unverified_refund)
+
+
 # -- mistakes --------------------------------------------------------------------------------------------
 
 

@@ -35,13 +35,23 @@ def test_a_plain_loop_does_twice_what_it_did_before_its_note() -> None:
         "before POST /refunds#1",
         "after POST /refunds#1",
         "before write agent/done.json#1",
+        "during write agent/done.json#1",
+        "after write agent/done.json#1",
         "before POST /refunds#2",
         "after POST /refunds#2",
         "before write agent/done.json#2",
+        "during write agent/done.json#2",
+        "after write agent/done.json#2",
         "before end",
     )
     assert report.verdicts["after POST /refunds#1"] == "done twice"
-    assert found(report) == [("done twice", line_of(own_agents.post, "urlopen"))]
+    # Between its making the file empty and its writing, nothing is left to go on with.
+    assert report.verdicts["during write agent/done.json#1"] == "lost"
+    assert found(report) == [
+        ("done twice", line_of(own_agents.post, "urlopen")),
+        ("lost", line_of(own_agents.post, "urlopen")),
+        ("diverged", line_of(own_agents.plain_loop, "json.loads")),
+    ]
     assert report.findings[0].first.kills == ("after POST /refunds#1",)
     assert "holdfast.tool" in report.findings[0].first.mend
 

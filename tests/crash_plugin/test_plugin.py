@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from ..docs.blocks import find_blocks
 
@@ -79,23 +81,24 @@ def test_reports_reach_terminal_and_files_from_all_workers(tmp_path: Path) -> No
     files = ("--holdfast-html=page.html", "--holdfast-markdown=table.md", "--junitxml=junit.xml")
     done = run_pytest(tmp_path, "-n", "1", "-m", "holdfast_crash", *files)
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
-    assert "test_it.py::careful: killed at 2 boundaries: 2 same end" in done.stdout
+    assert "test_it.py::careful: killed at 4 boundaries: 4 same end" in done.stdout
     assert "1. done twice: test_it.py:6" in done.stdout
-    assert 'again: pytest --holdfast-kill="before end"' in done.stdout
+    again = 'pytest test_it.py::test_careless --holdfast-kill="after write world/log.txt#1"'
+    assert f"again: {again}" in done.stdout
     page = (tmp_path / "page.html").read_text()
     assert page.count("<h2>") == 3
     assert "before write world/log.txt#1" in page
     assert "<script" not in page
     assert "http" not in page
     table = (tmp_path / "table.md").read_text()
-    assert "| done twice | 2 |" in table
+    assert "| done twice | 3 |" in table
     properties = {
         (case.get("name"), one.get("name")): one.get("value")
         for case in ElementTree.parse(tmp_path / "junit.xml").iter("testcase")
         for one in case.iter("property")
     }
-    assert properties["test_careful", "holdfast.boundaries"] == "2"
-    assert properties["test_careful", "holdfast.same_end"] == "2"
+    assert properties["test_careful", "holdfast.boundaries"] == "4"
+    assert properties["test_careful", "holdfast.same_end"] == "4"
     assert "done twice test_it.py:6" in str(properties["test_careless", "holdfast.finding.1"])
 
 
@@ -104,8 +107,65 @@ def test_one_boundary_is_made_again_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     name = "before write world/log.txt#1 > before end"
     done = run_pytest(tmp_path, "-k", "careless", f"--holdfast-kill={name}")
-    assert "killed at 1 of 2 boundaries: 1 done twice" in done.stdout, done.stdout + done.stderr
-    assert f'again: pytest --holdfast-kill="{name}"' in done.stdout
+    assert "killed at 1 of 3 boundaries: 1 done twice" in done.stdout, done.stdout + done.stderr
+    assert f'again: pytest test_it.py::test_careless --holdfast-kill="{name}"' in done.stdout
+
+
+def test_the_command_that_is_printed_makes_the_run_again(tmp_path: Path) -> None:
+    """Also of a test with parameters, beside another one whose scenario has no such boundary."""
+    (tmp_path / "test_it.py").write_text(
+        TESTS
+        + """
+def other(world):
+    (world.path / "other.txt").touch()
+
+def test_other(holdfast_crash):
+    holdfast_crash(other)
+
+@pytest.mark.parametrize("word", ["a b"])
+def test_named(holdfast_crash, word):
+    holdfast_crash(careless, sample=1)
+"""
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    folder = tmp_path / "below"
+    folder.mkdir()
+    done = run_pytest(folder, "../test_it.py", "-k", "test_named or test_other")
+    found = re.search(r"again: pytest (.*)", done.stdout)
+    assert found is not None, done.stdout + done.stderr
+    done = run_pytest(folder, *shlex.split(found[1]))
+    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    assert "passed" not in done.stdout
+    assert f"again: {found[0].removeprefix('again: ')}" in done.stdout
+
+
+def test_reports_of_tests_that_are_expected_to_fail_are_printed_and_written(tmp_path: Path) -> None:
+    """A known failure is what the report is for. A test that fails by itself has its report printed whole."""
+    (tmp_path / "test_it.py").write_text(
+        TESTS
+        + """
+@pytest.mark.xfail
+def test_known(holdfast_crash):
+    holdfast_crash(careless)
+
+@pytest.mark.xfail(strict=False)
+def test_unexpected(holdfast_crash):
+    holdfast_crash(careful)
+
+def test_own_assert(holdfast_crash):
+    assert not holdfast_crash(careless, allow=["done twice"]).findings
+"""
+    )
+    chosen = "test_known or test_unexpected or test_own_assert"
+    done = run_pytest(tmp_path, "-k", chosen, "--holdfast-html=page.html", "--holdfast-markdown=table.md")
+    assert "1 failed, 4 deselected, 1 xfailed, 1 xpassed" in done.stdout, done.stdout + done.stderr
+    said = done.stdout.partition("what a crash would do")[2]
+    assert said.count("1. done twice: test_it.py:6") == 2
+    assert "again: pytest test_it.py::test_known" in said
+    assert "again: pytest test_it.py::test_own_assert" in said
+    assert "test_it.py::careful: killed at" in said
+    assert (tmp_path / "page.html").read_text().count("<h2>") == 3
+    assert (tmp_path / "table.md").read_text().count("###") == 3
 
 
 def test_the_reports_on_the_page_are_those_of_its_tests(tmp_path: Path) -> None:
@@ -115,6 +175,72 @@ def test_the_reports_on_the_page_are_those_of_its_tests(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "-q")
     for block in find_blocks(PAGE, "text"):
         assert block.source in done.stdout, done.stdout + done.stderr
+
+
+def test_options_choose_where_and_how_it_is_killed(tmp_path: Path) -> None:
+    """A sample, another function for the resumption, a check that fails, and processes started afresh."""
+    (tmp_path / "test_it.py").write_text(
+        TESTS
+        + """
+def three(world):
+    for name in "abc":
+        (world.path / name).write_text(name)
+
+def resume_three(world):
+    (world.path / "resumed").write_text("yes")
+    three(world)
+
+def complain(world):
+    assert not (world.path / "resumed").exists(), "it was resumed"
+
+def test_three(holdfast_crash):
+    holdfast_crash(three, resume=resume_three, twice=False, check=complain)
+"""
+    )
+    options = ("-k", "test_three", "--holdfast-sample=2", "--holdfast-start=spawn")
+    done = run_pytest(tmp_path, *options)
+    assert "test_it.py::three: killed at 2 of 10 boundaries: 1 done twice, 1 diverged" in done.stdout, (
+        done.stdout + done.stderr
+    )
+    assert "-> it was resumed; unexpected: resumed: yes" in done.stdout
+    assert "killed before write world/a#1" in done.stdout
+    done = run_pytest(tmp_path, "-k", "test_three", "--holdfast-kill=before no#1")
+    assert "'before no#1' is no boundary of three" in done.stdout
+
+
+def test_a_module_that_starts_threads_is_started_afresh_and_the_report_says_so(tmp_path: Path) -> None:
+    """Forking a process with threads can deadlock."""
+    threads = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+    (tmp_path / "test_it.py").write_text(threads + TESTS)
+    done = run_pytest(tmp_path, "-k", "test_allowed")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "each process was started afresh: importing test_it starts 1 threads" in done.stdout
+
+
+def test_two_workers_of_xdist_have_their_reports_on_one_page(tmp_path: Path) -> None:
+    """Each test uses one processor then; the page is in the order of the scenarios."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    done = run_pytest(tmp_path, "-n", "2", "-m", "holdfast_crash", "--holdfast-markdown=table.md")
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    names = re.findall(r"### (\S+):", (tmp_path / "table.md").read_text())
+    assert names == ["test_it.py::careful", "test_it.py::careless", "test_it.py::careless"]
+
+
+def test_the_workflow_on_the_page_is_yaml_that_runs_what_the_page_says() -> None:
+    """A job with steps, of which the last comments the table that the one before it wrote."""
+    (block,) = find_blocks(PAGE, "yaml")
+    workflow = yaml.safe_load(block.source)
+    assert workflow[True] == "pull_request"  # `on`, in YAML.
+    assert workflow["permissions"] == {"contents": "read", "pull-requests": "write"}
+    (job,) = workflow["jobs"].values()
+    *_, test, comment = job["steps"]
+    assert "--holdfast-markdown=crash.md" in shlex.split(test["run"])
+    assert "--body-file crash.md" in comment["run"]
+    assert "always()" in comment["if"]
+    assert set(comment["env"]) == {"GH_TOKEN", "NUMBER"}
 
 
 def test_the_workflow_on_the_page_uses_options_that_exist() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.crash_test import CrashWorld, DirectoryWorld, HttpWorld, SqliteWorld, run_crash_test
 from holdfast.errors import BadInput
 
@@ -39,6 +40,51 @@ def append_a_line(world: DirectoryWorld) -> str:
             log.write("one\n")
         note.touch()
     return (world.path / "log.txt").read_text()
+
+
+def change_files(world: DirectoryWorld) -> str:
+    """Writes a file anew in each way there is, and says what it had been."""
+    path = world.path / "count.txt"
+    found = path.read_text() if path.exists() else "none"
+    path.write_text("12\n", encoding="utf-8", newline="\n")
+    with open(path, "wb", 4) as binary:
+        assert binary.write(b"3456\n7") == 6
+    with open(path, "a", encoding="ascii") as text:
+        assert (text.name, text.mode) == (str(path), "a")
+        text.write("8")
+    with pytest.raises(ValueError, match="binary"), open(path, "wb", encoding="ascii"):
+        pass
+    with pytest.raises(FileNotFoundError):
+        os.remove(world.path / "other.txt")
+    os.replace(path, world.path / "moved.txt")
+    os.replace(world.path / "moved.txt", path)
+    return found
+
+
+def commit_in_each_way(world: SqliteWorld) -> None:
+    """With `with`, by `commit`, by a statement, each by itself; one fails, and one is undone."""
+    with closing(sqlite3.connect(world.path)) as bank:
+        with bank:
+            bank.execute("INSERT INTO payments (cents) VALUES (1)")
+        bank.cursor().executemany("INSERT INTO payments (cents) VALUES (?)", [(2,), (3,)])
+        bank.commit()
+        bank.execute("BEGIN")
+        bank.execute("INSERT INTO payments (cents) VALUES (4)")
+        bank.execute("COMMIT")
+        bank.execute("INSERT INTO payments (cents) VALUES (5)")
+        bank.rollback()
+        bank.isolation_level = None
+        with pytest.raises(sqlite3.IntegrityError):
+            bank.execute("INSERT INTO payments (id, cents) VALUES (1, 6)")
+        bank.executescript("INSERT INTO payments (cents) VALUES (7); DELETE FROM payments WHERE cents = 7;")
+
+
+async def hold_and_post(world: DirectoryWorld) -> None:
+    """A named lease, and a message for an inbox."""
+    async with holdfast.open_store(f"sqlite:{world.agent_dir}/agent.db") as store:
+        async with store.session("s", wait_s=60) as session, session.hold("printer", wait_s=60):
+            await session.flush()
+        await store.submit("s", "Hello", key="1")
 
 
 class Mail(CrashWorld):
@@ -108,15 +154,69 @@ def test_commits_of_sqlite_are_boundaries() -> None:
         CREATE TABLE account (cents INT);
         INSERT INTO account VALUES (1000);
     """
-    report = run_crash_test(pay_from_sqlite, world=SqliteWorld(schema))
-    assert report.boundaries == ("before commit world.db#1", "before end")
-    assert report.verdicts == {"before commit world.db#1": "same end", "before end": "done twice"}
+    report = run_crash_test(pay_from_sqlite, world=SqliteWorld(schema), twice=False)
+    assert report.boundaries == ("before commit world.db#1", "after commit world.db#1", "before end")
+    assert report.verdicts == {
+        "before commit world.db#1": "same end",
+        "after commit world.db#1": "done twice",
+        "before end": "done twice",
+    }
+
+
+def test_each_way_to_write_a_file_has_a_beginning_a_middle_and_an_end() -> None:
+    """A file that is written anew is empty for a moment; one that is added to is not."""
+    kill = "during write world/count.txt#2"
+    report = run_crash_test(change_files, world=DirectoryWorld(), kill=kill, twice=False)
+    write, there, back = (
+        "write world/count.txt",
+        "rename world/count.txt to world/moved.txt#1",
+        "rename world/moved.txt to world/count.txt#1",
+    )
+    assert report.boundaries == (
+        *(f"{phase} {write}#{number}" for number in (1, 2) for phase in ("before", "during", "after")),
+        f"before {write}#3",
+        f"after {write}#3",
+        "before remove world/other.txt#1",
+        *(f"{phase} {name}" for name in (there, back) for phase in ("before", "after")),
+        "before end",
+    )
+    # The second process found what the first one had left: nothing.
+    assert report.findings[0].first.what == 'it returned "", not "none"'
+
+
+def test_each_way_to_commit_to_sqlite_has_a_beginning_and_an_end() -> None:
+    """What fails or is undone has no end."""
+    schema = "CREATE TABLE payments (id INTEGER PRIMARY KEY, cents INT)"
+    report = run_crash_test(commit_in_each_way, world=SqliteWorld(schema), sample=1, twice=False)
+    assert report.boundaries == (
+        *(f"{phase} commit world.db#{number}" for number in (1, 2, 3) for phase in ("before", "after")),
+        "before insert payments#1",
+        "before insert payments#2",
+        "after insert payments#2",
+        "before delete payments#1",
+        "after delete payments#1",
+        "before end",
+    )
+
+
+def test_claims_and_messages_for_inboxes_are_boundaries() -> None:
+    """They are no commits of a journal; a kill at them changes nothing."""
+    report = run_crash_test(hold_and_post, world=DirectoryWorld(), kill="after post#1")
+    assert {"before claim#1", "after claim#1", "before post#1", "after post#1"} <= set(report.boundaries)
+    assert report.findings == ()
+    assert run_crash_test(hold_and_post, world=DirectoryWorld(), kill="after claim#1").findings == ()
 
 
 def test_changes_of_files_are_boundaries() -> None:
     """The line is there before the note that says so."""
     report = run_crash_test(append_a_line, world=DirectoryWorld(), twice=False)
-    assert report.boundaries == ("before write world/log.txt#1", "before write agent/noted#1", "before end")
+    assert report.boundaries == (
+        "before write world/log.txt#1",
+        "after write world/log.txt#1",
+        "before write agent/noted#1",
+        "before end",
+    )
+    assert report.verdicts["after write world/log.txt#1"] == "done twice"
     assert report.verdicts["before write agent/noted#1"] == "done twice"
     assert report.verdicts["before end"] == "same end"
     assert report.findings[0].line.startswith("tests/crash_plugin/test_worlds.py:")
@@ -135,6 +235,54 @@ def test_a_world_of_ones_own_names_its_operations() -> None:
     assert "before mail#1" in report.boundaries
     assert report.verdicts["before mail#1"] == "done twice"  # The resumption is killed after it sent one.
     assert report.verdicts["after mail#1"] == "done twice"
+
+
+class Queue(CrashWorld):
+    """A world outside of its folder."""
+
+    def __init__(self, outside: Path) -> None:
+        super().__init__()
+        self.outside = outside
+
+    @property
+    def file(self) -> Path:
+        """One for each run."""
+        return self.outside / f"{self.folder.parent.name}.txt"
+
+    def set_up(self) -> None:
+        """Nothing was sent."""
+        self.file.write_text("")
+
+    def facts(self) -> list[str]:
+        """A fact for each line."""
+        return [f"queue: {line}" for line in self.file.read_text().splitlines()]
+
+    def save(self) -> str:
+        """What was sent."""
+        return self.file.read_text()
+
+    def restore(self, saved: str) -> None:
+        """Take back what came after."""
+        self.file.write_text(saved)
+
+
+def send_once(world: Queue) -> None:
+    """Sends, unless it has noted that it did."""
+    noted = world.agent_dir / "noted"
+    if not noted.exists():
+        with world.operation("queue"):
+            world.file.write_text(world.file.read_text() + "hello\n")
+        noted.write_text("yes")
+
+
+def test_a_world_outside_of_its_folder_is_saved_and_restored(tmp_path: Path) -> None:
+    """Before the second kill, it is put back to where the first one left it."""
+    # Not put back, the first resumption's message would be there as well.
+    kill = "before queue#1 > before queue#1"
+    assert run_crash_test(send_once, world=Queue(tmp_path), kill=kill).findings == ()
+    kill = "before write agent/noted#1 > before end"
+    (finding,) = run_crash_test(send_once, world=Queue(tmp_path), kill=kill).findings
+    assert finding.first.what == "queue: hello (2 times, not 1)"
 
 
 def test_check_decides_in_the_place_of_the_comparison() -> None:

@@ -4,7 +4,7 @@
 
 What its tools do is a line in a file of PLACE. A file `do` there says what happens in the next call of
 `pay`, and is gone then: `kill client` or `kill server` after the effect, `die first` before it, `hang`,
-`error`, `garbage`.
+`error`, `garbage`, `change`: says that the list of tools, which is in `tools.json`, has changed.
 """
 
 from __future__ import annotations
@@ -64,11 +64,13 @@ class Server:
         done = {"resultType": "complete"} if modern else {}
         info = {"name": "plain", "version": "1"}
         if method == "initialize" and self.era != "modern":
-            return {"protocolVersion": LEGACY, "capabilities": {"tools": {}}, "serverInfo": info}
+            offered = {"tools": {"listChanged": True}}
+            return {"protocolVersion": LEGACY, "capabilities": offered, "serverInfo": info}
         if method == "server/discover" and self.era != "legacy":
             kept = {"ttlMs": 0, "cacheScope": "public"}
             return {**done, **kept, "supportedVersions": [MODERN], "capabilities": {"tools": {}}}
         if method == "tools/list":
+            self.note("listed", method)
             kept = {"ttlMs": 0, "cacheScope": "public"} if modern else {}
             return {**done, **kept, "tools": self.tools()}
         if method == "tools/call":
@@ -104,6 +106,8 @@ class Server:
             os.kill(os.getppid(), signal.SIGKILL)
         if do == "kill server":
             os.kill(os.getpid(), signal.SIGKILL)
+        if do == "change":
+            self.send(method="notifications/tools/list_changed")
         if do == "garbage":
             return {"content": "nonsense"}
         return {"content": [text("no money" if do == "error" else "paid")], "isError": do == "error"}

@@ -108,6 +108,9 @@ async def test_pictures_sound_and_resources_are_shown_and_kept(office: Office) -
                     Media(media_type="application/pdf", data=b"%PDF-", name="file:///a.pdf"),
                     Text("[resource more: https://example.org/more]"),
                 )
+            (blob,) = [one async for one in store.blobs()]
+            assert blob.size == len(PICTURE)
+            assert b"".join([part async for part in store.read_blob(blob.reference)]) == PICTURE
 
 
 async def test_progress_is_on_record(office: Office) -> None:

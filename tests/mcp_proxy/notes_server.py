@@ -4,6 +4,8 @@ does what its caller says to the letter: so a test decides when it acts, dies an
     python notes_server.py DIRECTORY
 
 `notes` in the directory has a line for each effect, `seen` one for each message that the server has read.
+A call with `task` is answered with a task of that name, which is under way until there is a file of its name;
+what is in the file is said of it then.
 """
 
 import json
@@ -75,6 +77,39 @@ def obey(how: dict[str, Any], moment: str) -> None:
                 os.write(1, (one if isinstance(one, str) else json.dumps(one)).encode() + b"\n")
 
 
+tasks: dict[str, Any] = {}
+"""The results of calls that are carried out as tasks."""
+
+
+def describe_task(name: str, modern: bool) -> dict[str, Any]:
+    """What `tasks/get` says: in the newer era with the result."""
+    file = PLACE / name
+    state: dict[str, Any] = {"taskId": name, "status": "working", "ttl": None}
+    if file.exists():
+        ended = {"status": "completed", **({"result": tasks[name]} if modern else {})}
+        state.update(json.loads(file.read_text() or "null") or ended)
+    return {"resultType": "complete", **state} if modern else state
+
+
+def begin_task(id: Any, name: str, result: dict[str, Any], modern: bool) -> None:
+    tasks[name] = result
+    task = describe_task(name, modern)
+    handle = {**task, "resultType": "task"} if modern else {"task": task, "_meta": {"odd": 1}}
+    say({"jsonrpc": "2.0", "id": id, "result": handle})
+
+
+def ask_task(id: Any, method: str, name: str, modern: bool) -> None:
+    if method == "tasks/cancel":
+        (PLACE / name).write_text('{"status": "cancelled"}')
+    if method == "tasks/result":
+        wait_for(name)
+        if "error" in tasks[name]:
+            say({"jsonrpc": "2.0", "id": id, "error": tasks[name]["error"]})
+            return
+    result = tasks[name] if method == "tasks/result" else describe_task(name, modern)
+    say({"jsonrpc": "2.0", "id": id, "result": result})
+
+
 def call(id: Any, params: dict[str, Any], modern: bool) -> None:
     name, arguments = params["name"], params.get("arguments") or {}
     how, text = arguments.get("how") or {}, arguments.get("text", "")
@@ -97,6 +132,11 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
     result.update(how.get("result") or {})
     if how.get("odd"):
         result["structuredContent"] = {"a": float("nan"), "b": "\ud800"}
+    if how.get("bare"):
+        del result["content"]
+    if "task" in how:
+        begin_task(id, how["task"], how.get("end") or result, modern)
+        return
     if modern:
         result.setdefault("resultType", "complete")
     say({"jsonrpc": "2.0", "id": id, "result": result})
@@ -123,6 +163,8 @@ def main() -> None:
             if page + 3 < len(tools):
                 cursor = {"nextCursor": str(page + 3)}
             say({"jsonrpc": "2.0", "id": id, "result": {"tools": tools[page : page + 3], **cursor}})
+        elif method in ("tasks/get", "tasks/result", "tasks/cancel"):
+            ask_task(id, method, params["taskId"], modern)
         elif method == "initialize":
             offered = {"tools": {"listChanged": True}}
             info = {"name": "notes", "version": "1"}

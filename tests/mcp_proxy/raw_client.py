@@ -20,6 +20,7 @@ from typing import Any
 from holdfast.cli import main
 from tests.crash.fork_server import Failure, Warm
 from tests.mcp_proxy import warm_proxy
+from tests.stores import open_driver, schema_of, server_url
 
 SERVER = Path(__file__).with_name("notes_server.py")
 DEADLINE_S = 100.0
@@ -34,9 +35,12 @@ LEGACY, MODERN = "2025-11-25", "2026-07-28"
 class Notes:
     """A folder of the notes server, with the store of its calls beside it."""
 
-    def __init__(self, place: Path, warm: Warm | None = None) -> None:
+    def __init__(self, place: Path, warm: Warm | None = None, scheme: str = "sqlite") -> None:
         self.place, self.warm = place, warm
-        self.store = f"sqlite:{place / 'calls.db'}"
+        self.store = f"{scheme}:{place / 'calls.db'}"
+        if scheme == "postgresql":
+            open_driver(self.store).close()
+            self.store = server_url(schema_of(place / "calls.db"))
 
     @property
     def notes(self) -> list[str]:

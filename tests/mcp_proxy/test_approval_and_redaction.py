@@ -10,7 +10,17 @@ import pytest
 from holdfast.mcp_proxy.tool_catalogue import RedactedArguments
 from holdfast.tools.foreign_schema import ForeignArguments
 from holdfast.tools.schema import BadArguments
-from tests.mcp_proxy.raw_client import LEGACY, MODERN, Notes, RawClient, holdfast, status_of, text_of
+from tests.mcp_proxy.raw_client import (
+    LEGACY,
+    MODERN,
+    Notes,
+    RawClient,
+    holdfast,
+    status_of,
+    text_of,
+    wait_until,
+)
+from tests.mcp_proxy.test_exactly_once import kill_servers
 
 ASKS = "[tools.add]\napproval = true\n"
 
@@ -176,6 +186,57 @@ def test_a_call_with_redacted_arguments_that_runs_again_has_its_own(notes: Notes
     assert set(notes.notes) == {"s3cret"}
 
 
+LOOK = """
+from pathlib import Path
+from holdfast import Landed, NotLanded, Unsure
+
+def added(ctx, **args):
+    if isinstance(args.get("how"), str) or args["text"] == "[redacted]":
+        return NotLanded()
+    return Landed("found it") if args["text"] in Path("PLACE/notes").read_text() else NotLanded()
+"""
+
+
+@pytest.mark.parametrize("hidden", ["text", "how"])
+def test_a_function_that_looks_gets_arguments_that_are_redacted(notes: Notes, hidden: str) -> None:
+    """On a later connection, too: the client's own. With what is on record it would say that nothing
+    happened, or the arguments would not fit the schema, and nothing would be asked."""
+    (notes.place / "look.py").write_text(LOOK.replace("PLACE", str(notes.place)))
+    rule = f'[tools.add]\nredact = ["{hidden}"]\nverify = "{notes.place / "look.py"}:added"\n'
+    options = configured(notes, rule)
+    how = {"then": {"wait": "never"}}
+    with RawClient(notes, *options, era=MODERN) as client:
+        client.begin_call("add", "s3cret", **how)
+        notes.wait_until_waiting("never")
+        client.kill()
+    kill_servers(notes)
+    with RawClient(notes, *options, era=MODERN) as client:
+        result = client.call("add", "s3cret", **how)
+        assert (status_of(result), text_of(result)) == ("replayed", "found it")
+    assert notes.notes == ["s3cret"]
+
+
+def test_a_call_that_a_person_corrected_is_settled_with_what_the_server_got(notes: Notes) -> None:
+    """Not with what the client has asked for: that was never done. It runs again with that, too."""
+    rule = f'[tools.add]\napproval = true\nverify = "{notes.place / "look.py"}:added"\n'
+    (notes.place / "look.py").write_text(LOOK.replace("PLACE", str(notes.place)))
+    for tool, rules in (("add", rule), ("set", "trust = true\n[tools.set]\napproval = true\n")):
+        options = configured(notes, rules)
+        with RawClient(notes, *options, era=MODERN) as client:
+            waiting = client.call(tool, "x")
+            better = {"text": f"better {tool}", "how": {"then": {"wait": f"go {tool}"}}}
+            answer(notes, waiting, "approve", "--args", json.dumps(better))
+            client.begin_call(tool, "x")
+            notes.wait_until_waiting(f"go {tool}")
+            client.kill()
+        kill_servers(notes)
+        notes.allow(f"go {tool}")
+        with RawClient(notes, *options, era=MODERN) as client:
+            result = client.call(tool, "x")
+            assert not result.get("isError")
+    assert notes.notes == ["better add", "better set", "better set"]
+
+
 @pytest.mark.parametrize("text", [["s3cret"], {"s3cret": 1}])
 def test_redacted_arguments_that_the_schema_refuses_are_not_on_record_either(notes: Notes, text: Any) -> None:
     """What is wrong with them is told without them."""
@@ -189,6 +250,59 @@ def test_redacted_arguments_that_the_schema_refuses_are_not_on_record_either(not
         client.close()
     stored = b"".join(path.read_bytes() for path in notes.place.glob("calls.db*"))
     assert b"args.text" in stored
+    assert b"s3cret" not in stored
+
+
+def test_parts_of_arguments_are_redacted_at_any_depth(notes: Notes) -> None:
+    """What is beside them is on record. Calls that differ in them are different ones."""
+    options = configured(notes, '[tools.add]\nredact = ["how.login.token", "how.users.*.pin", "how.a.b.c"]\n')
+    said: dict[str, Any] = {
+        "login": {"token": "s3cret-1", "user": "ann"},
+        "users": [{"pin": "s3cret-2", "name": "bob"}],
+    }
+    result: dict[str, Any] = {"content": []}
+    with RawClient(notes, *options, era=MODERN) as client:
+        for secret in ("s3cret-3", "s3cret-4"):
+            login = {"token": secret, "user": "ann"}
+            client.begin_call("add", "x", **{**said, "login": login}, result=result, silent=True)
+        client.begin_call("add", "x", **said, a={"b": "flat"}, result=result, silent=True)
+        wait_until(lambda: len(notes.notes) == 3)
+        client.begin_call("add", "x", **said, result=result, first={"wait": "never"})
+        notes.wait_until_waiting("never")
+        client.kill()
+    kill_servers(notes)
+    stored = b"".join(path.read_bytes() for path in notes.place.glob("calls.db*"))
+    assert b"s3cret" not in stored
+    for known in (b"ann", b"bob", b"flat"):
+        assert known in stored
+    assert notes.notes == ["x"] * 3
+
+
+def test_results_are_redacted_where_the_configuration_says_so(notes: Notes) -> None:
+    """Those of the tool and its errors reach the client, and not the record. What could not be delivered is
+    known to have happened."""
+    options = configured(notes, '[tools.add]\nredact = ["text", "how"]\nredact_results = true\n')
+    failed = {"isError": True, "content": [{"type": "text", "text": "s3cret-2"}]}
+    error = {"code": -32603, "message": "s3cret-3"}
+    with RawClient(notes, *options, era=MODERN) as client:
+        assert text_of(client.call("add", "s3cret-1")) == "add: s3cret-1"
+        assert text_of(client.call("add", "x", result=failed)) == "s3cret-2"
+        assert client.wait(client.begin_call("add", "x", error=error))["error"] == error
+        assert status_of(client.call("add", "x", error=error)) == "in_doubt"
+        client.begin_call("add", "s3cret-4", then={"wait": "go"})
+        notes.wait_until_waiting("go")
+        client.end_input()
+        notes.allow("go")
+        client.finish()
+    with RawClient(notes, *options, era=MODERN) as client:
+        again = client.call("add", "s3cret-4", then={"wait": "go"})
+        assert (status_of(again), text_of(again)) == (
+            "replayed",
+            "its result is not on record (redact_results)",
+        )
+        client.close()
+    stored = b"".join(path.read_bytes() for path in notes.place.glob("calls.db*"))
+    assert b"which is not on record" in stored
     assert b"s3cret" not in stored
 
 
@@ -209,6 +323,35 @@ def test_what_is_wrong_with_all_arguments_together_quotes_none_that_is_redacted(
         assert "s3cret" not in str(caught.value)
         with pytest.raises(BadArguments, match='"ann" is not of type "integer"'):
             check({"user": "ann"})
+
+
+def test_a_key_does_not_stand_for_a_call_with_another_secret(notes: Notes) -> None:
+    """The record shows both alike. Such a call is refused, as with any other arguments: also while the first
+    one waits for a person, and while it is in doubt."""
+    rules = '[tools.add]\nredact = ["text"]\n[tools.set]\nredact = ["text"]\napproval = true\n'
+    options = configured(notes, rules)
+    error = {"code": -32603, "message": "no"}
+
+    def call(client: RawClient, tool: str, key: str, text: str, **how: Any) -> dict[str, Any]:
+        params = {"name": tool, "arguments": {"text": text, **({"how": how} if how else {})}}
+        answer = client.ask("tools/call", params, **{"holdfast/key": key})
+        found: dict[str, Any] = answer.get("result", answer)
+        return found
+
+    with RawClient(notes, *options, era=MODERN) as client:
+        assert text_of(call(client, "add", "k1", "one")) == "add: one"
+        assert "'k1' in _meta was used before" in text_of(call(client, "add", "k1", "two"))
+        assert status_of(call(client, "add", "k1", "one")) == "replayed"
+        assert call(client, "add", "k2", "one", error=error)["error"] == error
+        assert "'k2' in _meta was used before" in text_of(call(client, "add", "k2", "two", error=error))
+        assert status_of(call(client, "add", "k2", "one", error=error)) == "in_doubt"
+        waiting = call(client, "set", "k3", "one")
+        assert status_of(waiting) == "waiting"
+        assert "'k3' in _meta was used before" in text_of(call(client, "set", "k3", "two"))
+        answer(notes, waiting, "approve")
+        assert "'k3' in _meta was used before" in text_of(call(client, "set", "k3", "two"))
+        assert text_of(call(client, "set", "k3", "one")) == "set: one"
+    assert notes.notes == ["one"] * 3
 
 
 def test_the_answer_to_a_question_that_is_no_longer_open_does_not_reach_the_server(notes: Notes) -> None:

@@ -41,6 +41,7 @@ def parse(text: str) -> ProxyConfiguration:
         ('[tools.a]\napproval = true\nscope = "call"', "approval needs scope"),
         ('[tools.a]\nredact = "x"', "redact is a list, not 'x'"),
         ("[tools.a]\nredact = [1]", "redact lists the names of arguments"),
+        ("[tools.a]\nredact_results = 1", "redact_results is true or false, not 1"),
         ("[tools.a]\ntimeout_s = 0", "timeout_s must be positive"),
         ("[tools.a]\nverify_after_s = -1", "verify_after_s is a number of seconds, not -1"),
         ('[tools.a]\nverify = "look"', 'write "module:function"'),
@@ -58,6 +59,10 @@ def parse(text: str) -> ProxyConfiguration:
         (f'{VERIFY}arguments = {{ x = ["{{args}}"] }}\nlanded_if = {{ text_contains = "y" }}', "no other"),
         (
             f'[tools.a]\nredact = ["p"]\n{VERIFY}landed_if = {{ text_contains = "{{args.p}}" }}',
+            "which redact leaves out",
+        ),
+        (
+            f'[tools.a]\nredact = ["p.*.q"]\n{VERIFY}landed_if = {{ text_contains = "{{args.p}}" }}',
             "which redact leaves out",
         ),
         ('[tools.a]\nside_effects = "read"\nverify = "m:f"', "makes sense only for a tool that acts"),

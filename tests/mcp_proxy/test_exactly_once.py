@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from contextlib import suppress
 from functools import partial
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.redact import without_password
+from tests.conftest import IN_LONG
+from tests.crash.fork_server import Warm
 from tests.mcp_proxy.raw_client import (
     LEGACY,
     MODERN,
@@ -30,13 +34,21 @@ def era(request: pytest.FixtureRequest) -> str:
     return found
 
 
+@pytest.fixture(params=["sqlite", pytest.param("dir", marks=pytest.mark.long), IN_LONG])
+def notes(request: pytest.FixtureRequest, quick_path: Path, loaded_warm: Warm) -> Notes:
+    """A folder that a server works in, with a ledger on each kind of store."""
+    if request.param == "postgresql":
+        request.getfixturevalue("postgres")
+    return Notes(quick_path, loaded_warm, request.param)
+
+
 def resolve(notes: Notes, result: dict[str, Any], *verdict: str) -> None:
     """Type the command that the result names."""
     meta = result["_meta"]
     words = ["resolve", meta["holdfast/session"], meta["holdfast/call"], *verdict]
     line = " ".join(("holdfast", *words[:4]))
     assert line in text_of(result)
-    assert f"--store {notes.store}" in text_of(result)
+    assert f"--store {shlex.quote(without_password(notes.store))}" in text_of(result)
     assert holdfast(*words, "--store", notes.store) == 0
 
 
@@ -326,6 +338,17 @@ def test_servers_of_other_names_have_ledgers_of_their_own(notes: Notes) -> None:
     with RawClient(notes, name="others", era=MODERN) as client:
         assert status_of(client.call("add", "x", then={"wait": "go"})) is None
     assert notes.notes == ["x", "x"]
+
+
+def test_a_ledger_that_is_used_for_another_server_is_warned_of(notes: Notes) -> None:
+    """Once the other one is called. The same server is not warned of."""
+    said: list[bool] = []
+    for more in ([], [], ["else"], ["else"]):
+        with RawClient(notes, era=MODERN, server=[*notes.server(), *more]) as client:
+            client.call("add", "x")
+            client.close()
+            said.append("was used last for a server with another command" in client.stderr)
+    assert said == [False, False, True, False]
 
 
 KINDS = ("commit", "claim", "server", "client")

@@ -79,9 +79,10 @@ async def added(text, how=None):
 
 
 def test_a_function_says_whether_it_happened(notes: Notes) -> None:
-    """At once: the function does not need the server. What it prints does not get between the messages."""
+    """At once: the function does not need the server. It is beside the configuration, wherever the proxy was
+    started. What it prints does not get between the messages."""
     (notes.place / "look.py").write_text(LOOK.replace("PLACE", str(notes.place)))
-    (notes.place / "c.toml").write_text(f'[tools.add]\nverify = "{notes.place / "look.py"}:added"\n')
+    (notes.place / "c.toml").write_text('[tools.add]\nverify = "look.py:added"\n')
     options = ("--config", str(notes.place / "c.toml"))
     with RawClient(notes, *options, era=MODERN) as client:
         result = client.call("add", "x", then={"die": True})
@@ -89,6 +90,19 @@ def test_a_function_says_whether_it_happened(notes: Notes) -> None:
         client.finish()
         assert "I look" in client.stderr
     assert notes.notes == ["x"]
+
+
+def test_a_function_that_does_not_fit_the_tool_is_told_and_not_asked(notes: Notes) -> None:
+    """The call is in doubt then. Other calls go on."""
+    (notes.place / "look.py").write_text("def added(note):\n    raise AssertionError('asked')\n")
+    (notes.place / "c.toml").write_text('[tools.add]\nverify = "look.py:added"\n')
+    options = ("--config", str(notes.place / "c.toml"))
+    with RawClient(notes, *options, era=MODERN) as client:
+        assert text_of(client.call("add", "y")) == "add: y"
+        assert status_of(client.call("add", "x", then={"die": True})) == "in_doubt"
+        client.finish()
+        assert "verify must have the tool's own parameters (text, how)" in client.stderr
+    assert notes.notes == ["y", "x"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import holdfast.cli.load_agent
 import holdfast.mcp_proxy.data_directory
 import holdfast.mcp_proxy.stdio_proxy  # noqa: F401  # Loaded before the fork.
 from holdfast.cli import main
+from holdfast.drivers.directory import DirectoryDriver
+from holdfast.drivers.postgres import PostgresDriver
 from holdfast.drivers.sqlite import SqliteDriver
 from holdfast.mcp_proxy.http_transport import TellingTransport
 from holdfast.mcp_proxy.pipes import ChildPipes, OwnPipes
@@ -39,20 +41,25 @@ def serve(line: Line, pipes: str, arguments: list[str], dies_at: int | None = No
     for name in ("HOLDFAST_STORE", "XDG_DATA_HOME"):
         os.environ.pop(name, None)
     os.chdir("/")
-    _watch(place / "passed", dies_at)
+
+    def die(number: int) -> None:
+        if number == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    watch(place / "passed", _OF_A_CALL, die)
     return main(arguments)
 
 
-def _watch(passed: Path, dies_at: int | None) -> None:
-    """Count what the process hands to the disk, to the server and to its client, before and after."""
+def watch(passed: Path, of_a_call: Sequence[bytes], on_step: Callable[[int], None]) -> None:
+    """Count what the process hands to the disk, to the server and to its client, before and after: of
+    messages, those that have one of the words in them. `on_step` is told the number of each boundary."""
     count = 0
 
     def step(name: str) -> None:
         nonlocal count
         with open(passed, "a") as file:
             file.write(f"{name}\n")
-        if count == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        on_step(count)
         count += 1
 
     def around(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +76,7 @@ def _watch(passed: Path, dies_at: int | None) -> None:
     def around_async(name: str, function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         @wraps(function)
         async def call(self: Any, data: bytes) -> None:
-            if not any(one in data for one in _OF_A_CALL):
+            if not any(one in data for one in of_a_call):
                 return await function(self, data)
             step(f"before {name}")
             await function(self, data)
@@ -89,9 +96,10 @@ def _watch(passed: Path, dies_at: int | None) -> None:
 
         return call
 
+    drivers = (SqliteDriver, DirectoryDriver, PostgresDriver)
     patched: list[tuple[Any, str, Any]] = [
-        (SqliteDriver, "commit", around("commit", SqliteDriver.commit)),
-        (SqliteDriver, "claim", around("claim", SqliteDriver.claim)),
+        *((one, "commit", around("commit", one.commit)) for one in drivers),
+        *((one, "claim", around("claim", one.claim)) for one in drivers),
         (ChildPipes, "write", around_async("server", ChildPipes.write)),
         (OwnPipes, "write", around_async("client", OwnPipes.write)),
         (

@@ -48,7 +48,7 @@ class Script(NamedTuple):
 
 
 def same_each_time(said: Json) -> Json:
-    """The same without times of day."""
+    """The same without times of day, and names that are up to chance."""
     # Of a resource in base64, what is in it.
     said = json.loads(json.dumps(said), object_hook=_decode_blob)
     text = json.dumps(said, sort_keys=True, ensure_ascii=False)
@@ -57,6 +57,7 @@ def same_each_time(said: Json) -> Json:
     text = re.sub(
         r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} \d\d \d{4} \d\d:\d\d:\d\d GMT[+-]\d{4} \([\w ]+\)", "WHEN", text
     )
+    text = re.sub(r'"taskId": "[0-9a-f]{32}"', '"taskId": "TASK"', text)
     return json.loads(text)
 
 
@@ -208,6 +209,27 @@ def begin_everything(player: Player) -> Json:
     player.wait_for("roots/list")
     player.wait_for("notifications/message")
     return answer
+
+
+def play_tasks(player: Player, place: Path) -> list[Json]:
+    """A tool that is carried out later, as a task."""
+    name = "simulate-research-query"
+    params = {"name": name, "arguments": {"topic": "crashes"}, "task": {"ttl": 60_000}}
+    answers = [
+        begin_everything(player),
+        player.request("tools/list", {}),
+        player.request("tools/call", params),
+    ]
+    task = answers[-1]["result"]["task"]["taskId"]
+    answers += [
+        player.request("tasks/result", {"taskId": task}),
+        player.request("tasks/get", {"taskId": task}),
+        player.request("tasks/list", {}),
+        player.request("tasks/cancel", {"taskId": task}),
+        player.request("tasks/get", {"taskId": "no such task"}),
+    ]
+    player.process.terminate()  # By itself, it would stay until the task is forgotten.
+    return answers
 
 
 def play_everything(player: Player, place: Path) -> list[Json]:
@@ -395,6 +417,7 @@ SCRIPTS = (
     Script("fetch", lambda place: from_pypi("fetch", "--allow-private-ips"), play_fetch, BOTH),
     Script("conforming", lambda place: CONFORMING, play_conforming, BOTH),
     Script("everything", lambda place: from_npm("everything"), play_everything),
+    Script("tasks", lambda place: from_npm("everything"), play_tasks),
     Script("filesystem", _filesystem, play_filesystem),
     Script(
         "memory",

@@ -1,9 +1,10 @@
-"""Clients of others, unchanged. The client of the `mcp` package is in the other tests here."""
+"""Clients of others, unchanged."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,13 +15,22 @@ import pytest
 
 from tests.crash.fork_server import DEADLINE_S, Warm, poll
 
-from .servers import PYTHON
+from .servers import PYTHON, ROOT
 from .test_kills import GIT, Shop, count_calls, is_doubt_text
 
+PAGE = ROOT / "docs" / "mcp-proxy.md"
+PUBLISHED = {
+    "with_mcp": "the `mcp` package",
+    "with_fastmcp": "fastmcp",
+    "with_openai_agents": "OpenAI Agents SDK, `MCPServerStdio`",
+    "with_pydantic_ai": "pydantic-ai, `MCPToolset`",
+}
+"""What the page on the proxy calls them."""
 CLIENTS = pytest.mark.parametrize(
     "client",
     [
         "with_openai_agents",
+        pytest.param("with_mcp", marks=pytest.mark.long),
         pytest.param("with_fastmcp", marks=pytest.mark.long),
         pytest.param("with_pydantic_ai", marks=pytest.mark.long),
     ],
@@ -29,8 +39,8 @@ CLIENTS = pytest.mark.parametrize(
 
 def start(client: str, times: int, shop: Shop, command: Sequence[str], **more: str) -> subprocess.Popen[str]:
     """The client calls the tool of the shop so often."""
-    # The SDK of OpenAI is among the tools of development, the others are not.
-    python = sys.executable if client == "with_openai_agents" else str(PYTHON)
+    # fastmcp needs an environment of its own.
+    python = sys.executable if client in ("with_mcp", "with_openai_agents") else str(PYTHON)
     script = Path(__file__).parent / "clients" / f"{client}.py"
     ((tool, arguments),) = shop.calls
     return subprocess.Popen(
@@ -79,6 +89,36 @@ def test_a_client_that_makes_the_call_again_does_not_make_it_twice(
     said = end(start(client, 2, shop, shop.command))["said"]
     assert [is_doubt_text(texts[0]) for texts in said] == [True, True]
     assert (shop.count, count_calls(tmp_path, GIT.tool)) == (1, 1)
+
+
+def read_published(client: str) -> list[str]:
+    """The row of the page on the proxy that is about this client, behind its name."""
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    (row,) = [row for row in rows if row[0].strip("| ") == PUBLISHED[client]]
+    return [cell.strip(" |") for cell in row[1:]]
+
+
+@CLIENTS
+def test_a_client_that_is_killed_and_started_again_does_what_the_page_says(
+    client: str, warm: Warm, tmp_path: Path
+) -> None:
+    """It dies between the effect and the answer, and calls again. Without the proxy there are two commits.
+    Behind it, the client gets the answer that it has missed, or is told that it is in doubt."""
+    found: list[str] = []
+    for number, whom in enumerate(("client", "client", "client proxy server")):
+        place = tmp_path / str(number)
+        place.mkdir()
+        shop = Shop(GIT, place, warm, proxied=number > 0)
+        (place / "do").write_text(f"{GIT.tool} after {whom}")
+        with start(client, 1, shop, shop.command) as killed:
+            _, said = killed.communicate(timeout=DEADLINE_S)
+            assert killed.returncode == -signal.SIGKILL, said
+        assert shop.count == 1
+        GIT.prepare(place)
+        ((text,),) = end(start(client, 1, shop, shop.command))["said"]
+        told = ", in doubt" if is_doubt_text(text) else ""
+        found.append(f"{shop.count}{told}")
+    assert found == read_published(client) == ["2", "1", "1, in doubt"]
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -26,22 +27,42 @@ TIMED = {
     "sep-2575-server-sends-tools-list-changed-on-subscription",
     "sep-2575-server-tags-subscription-id",
 }
-"""Checks that wait less than two seconds for what a server says: a busy machine fails them, proxy or not.
-They are printed. What they are about is in the scripts as well."""
+"""Checks that wait less than two seconds for what a server says: a busy machine fails them, proxy or not. If
+one has failed, its scenario is repeated alone."""
+TIMED_SCENARIO = ("--scenario", "server-stateless", "--spec-version", "2026-07-28")
+"""The scenario that has them."""
+_TIMES = 10
+
+Checks: TypeAlias = Counter[tuple[str, str, str]]
+"""How often there is a check of a scenario, with its status."""
 
 
-def judge(era: str, command: Sequence[str], folder: Path) -> Counter[tuple[str, str, str]]:
+def judge(era: str, command: Sequence[str], folder: Path) -> Checks:
     """What the suite says of each check of each scenario."""
+    found = _run(era, command, folder, *SUITES[era])
+    timed = _pick_timed(found)
+    for number in range(_TIMES):
+        if all(status == "SUCCESS" for *_, status in timed):
+            break
+        timed = _pick_timed(_run(era, command, folder / f"again {number}", *TIMED_SCENARIO))
+    return found - _pick_timed(found) + timed
+
+
+def _pick_timed(found: Checks) -> Checks:
+    return Counter({known: count for known, count in found.items() if known[1] in TIMED})
+
+
+def _run(era: str, command: Sequence[str], folder: Path, *options: str) -> Checks:
     folder.mkdir()
     with behind_address(command) as url:
         done = subprocess.run(
-            conformance(era, "server", "--url", url, *SUITES[era], "--output-dir", str(folder)),
+            conformance(era, "server", "--url", url, *options, "--output-dir", str(folder / "checks")),
             capture_output=True,
             text=True,
             timeout=900,
         )
-    found: Counter[tuple[str, str, str]] = Counter()
-    for checks in folder.rglob("checks.json"):
+    found: Checks = Counter()
+    for checks in (folder / "checks").rglob("checks.json"):
         scenario = re.sub(r"-\d{4}-\d\d-\d\dT.*", "", checks.parent.name)
         for check in json.loads(checks.read_text()):
             found[scenario, check["id"], check["status"]] += 1
@@ -55,7 +76,7 @@ def judge(era: str, command: Sequence[str], folder: Path) -> Counter[tuple[str, 
 def test_the_score_is_the_same(
     era: str, floor: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Check by check, and printed; without the checks that depend on the machine."""
+    """Check by check, and printed."""
     direct = judge(era, CONFORMING, tmp_path / "direct")
     proxied = judge(era, behind_proxy("conforming", CONFORMING, tmp_path / "ledger.db"), tmp_path / "proxied")
     with behind_address(CONFORMING) as url:
@@ -70,10 +91,6 @@ def test_the_score_is_the_same(
             f"\nconformance {era}: direct {dict(scores[0])}, behind the proxy {dict(scores[1])}, "
             f"at an address {dict(scores[2])}"
         )
-    for found in (direct, proxied, at_address):
-        for scenario, check, status in list(found):
-            if check in TIMED:
-                del found[scenario, check, status]
     assert proxied == direct
     assert at_address == direct
     assert sum(count for (*_, status), count in direct.items() if status == "SUCCESS") >= floor

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.cli import main
 from holdfast.errors import BadInput
 from holdfast.redact import LEFT_OUT, find_secret, leave_out_secrets
@@ -150,6 +151,34 @@ async def test_what_looks_like_a_secret_is_refused_or_left_out() -> None:
     assert replay.differences == ()
 
 
+@holdfast.tool(side_effects="read")
+async def sign_in(user: str) -> dict[str, Any]:
+    """Get what an account signs in with."""
+    return {"user": user, "accessToken": "correct-horse", "pins": {"password": 12345678}}
+
+
+@pytest.mark.anyio
+async def test_a_structured_result_holds_no_secret_as_data_and_none_as_text() -> None:
+    """It is in the recording as both; what is left is replayed as it is."""
+    script = [call("sign_in", user="ann"), "Done."]
+    clerk = make_clerk(script, tools=[sign_in])
+    async with recorded(clerk, ["Sign in"]) as store:
+        recording = await read_recording(store, "done")
+    (reply, *_) = recording.replies
+    assert reply.calls[0].result is not None
+    assert "correct-horse" in reply.calls[0].result.text
+    text = write_test(recording, module="desk", attribute="desk", without_secrets=True)
+    for secret in ("correct-horse", "12345678"):
+        assert secret not in text
+    names: dict[str, Any] = {}
+    exec(compile(text.replace("from desk import desk", "desk = None"), "test_done.py", "exec"), names)
+    left = holdfast_recording(names["RECORDING"]).replies[0].calls[0].result
+    assert left is not None
+    assert json.loads(left.text) == left.value
+    assert left.value == {"user": "ann", "accessToken": LEFT_OUT, "pins": {"password": 0}}
+    assert (await replay_recording(names["RECORDING"], clerk)).differences == ()
+
+
 @pytest.mark.anyio
 async def test_a_test_is_python_whatever_was_said() -> None:
     """Quotes, backslashes and invisible characters neither end the text nor hide in it."""
@@ -180,13 +209,38 @@ SECRETS = [
     "password=hunter2",
     "eyJhbGciOi.eyJzdWIiOi.c2ln",
     "Zm9vYmFyQmF6MTIzNDU2Nzg5MA==",
+    "Bearer abcdef012345",
+    "Basic YW5uOmh1bnRlcjIy",
+    "-----BEGIN RSA " + "PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----",
 ]
+NAMED = [
+    'the row {"password":"%s"} of the table',
+    "password='%s'",
+    'api_key="%s"',
+    "API_KEY: %s",
+    "{'accessToken': '%s'}",
+    "clientSecret=%s",
+    "refresh_token=%s&state=1",
+    "Pwd=%s;Server=db",
+    "dbPass: %s",
+    'say "{\\"secret\\": \\"%s\\"}" twice',
+    '{"password":"%s"}',
+    '{"user": {"name": "ann", "accessToken": ["%s"]}}',
+    '[{"arguments": "{\\"clientSecret\\": \\"%s\\"}"}]',
+    '{"password": "%s", "password": "no"}',
+    "Authorization: Token %s",
+]
+"""Text in which what has such a name is a secret, whatever it looks like."""
 HARMLESS = [
     "Order 42 is paid, see https://example.com/orders/42?page=2",
     "session 0f8fad5b-d9cb-469f-a165-70867728950e",
     "the password was wrong",
     "d41d8cd98f00b204e9800998ecf8427e",
     "a-long-name-of-a-file-without-capitals-2026.txt",
+    "The basic information about bearer instruments is in read/write mode",
+    "Basic JavaScript, basic well-known examples",
+    "12 tokens: 5000 were left; the compass: northwest; secretary: Ann Smith",
+    '{"max_tokens": 4096, "token": "", "tokens": {"input": 3000}, "password": null}',
 ]
 
 
@@ -195,6 +249,11 @@ def test_what_looks_like_a_secret() -> None:
     for text in SECRETS:
         assert find_secret(f"It is {text} here"), text
         assert text not in leave_out_secrets(f"It is {text} here")
+    for form in NAMED:
+        text = form % "hunter2x"
+        assert find_secret(text), text
+        assert "hunter2x" not in leave_out_secrets(text), text
+        assert find_secret(leave_out_secrets(text)) is None, leave_out_secrets(text)
     for text in HARMLESS:
         assert find_secret(text) is None, text
         assert leave_out_secrets(text) == text

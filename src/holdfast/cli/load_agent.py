@@ -112,25 +112,29 @@ def load_factory(target: str) -> Callable[..., Any]:
     return load_function(target, "it must return the dependencies of each session")
 
 
-def load_function(target: str, what: str = "it must be a function") -> Callable[..., Any]:
-    """Load a callable attribute; `what` is said of one that is not."""
+def load_function(
+    target: str, what: str = "it must be a function", *, folder: Path | None = None
+) -> Callable[..., Any]:
+    """Load a callable attribute; `what` is said of one that is not. `folder`: where modules and files are,
+    if that is not the working directory."""
     place, colon, attribute = target.rpartition(":")
     if not colon:
         raise Stop(Exit.USAGE, f"{target!r} names no attribute; write module:attribute")
-    value = _find(_import(place), attribute, target)
+    value = _find(_import(place, folder), attribute, target)
     if not callable(value):
         raise Stop(Exit.USAGE, f"{target} is not callable; {what}")
     found: Callable[..., Any] = value
     return found
 
 
-def _import(place: str) -> ModuleType:
+def _import(place: str, folder: Path | None = None) -> ModuleType:
     # The path of an installed script has its own directory; users expect the current one.
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    here = Path.cwd() if folder is None else folder.absolute()
+    if str(here) not in sys.path and (folder is not None or "" not in sys.path):
+        sys.path.insert(0, str(here))
     try:
         if place.endswith(".py") or "/" in place:
-            return _import_file(Path(place))
+            return _import_file(Path(place) if folder is None else here / place)
         return importlib.import_module(place)
     except ModuleNotFoundError as missing:
         if missing.name is not None and place.startswith(missing.name):

@@ -76,7 +76,11 @@ def name_for_proxy(server: str) -> str:
         return server
     digest = sha256(server.encode(errors="backslashreplace")).hexdigest()[:_DIGEST_CHARS]
     kept = re.sub(r"[^A-Za-z0-9_-]", "_", server).lstrip("-_") or "server"
-    return f"{kept[: _NAME_CHARS_MAX - _DIGEST_CHARS - 1]}_{digest}"
+    return _end_with(kept, digest)
+
+
+def _end_with(name: str, digest: str) -> str:
+    return f"{name[: _NAME_CHARS_MAX - _DIGEST_CHARS - 1]}_{digest}"
 
 
 class ServerChange(NamedTuple):
@@ -113,7 +117,8 @@ def wrap_servers(
     """
     edits: list[Edit] = []
     changes: list[ServerChange] = []
-    for server in _list_servers(text):
+    servers = list(_list_servers(text))
+    for server in servers:
         if only and server.name not in only:
             continue
         why = server.why_not_wrapped()
@@ -123,7 +128,7 @@ def wrap_servers(
         if why or isinstance(address, str):
             changes.append(ServerChange(server.name, "left", why or str(address)))
             continue
-        name = name_for_proxy(server.name)
+        name = server.choose_name(servers)
         if address is not None:
             edits.append(Edit(server.value.start, server.value.end, address.wrap(holdfast, name)))
             after = [*holdfast, *address.show_args(name)]
@@ -187,6 +192,30 @@ class _Server(NamedTuple):
     def args(self) -> list[str]:
         return (self.args_value.texts if self.args_value else None) or []
 
+    def choose_name(self, servers: Sequence[_Server]) -> str:
+        """The name in the ledger. If another server of the file has the same one, such as in another project,
+        it ends with a digest of what starts this one: two servers must not share a ledger."""
+        name = name_for_proxy(self.name)
+        if all(one.identity == self.identity for one in servers if name_for_proxy(one.name) == name):
+            return name
+        digest = sha256("\0".join(self.identity).encode(errors="backslashreplace")).hexdigest()
+        return _end_with(name, digest[:_DIGEST_CHARS])
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What makes it the server that it is, behind the proxy or not: its command and environment, or its
+        address."""
+        count, start = self.count_proxy_args(), self._find_proxy()
+        if start is not None and "--url" in self.args[start:-1]:
+            return ("", self.args[self.args.index("--url", start) + 1])
+        if not self.command:
+            address = read_address(self.text, self.value)
+            return ("", address.url if isinstance(address, ListedAddress) else self.name)
+        words = [self.command, *self.args]
+        environment = self.value.get("env")
+        given = "" if environment is None else self.text[environment.start : environment.end]
+        return (*(words if count is None else words[count + 1 :]), given)
+
     def why_not_wrapped(self) -> str:
         """Why it cannot be put behind the proxy, or an empty text."""
         if why := self._why_unknown():
@@ -229,7 +258,11 @@ class _Server(NamedTuple):
         start = self._find_proxy()
         if start is None:
             return None
-        return restore(self.text, self.value, [self.command, *self.args[:start]], name_for_proxy(self.name))
+        name, names = name_for_proxy(self.name), self.args[start:]
+        given = names[names.index("--name") + 1] if "--name" in names[:-1] else name
+        if re.fullmatch(re.escape(_end_with(name, "")) + f"[0-9a-f]{{{_DIGEST_CHARS}}}", given):
+            name = given
+        return restore(self.text, self.value, [self.command, *self.args[:start]], name)
 
     def _find_proxy(self) -> int | None:
         """Where the arguments of holdfast begin, if it is holdfast that is started."""

@@ -1,13 +1,17 @@
 """In the process that is killed: see where it stands, and tell the harness before it goes on.
 
 A boundary is the moment before or after a commit of a holdfast store, an operation of the world, a change of
-a file in the case's folder, or a commit of a SQLite file there. The process waits for an answer at each of
+a file in the case's folder, or a commit of a SQLite file there; and the moment when a file that is written
+anew is still empty. The process waits for an answer at each of
 them, so the harness kills it exactly there. Without a harness, nothing here does anything.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
+import io
+import itertools
 import json
 import os
 import re
@@ -17,10 +21,14 @@ import sqlite3
 import sys
 import sysconfig
 import threading
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
+
+from ..system.aio import find_task
 
 Line: TypeAlias = tuple[str, int]
 """A file and a line in it."""
@@ -79,6 +87,9 @@ class HarnessChannel:
 
 
 _channel: HarnessChannel | None = None
+_has_store = False
+_tasks: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_task_numbers = itertools.count(1)
 
 
 def connect(channel: HarnessChannel) -> None:
@@ -93,16 +104,46 @@ def find_channel() -> HarnessChannel | None:
     return _channel
 
 
-def announce(phase: str, operation: str, detail: str = "") -> None:
+def announce(
+    phase: str, operation: str, detail: str = "", *, by_framework: bool = False, nth: int | None = None
+) -> None:
     """Tell the harness of an operation of the world, in the thread that makes it."""
     if _channel is not None:
-        _channel.ask({"at": phase, "operation": operation, "detail": detail, "lines": user_lines(1)})
+        _channel.ask(
+            {
+                "at": phase,
+                "operation": operation,
+                "detail": detail,
+                "lines": user_lines(1),
+                "strand": _find_strand(),
+                "by_framework": by_framework,
+                "nth": nth,
+            }
+        )
+
+
+def announce_framework(phase: str, operation: str, detail: str = "") -> None:
+    """Tell the harness where a framework stands, as long as no holdfast store does."""
+    if not _has_store:
+        announce(phase, operation, detail, by_framework=True)
 
 
 def note_request(method: str, url: str) -> None:
     """Tell the harness which line makes a request; the server tells when it arrives."""
     if _channel is not None:
-        _channel.ask({"request": f"{method} {url}", "lines": user_lines(1)})
+        _channel.ask({"request": f"{method} {url}", "lines": user_lines(1), "strand": _find_strand()})
+
+
+def _find_strand() -> int:
+    """The number of the task that is running; 0 without one, -1 in a worker thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return -1
+    task = find_task()
+    if task is None:
+        return 0
+    if task not in _tasks:
+        _tasks[task] = next(_task_numbers)
+    return _tasks[task]
 
 
 # -- lines of the user's code --------------------------------------------------------------------------
@@ -171,7 +212,111 @@ def _see_event(event: str, args: tuple[Any, ...]) -> None:
         verb, paths = event.partition(".")[2], args[: _CHANGES[event]]
     names = [name for one in paths if (name := channel.find_name(one)) is not None]
     if names and not _is_holdfast_writing():
-        announce("before", f"{verb} {' to '.join(names)}")
+        operation = f"{verb} {' to '.join(names)}"
+        with _counting:
+            _changes[operation] += 1
+            _seen.last = operation, _changes[operation]
+        announce("before", operation, nth=_seen.last[1])
+
+
+_changes: Counter[str] = Counter()
+_counting = threading.Lock()
+_seen = threading.local()
+"""`last`: the change that this thread is about to make, and how often it was made."""
+
+
+def _take_seen() -> tuple[str, int] | None:
+    """What `_see_event` saw last in this thread."""
+    found: tuple[str, int] | None = getattr(_seen, "last", None)
+    _seen.last = None
+    return found
+
+
+def watch_files() -> None:
+    """Make `open` and the functions that change a directory tell of their ends. Before the user's code is
+    imported."""
+    for name in ("rename", "replace", "remove", "unlink", "rmdir", "mkdir", "truncate", "link"):
+        setattr(os, name, _telling_its_end(vars(os)[name]))
+    open_as_before = builtins.open
+
+    @functools.wraps(open_as_before)
+    def open(file: Any, mode: str = "r", buffering: int = -1, *args: Any, **options: Any) -> Any:
+        if _channel is None or buffering == 0 or not _NEW_FILE.fullmatch(mode):
+            return open_as_before(file, mode, buffering, *args, **options)
+        return _open_watched(open_as_before, file, mode, buffering, *args, **options)
+
+    for module in (builtins, io):
+        vars(module)["open"] = open
+
+
+_NEW_FILE = re.compile(r"[bt]?[wax][bt]?")
+
+
+def _telling_its_end(change: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(change)
+    def changed(*args: Any, **options: Any) -> Any:
+        _take_seen()
+        result = change(*args, **options)
+        seen = _take_seen()
+        if seen is not None:
+            announce("after", seen[0], nth=seen[1])
+        return result
+
+    return changed
+
+
+def _open_watched(
+    open_as_before: Callable[..., Any],
+    file: Any,
+    mode: str,
+    buffering: int,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Any = None,
+) -> Any:
+    """What `open` returns, made of the same parts, of which the lowest tells what it does."""
+    if not isinstance(file, str | bytes | os.PathLike) or ("b" in mode and (encoding or errors or newline)):
+        return open_as_before(file, mode, buffering, encoding, errors, newline, closefd, opener)
+    _take_seen()
+    raw = _WatchedFile(os.fspath(file), mode.strip("bt"), closefd, opener)
+    seen = _take_seen()
+    if seen is not None:
+        raw.operation, raw.nth, raw.is_empty = seen[0], seen[1], "a" not in mode
+    try:
+        buffer = io.BufferedWriter(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+        if "b" in mode:
+            return buffer
+        text = io.TextIOWrapper(buffer, encoding, errors, newline, line_buffering=buffering == 1)
+    except BaseException:
+        raw.close()
+        raise
+    vars(text)["mode"] = mode
+    return text
+
+
+class _WatchedFile(io.FileIO):
+    """A file that is written. `operation` is empty for one elsewhere."""
+
+    operation = ""
+    nth = 0
+    is_empty = False
+
+    def write(self, data: Any, /) -> int:
+        """Tell before the first bytes of a file that was made or made empty."""
+        if self.operation and self.is_empty:
+            self.is_empty = False
+            announce("during", self.operation, nth=self.nth)
+        return super().write(data)
+
+    def close(self) -> None:
+        """Tell when it is closed."""
+        if self.closed:
+            return
+        super().close()
+        if self.operation:
+            announce("after", self.operation, nth=self.nth)
 
 
 # -- SQLite --------------------------------------------------------------------------------------------
@@ -183,8 +328,10 @@ def watch_sqlite() -> None:
 
     @functools.wraps(connect_as_before)
     def connect(database: Any, *args: Any, **options: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect_as_before(database, *args, **options)
         name = None if _channel is None else _channel.find_name(database)
+        if name is not None and len(args) < _FACTORY:
+            options.setdefault("factory", _WatchedConnection)
+        connection: sqlite3.Connection = connect_as_before(database, *args, **options)
         if name is not None:
             connection.set_trace_callback(functools.partial(_see_statement, connection, name))
         return connection
@@ -196,10 +343,82 @@ def watch_sqlite() -> None:
 def _see_statement(connection: sqlite3.Connection, name: str, statement: str) -> None:
     """Called before each statement."""
     if statement.strip().upper().startswith(("COMMIT", "END")):
-        announce("before", f"commit {name}")
+        operation, detail = f"commit {name}", ""
     elif (change := _SQL_CHANGE.match(statement)) and not connection.in_transaction:
         table = _SQL_TABLE.search(statement)
-        announce("before", f"{change[1].lower()} {table[1] if table else name}", statement)
+        operation, detail = f"{change[1].lower()} {table[1] if table else name}", statement
+    else:
+        return
+    announce("before", operation, detail)
+    if isinstance(connection, _WatchedConnection):
+        connection.begun.append((operation, detail))
+
+
+_FACTORY = 5
+"""The place of the factory among the arguments of `sqlite3.connect`, without the database."""
+
+
+class _WatchedConnection(sqlite3.Connection):
+    """Tells when what it began is committed."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.begun: list[tuple[str, str]] = []
+        super().__init__(*args, **options)
+
+    def tell(self, work: Callable[..., Any], *args: Any) -> Any:
+        """What `work` returns, after the harness was told what is committed by now."""
+        try:
+            result = work(*args)
+        except BaseException:
+            self.begun.clear()
+            raise
+        # With `autocommit=False`, the next transaction begins with the commit of the last one.
+        is_over = not self.in_transaction
+        ended = [one for one in self.begun if is_over or one[0].startswith("commit ")]
+        self.begun = [one for one in self.begun if one not in ended]
+        for operation, detail in ended:
+            announce("after", operation, detail)
+        return result
+
+    def cursor(self, factory: Any = None) -> Any:
+        """A cursor that tells, too."""
+        return super().cursor(factory or _WatchedCursor)
+
+    def execute(self, *args: Any) -> Any:
+        """With a cursor of its own."""
+        return self.cursor().execute(*args)
+
+    def executemany(self, *args: Any) -> Any:
+        """With a cursor of its own."""
+        return self.cursor().executemany(*args)
+
+    def executescript(self, *args: Any) -> Any:
+        """With a cursor of its own."""
+        return self.cursor().executescript(*args)
+
+    def commit(self) -> None:
+        """Commit."""
+        self.tell(super().commit)
+
+    def __exit__(self, *raised: Any) -> Any:
+        """Commit, or roll back."""
+        return self.tell(super().__exit__, *raised)
+
+
+class _WatchedCursor(sqlite3.Cursor):
+    def execute(self, *args: Any) -> Any:
+        return self._tell(super().execute, *args)
+
+    def executemany(self, *args: Any) -> Any:
+        return self._tell(super().executemany, *args)
+
+    def executescript(self, *args: Any) -> Any:
+        return self._tell(super().executescript, *args)
+
+    def _tell(self, work: Callable[..., Any], *args: Any) -> Any:
+        if isinstance(self.connection, _WatchedConnection):
+            return self.connection.tell(work, *args)
+        return work(*args)
 
 
 # -- commits of holdfast -------------------------------------------------------------------------------
@@ -219,6 +438,8 @@ def watch_stores() -> None:
 
 
 def _watch_driver(driver: Any) -> Any:
+    global _has_store
+    _has_store = True
     if getattr(driver.commit, "tells_the_harness", False):
         return driver
     commit_as_before = driver.commit
@@ -241,7 +462,28 @@ def _watch_driver(driver: Any) -> Any:
 
     commit.tells_the_harness = True  # type: ignore[attr-defined]
     driver.commit = commit
+    for name in ("claim", "post"):
+        setattr(driver, name, _telling(name, getattr(driver, name)))
     return driver
+
+
+def _telling(operation: str, change: Callable[..., Any]) -> Callable[..., Any]:
+    """A change of the store that is no commit: a claim, or a message for an inbox."""
+
+    @functools.wraps(change)
+    def changed(*args: Any, **options: Any) -> Any:
+        _ask_about("before", operation)
+        result = change(*args, **options)
+        _ask_about("after", operation)
+        return result
+
+    return changed
+
+
+def _ask_about(phase: str, operation: str) -> None:
+    if _channel is not None:
+        message = {"at": phase, "operation": operation, "detail": "", "lines": user_lines(1)}
+        _channel.ask({**message, "strand": None, "by_framework": True})
 
 
 def _entries_of(batch: Iterable[Any]) -> Iterable[tuple[str, int, str, Any]]:
@@ -251,37 +493,3 @@ def _entries_of(batch: Iterable[Any]) -> Iterable[tuple[str, int, str, Any]]:
             facts = json.loads(chunk.facts)
             for number, entry in enumerate(facts["entries"], facts["seq"]):
                 yield append.session, number, entry["kind"], entry["body"]
-
-
-# -- requests over HTTP --------------------------------------------------------------------------------
-
-
-def watch_requests() -> None:
-    """Make clients say which line makes a request: those that build on `http.client`, httpx and httpx2."""
-    import http.client
-
-    put_as_before = http.client.HTTPConnection.putrequest
-
-    def putrequest(self: Any, method: str, url: str, *args: Any, **options: Any) -> None:
-        note_request(method, url)
-        put_as_before(self, method, url, *args, **options)
-
-    http.client.HTTPConnection.putrequest = putrequest  # type: ignore[method-assign]
-    for name in ("httpx", "httpx2"):
-        module = sys.modules.get(name)
-        if module is not None:
-            _watch_client(module)
-
-
-def _watch_client(module: Any) -> None:
-    send_as_before, async_send_as_before = module.Client.send, module.AsyncClient.send
-
-    def send(self: Any, request: Any, **options: Any) -> Any:
-        note_request(request.method, request.url.raw_path.decode())
-        return send_as_before(self, request, **options)
-
-    async def async_send(self: Any, request: Any, **options: Any) -> Any:
-        note_request(request.method, request.url.raw_path.decode())
-        return await async_send_as_before(self, request, **options)
-
-    module.Client.send, module.AsyncClient.send = send, async_send

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 import anyio
 
-from . import boundaries
+from . import boundaries, libraries
 
 _MESSAGE_BYTES_MAX = 1 << 20
 _PR_SET_PDEATHSIG = 1
@@ -37,6 +37,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def run_one(fd: int) -> NoReturn:
     """A fresh process for one life; `fd` is its end of the way to the harness."""
+    boundaries.watch_files()
     boundaries.watch_sqlite()
     _live(socket.socket(fileno=fd))
 
@@ -44,6 +45,7 @@ def run_one(fd: int) -> NoReturn:
 def serve(fd: int) -> None:
     """Fork a process for each request that comes with a socket, until the harness is gone."""
     requests = socket.socket(fileno=fd)
+    boundaries.watch_files()
     boundaries.watch_sqlite()
     # Children and their orphans are gone as soon as they have ended.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -114,16 +116,16 @@ def _live(end: socket.socket) -> NoReturn:
     channel = boundaries.HarnessChannel(end, folder)
     try:
         loaded = set(sys.modules)
+        libraries.watch_libraries()
         module = import_module(order["module"], order["file"])
         function = module
         for part in order["function"].split("."):
             function = getattr(function, part)
         world = pickle.loads(base64.b64decode(order["world"]))
         boundaries.watch_stores()
-        boundaries.watch_requests()
         boundaries.connect(channel)
         result = call(function, world)
-        channel.ask({"at": "before", "operation": "end", "detail": "", "lines": []})
+        channel.ask({"at": "before", "operation": "end", "detail": "", "lines": [], "strand": 0})
         ended: dict[str, Any] = {"ended": True, "result": _as_text(result)}
         if order["first"]:
             ended["modules"] = sorted(set(sys.modules) - loaded)

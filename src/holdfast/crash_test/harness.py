@@ -14,15 +14,23 @@ from typing import Any, Final
 
 from ..errors import BadInput
 from ..suggestions import closest
+from ..system.clock import monotonic_s
 from .boundaries import Line
 from .judging import End, Lifetime, Settings, difference, judge, line_of_facts
-from .naming import BoundaryEvent, Namer, Numbers, order
+from .naming import MANY, BoundaryEvent, Namer, Numbers, order
 from .processes import START_S, Gone, Launcher, Named
 from .report import CrashReport, CrashRun, shown_line
 from .worlds import CrashWorld, copy_folder
 
 HANG_S: Final = 60.0
 """A process that makes no sign for so long counts as hung. Slower than any model of a test answers."""
+
+LIFE_TIMEOUTS: Final = 10
+"""A process that makes signs lives at most so many times as long as one may be silent."""
+SIGNS_MIN: Final = 1000
+SIGNS_TIMES: Final = 10
+"""A killed run counts as hung when it was heard of so much more often than the undisturbed one. Signs and not
+seconds: a resumption that goes in circles does so on a fast machine and on a slow one."""
 
 Check = Callable[[Any], object]
 
@@ -46,8 +54,8 @@ def run_crash_test(
     in processes of their own. With `twice`, the resumption is killed once as well. `check(world)` decides
     instead of the comparison with the undisturbed run: it raises `AssertionError` if the end is wrong. `kill`
     names one boundary, or two (`A > B`); `sample` limits those that are tried to so many, spread evenly.
-    A killed run that makes no sign for `timeout_s` counts as hung. With `fork=False`, each process is started
-    afresh.
+    A killed run that makes no sign for `timeout_s`, or goes in circles, counts as hung. With `fork=False`,
+    each process is started afresh.
     """
     if not isinstance(world, CrashWorld):
         raise BadInput(
@@ -85,12 +93,14 @@ class _CrashTest:
         self.scenario, self.resume, self.world, self.check = scenario, resume, world, check
         self.timeout_s = timeout_s
         self.numbers = Numbers()
+        self.signs_max: int | None = None
 
     def run(self, kill: str | None, sample: int | None, twice: bool, workers: int) -> CrashReport:
         """All of it."""
         ends = [self._run_undisturbed(number) for number in range(2)]
         namer, events, life, end = ends[0]
-        names = order(namer, self.numbers, events)
+        names = order(self.numbers, events)
+        self.signs_max = SIGNS_MIN + SIGNS_TIMES * life.signs
         name = f"{shown_line((self.scenario.file, 0))[:-2]}::{self.scenario.function}"
         where = shown_line((self.scenario.file, self.scenario.line))
         note = (
@@ -121,7 +131,6 @@ class _CrashTest:
             events=tuple(events),
             world=self.world,
             scenario=where,
-            timeout_s=self.timeout_s,
         )
         self.launcher.preload(life.modules)
         chosen = self._choose(names, kill, sample)
@@ -162,7 +171,7 @@ class _CrashTest:
         try:
             life = case.live(self.scenario, None, first=True, timeout_s=START_S)
             if life.error or life.hung:
-                why = life.trace or life.error or f"it makes no sign for {START_S:g} s"
+                why = life.trace or life.error or life.hung
                 raise BadInput(
                     f"{self.scenario.function} does not end when it is not disturbed: {why}\n"
                     f"{self.launcher.output()}".rstrip()
@@ -214,12 +223,15 @@ class _Case:
 
     def __init__(self, test: _CrashTest, folder: Path) -> None:
         self._test, self._folder = test, folder
-        self.namer = Namer(test.numbers)
+        # What only this case does has numbers of its own: they do not depend on how the others come along.
+        self._numbers = Numbers(test.numbers)
+        self.namer = Namer(self._numbers)
         self._lock = threading.RLock()
         self._life: Lifetime | None = None
         self._last: Lifetime | None = None
         self._target: str | None = None
         self._requests: dict[str, list[Line]] = {}
+        self._strands: dict[str, set[int]] = {}
         self._kill: Callable[[], None] = lambda: None
         (folder / "state").mkdir(parents=True)
         self.world = test.world.begin(folder / "state", self._announce)
@@ -229,22 +241,27 @@ class _Case:
     ) -> Lifetime:
         """Run the function in a process of its own, and kill it at the boundary."""
         life = Lifetime()
+        silent_s = timeout_s or self._test.timeout_s
+        ends_at = monotonic_s() + LIFE_TIMEOUTS * silent_s
         process = self._test.launcher.start(function, self.world, self._folder / "state", first=first)
         with self._lock:
             self.namer.begin_process()
             self._life, self._target, self._kill = life, target, process.kill
             self._last = life
+            self._strands.clear()
         try:
             while not life.is_over:
-                message = process.hear(timeout_s or self._test.timeout_s)
+                message = process.hear(silent_s)
                 with self._lock:
                     self._take(life, message)
-                    if life.killed:
+                    if not life.returned and monotonic_s() > ends_at:
+                        life.hung = life.hung or f"not at its end after {LIFE_TIMEOUTS * silent_s:g} s"
+                    if life.killed or life.hung:
                         process.kill()
                     else:
                         process.tell(True)
         except TimeoutError:
-            life.hung = True
+            life.hung = f"no sign for {silent_s:g} s"
         except Gone:
             with self._lock:
                 if not life.is_over:
@@ -259,8 +276,11 @@ class _Case:
     def _take(self, life: Lifetime, message: Mapping[str, Any]) -> None:
         if "ended" in message:
             life.take_end(message)
-        elif "request" in message:
+            return
+        self._count_sign(life)
+        if "request" in message:
             self._requests[message["request"]] = [(file, line) for file, line in message["lines"]]
+            self._strands.setdefault(message["request"], set()).add(message["strand"])
         elif "entries" in message:
             self.namer.count_doubts(message["doubts"])
             lines = [(file, line) for file, line in message["lines"]]
@@ -268,7 +288,22 @@ class _Case:
         else:
             lines = [(file, line) for file, line in message["lines"]]
             detail = self.world.masked(message["detail"])
-            self._see(life, [self.namer.operation(message["at"], message["operation"], detail, lines)])
+            operation, strand = message["operation"], message["strand"]
+            event = self.namer.operation(
+                message["at"],
+                operation,
+                detail,
+                lines,
+                strand,
+                by_framework=message.get("by_framework", False),
+                nth=message.get("nth"),
+            )
+            self._see(life, [event])
+
+    def _count_sign(self, life: Lifetime) -> None:
+        life.signs += 1
+        if self._test.signs_max is not None and life.signs > self._test.signs_max:
+            life.hung = f"it goes in circles: {life.signs} signs without an end"
 
     def _see(self, life: Lifetime, events: Sequence[BoundaryEvent]) -> None:
         life.events.extend(events)
@@ -281,11 +316,15 @@ class _Case:
             life = self._life
             if life is None or life.is_over:
                 return False
+            self._count_sign(life)
             lines = self._requests.get(operation, [])
-            self._see(life, [self.namer.operation(phase, operation, detail, lines)])
-            if life.killed:
+            strands = self._strands.get(operation, set())
+            strand = next(iter(strands)) if len(strands) == 1 else MANY
+            self._see(life, [self.namer.operation(phase, operation, detail, lines, strand)])
+            goes_on = not (life.killed or life.hung)
+            if not goes_on:
                 self._kill()
-            return not life.killed
+            return goes_on
 
     def end(self) -> End:
         """How it stands in the world now."""
@@ -302,7 +341,7 @@ class _Case:
     def save(self) -> Any:
         """All that outlives the process."""
         copy_folder(self._folder / "state", self._folder / "saved")
-        memo = {id(self._test.numbers): self._test.numbers}
+        memo = {id(self._numbers): self._numbers}
         return self.world.save(), copy.deepcopy(self.namer, memo)
 
     def restore(self, saved: Any) -> None:

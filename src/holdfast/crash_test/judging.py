@@ -19,7 +19,10 @@ class Lifetime(Struct):
 
     events: list[BoundaryEvent] = field(default_factory=list)
     killed: bool = False
-    hung: bool = False
+    hung: str = ""
+    """Why it counts as hung."""
+    signs: int = 0
+    """How often it was heard of."""
     returned: bool = False
     result: str | None = None
     error: str = ""
@@ -31,7 +34,13 @@ class Lifetime(Struct):
     @property
     def is_over(self) -> bool:
         """Whether nothing more comes of it."""
-        return self.killed or self.hung or self.returned or bool(self.error)
+        return self.killed or self.returned or bool(self.hung or self.error)
+
+    @property
+    def done(self) -> list[BoundaryEvent]:
+        """The events without the operation before which it was killed."""
+        is_cut = self.killed and self.events and self.events[-1].phase == "before"
+        return self.events[:-1] if is_cut else self.events
 
     def take_end(self, message: Mapping[str, Any]) -> None:
         """What the process says when it has ended."""
@@ -64,7 +73,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Of the undisturbed run."""
     world: CrashWorld
     scenario: str
-    timeout_s: float
 
 
 def difference(expected: Counter[str], found: Counter[str]) -> str:
@@ -83,16 +91,19 @@ def judge(lives: Sequence[Lifetime], end: End, namer: Namer, settings: Settings)
     events = [event for life in lives for event in life.events]
     more, missing = end.facts - settings.expected.facts, settings.expected.facts - end.facts
     is_wrong = bool(end.failed_check) if end.is_checked else bool(more or missing)
-    told = difference(settings.expected.facts, end.facts) or end.failed_check
+    # pytest writes more lines below the message of an assert.
+    failed_check = end.failed_check.partition("\n")[0]
+    told = "; ".join(filter(None, [failed_check, difference(settings.expected.facts, end.facts)]))
     if last.hung:
         line = _line_of_tool(namer.open, settings) or _last_line(last.events)
         return _found(
             "hung",
-            f"no sign for {settings.timeout_s:g} s after {namer.name(events[-1]) if events else 'the start'}",
+            f"{last.hung}; the last boundary was {namer.name(events[-1]) if events else 'none'}",
             line or settings.scenario,
             "end what waits for something that died with the process; give waits a timeout",
         )
-    if is_wrong and (twice := _find_twice(more, events, settings)) is not None:
+    done_events = [event for life in lives for event in life.done]
+    if is_wrong and (twice := _find_twice(more, done_events, settings)) is not None:
         _, done = twice
         return _found("done twice", told, _line_of_event(done, settings), _mend_twice(done, namer, settings))
     if doubts := [call for call in namer.in_doubt if changes_the_world(call)]:
@@ -167,7 +178,9 @@ def _repeated(events: Sequence[BoundaryEvent], settings: Settings) -> BoundaryEv
 
     usual, now = count(settings.events), count(events)
     for event in reversed(events):
-        if event.key is None or event.phase != "before" or event.key[0].startswith(_NOT_THE_WORLD):
+        if event.key is None or event.phase != "before" or event.by_framework:
+            continue
+        if event.key[0].startswith(_NOT_THE_WORLD):
             continue
         if now[event.key[:2]] > usual[event.key[:2]] > 0:
             return event
@@ -181,7 +194,7 @@ _NOT_THE_WORLD = ("end", *(f"{verb} agent" for verb in _VERBS))
 
 def _find_operation(fact: str, events: Sequence[BoundaryEvent], world: CrashWorld) -> BoundaryEvent | None:
     subject = world.subject(fact)
-    found = [one for one in events if one.key is not None and subject in one.label]
+    found = [one for one in events if one.key is not None and not one.by_framework and subject in one.label]
     return next((one for one in reversed(found) if one.lines), found[-1] if found else None)
 
 
@@ -189,8 +202,8 @@ def _mend_twice(done: BoundaryEvent | None, namer: Namer, settings: Settings) ->
     if not settings.has_entries:
         return (
             "nothing records the effect before it is made: make it in a tool of holdfast, "
-            '@holdfast.tool(side_effects="mutate", verify=…), that Agent, Registry, Durable or durable_tools '
-            "runs (docs/declare-tools.md)"
+            '@holdfast.tool(side_effects="mutate", verify=…), that Agent, Registry, Durable, DurableRunner '
+            "or durable_tools runs (docs/declare-tools.md)"
         )
     changing = [call for call in (done.open if done else ()) if changes_the_world(call)]
     if not changing:

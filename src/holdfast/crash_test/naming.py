@@ -1,12 +1,14 @@
 """Names for the moments at which a process is killed.
 
 `after refund#1:issued` names what is on record or done, not how many commits came before: so a name means the
-same whatever the timing. Calls are numbered in the order in which the model asked for them. Operations of the
-world are numbered by what they did, so parallel ones do not change places.
+same whatever the timing. Calls are numbered in the order in which the model asked for them. Operations are
+numbered as they come where one task makes them, and by what they do where several tasks or threads may make
+them at the same time: so parallel ones do not change places.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -47,9 +49,17 @@ _OTHERS: Final = {
 stands for them."""
 _SERIAL: Final = ("reply", "checkpoint")
 _RANKS: Final = {"issued": 0, "completed": 2, "failed": 2, "settled": 2, "discarded": 2}
+_PHASES: Final = ("before", "during", "after")
+_SERIAL_OPERATIONS: Final = ("model request", "put")
+"""Operations of frameworks that never come at the same time."""
+END: Final = "end"
+"""The operation that stands for the end of the scenario."""
 
 OperationKey: TypeAlias = tuple[str, str, int]
 """An operation, its detail, and how often it was done in this process."""
+
+MANY: Final = -1
+"""The strand of what a worker thread does, or one of several tasks: others may do theirs at the same time."""
 
 
 class Call(NamedTuple):
@@ -72,23 +82,28 @@ class BoundaryEvent(NamedTuple):
     lines: tuple[Line, ...]
     open: tuple[Call, ...]
     """The calls that are under way."""
+    strand: int | None = None
+    """What made the operation: a task, by its number, 0 for code without a task, or `MANY`."""
+    by_framework: bool = False
+    """Whether it says where a framework stands, and changes nothing in the world."""
 
 
 class Numbers:
-    """The numbers of operations, as they were in the undisturbed run."""
+    """The numbers of operations: those of the undisturbed run, and of what else one case has seen."""
 
-    def __init__(self) -> None:
-        self._number: dict[OperationKey, int] = {}
-        self._used: Counter[str] = Counter()
+    def __init__(self, known: Numbers | None = None) -> None:
+        self._number: dict[OperationKey, int] = {} if known is None else dict(known._number)
+        self._used: Counter[str] = Counter() if known is None else Counter(known._used)
 
-    def name(self, key: OperationKey) -> str:
-        """The name of an operation; one that is not known gets the next number."""
-        if key[0] == "end":
-            return "end"
+    def name(self, event: BoundaryEvent) -> str:
+        """The whole name of the boundary. An operation that is not known gets the next number."""
+        key = event.key
+        if key is None or key[0] == END:
+            return f"{event.phase} {event.label}"
         if key not in self._number:
             self._used[key[0]] += 1
             self._number[key] = self._used[key[0]]
-        return f"{key[0]}#{self._number[key]}"
+        return f"{event.phase} {key[0]}#{self._number[key]}"
 
 
 class Settlement(NamedTuple):
@@ -112,7 +127,7 @@ class Namer:
         self._durable: dict[tuple[str, int], Call] = {}
         self._told: dict[tuple[str, int], Call] = {}
         self._labels: dict[tuple[str, int], str] = {}
-        self._done: Counter[tuple[str, str]] = Counter()
+        self._done: Counter[tuple[str, str, str]] = Counter()
         self._doubts: dict[str, int] = {}
         self.settled: list[Settlement] = []
         self.has_entries = False
@@ -139,15 +154,23 @@ class Namer:
 
     def name(self, event: BoundaryEvent) -> str:
         """The whole name of the boundary."""
-        label = event.label if event.key is None else self._numbers.name(event.key)
-        return f"{event.phase} {label}"
+        return self._numbers.name(event)
 
-    def operation(self, phase: str, operation: str, detail: str, lines: Sequence[Line]) -> BoundaryEvent:
-        """An operation of the world."""
-        if phase == "before":
-            self._done[operation, detail] += 1
-        key = (operation, detail, self._done[operation, detail])
-        return BoundaryEvent(phase, operation, key, tuple(lines), self.open)
+    def operation(
+        self,
+        phase: str,
+        operation: str,
+        detail: str,
+        lines: Sequence[Line],
+        strand: int | None,
+        *,
+        by_framework: bool = False,
+        nth: int | None = None,
+    ) -> BoundaryEvent:
+        """An operation of the world, or of a framework. `nth`: how often it was done, if that is known."""
+        self._done[phase, operation, detail] += 1
+        key = (operation, detail, nth or self._done[phase, operation, detail])
+        return BoundaryEvent(phase, operation, key, tuple(lines), self.open, strand, by_framework)
 
     def entries(
         self, phase: str, entries: Sequence[tuple[str, int, str, Mapping[str, Any]]], lines: Sequence[Line]
@@ -228,17 +251,18 @@ class Namer:
 # -- the order of boundaries ---------------------------------------------------------------------------
 
 
-def order(namer: Namer, numbers: Numbers, events: Sequence[BoundaryEvent]) -> list[str]:
+def order(numbers: Numbers, events: Sequence[BoundaryEvent]) -> list[str]:
     """The names of all boundaries of an undisturbed run, each once, in an order that timing does not change.
 
-    They stand as they came, but where calls ran in parallel: there by what they are.
+    They stand as they came, but where operations or calls may have run in parallel: there by what they are.
+    The operations are numbered in this order.
     """
     phases: dict[str, dict[str, None]] = {}
     for part in _parts(events):
-        if any(len(event.open) > 1 for event in part):
+        if _is_parallel(part):
             part = sorted(part, key=_place)
         for event in part:
-            phase, _, label = namer.name(event).partition(" ")
+            phase, _, label = numbers.name(event).partition(" ")
             phases.setdefault(label, {})[phase] = None
     # After each other, also where one commit holds several: what shares a commit is a matter of timing.
     return [f"{phase} {label}" for label, found in phases.items() for phase in found]
@@ -248,7 +272,7 @@ def _parts(events: Sequence[BoundaryEvent]) -> Iterator[list[BoundaryEvent]]:
     """Between replies and checkpoints, which never come at the same time."""
     part: list[BoundaryEvent] = []
     for event in events:
-        if event.key is None and event.label.startswith(_SERIAL):
+        if event.label.startswith(_SERIAL) if event.key is None else event.label in _SERIAL_OPERATIONS:
             yield part
             yield [event]
             part = []
@@ -257,8 +281,22 @@ def _parts(events: Sequence[BoundaryEvent]) -> Iterator[list[BoundaryEvent]]:
     yield part
 
 
+def _is_parallel(part: Sequence[BoundaryEvent]) -> bool:
+    """Whether timing may decide on the order."""
+    strands = {event.strand for event in part if event.strand is not None and event.label != END}
+    return MANY in strands or len(strands) > 1 or any(len(event.open) > 1 for event in part)
+
+
 def _place(event: BoundaryEvent) -> tuple[Any, ...]:
+    if event.key is not None:
+        operation, detail, number = event.key
+        rank = 4 if operation == END else 1
+        return (rank, _natural(operation), _natural(detail), number, _PHASES.index(event.phase))
     label, _, end = event.label.partition(":")
-    name, _, number = label.partition("#")
-    rank = 1 if event.key is not None else _RANKS.get(end.partition(" ")[0], 3)
-    return (rank, name, int(number or 0), event.key or (), event.phase == "after")
+    rank = _RANKS.get(end.partition(" ")[0], 3)
+    return (rank, _natural(label), (), 0, _PHASES.index(event.phase))
+
+
+def _natural(text: str) -> tuple[tuple[int, str], ...]:
+    """The text as a key to sort by, with 9 before 10."""
+    return tuple((int(one), "") if one.isdecimal() else (-1, one) for one in re.split(r"(\d+)", text))

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, NamedTuple
@@ -55,6 +56,7 @@ class Process:
 
     def __init__(self, pid: int, end: socket.socket, popen: subprocess.Popen[bytes] | None) -> None:
         self._end, self._popen, self._unread = end, popen, b""
+        self._pid = pid
         self._pidfd = os.pidfd_open(pid) if popen is None else -1
 
     def tell(self, message: Any) -> None:
@@ -81,17 +83,29 @@ class Process:
         return heard
 
     def kill(self) -> None:
-        """Kill it, and return when it is gone."""
-        if self._popen is not None:
-            self._popen.kill()
-            self._popen.wait(START_S)
-            return
+        """Kill it with all that it started, as a container is killed, and return when they are gone."""
+        self._send(signal.SIGSTOP)  # It starts nothing more while its children are looked for.
+        children = _open_descendants(self._pid)
         try:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        except ProcessLookupError:
+            self._send(signal.SIGKILL)
+            if self._popen is not None:
+                self._popen.wait(START_S)
+            else:
+                _wait_for_end(self._pidfd)
+            for child in children:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(child, signal.SIGKILL)
+                _wait_for_end(child)
+        finally:
+            for child in children:
+                os.close(child)
+
+    def _send(self, number: int) -> None:
+        if self._popen is not None:
+            self._popen.send_signal(number)
             return
-        if not select.select([self._pidfd], [], [], START_S)[0]:
-            raise RuntimeError("a killed process did not end")
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
 
     def close(self) -> None:
         """Kill it if it is still there, and let go."""
@@ -99,6 +113,23 @@ class Process:
         if self._pidfd >= 0:
             os.close(self._pidfd)
         self._end.close()
+
+
+def _wait_for_end(pidfd: int) -> None:
+    if not select.select([pidfd], [], [], START_S)[0]:
+        raise RuntimeError("a killed process did not end")
+
+
+def _open_descendants(pid: int) -> list[int]:
+    """Descriptors of the processes that it has started, and of those that they have; only on Linux."""
+    found: list[int] = []
+    for listed in Path("/proc").glob(f"{pid}/task/*/children"):
+        with suppress(OSError):
+            for child in map(int, listed.read_text().split()):
+                with suppress(ProcessLookupError):
+                    found.append(os.pidfd_open(child))
+                    found += _open_descendants(child)
+    return found
 
 
 class Launcher:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import html
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..errors import BadInput
 
@@ -70,6 +71,8 @@ class CrashReport(Struct, frozen=True, kw_only=True):
     unstable: str = ""
     """Why nothing could be compared: two undisturbed runs ended differently."""
     note: str = ""
+    test: str = ""
+    """The test that made it, as pytest takes it on its command line."""
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
@@ -117,10 +120,16 @@ class CrashReport(Struct, frozen=True, kw_only=True):
             lines.append(f"   -> {first.what}")
             if first.mend:
                 lines.append(f"   mend: {first.mend}")
-            lines += [f'   again: pytest --holdfast-kill="{first.name}"'] if first.kills else []
+            lines += [f"   again: {self._again(first)}"] if first.kills else []
             if len(finding.runs) > 1:
                 lines.append(f"   and {len(finding.runs) - 1} more runs with this line and verdict")
         return "\n".join(lines)
+
+    def _again(self, run: CrashRun) -> str:
+        """The command that makes a run again."""
+        test = f" {shlex.quote(self.test)}" if self.test else ""
+        name = shlex.quote(run.name) if set('"$`\\!') & set(run.name) else f'"{run.name}"'
+        return f"pytest{test} --holdfast-kill={name}"
 
     def as_markdown(self) -> str:
         """For a comment on a pull request."""
@@ -150,6 +159,10 @@ class CrashReport(Struct, frozen=True, kw_only=True):
             first = finding.first
             found.append((f"holdfast.finding.{number}", f"{finding.verdict} {finding.line}: {first.name}"))
         return found
+
+    def made_by(self, test: str) -> CrashReport:
+        """The same report of this test."""
+        return structs.replace(self, test=test)
 
     def as_json(self) -> Any:
         """Plain values, for `from_json`."""

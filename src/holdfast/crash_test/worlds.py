@@ -323,8 +323,8 @@ def _handler_of(world: HttpWorld) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode(errors="replace")
             request = HttpRequest(self.command, self.path, body, self.headers.get("Idempotency-Key"))
             response = world.handle(request)
-            self.close_connection = response is None
             if response is None:
+                self.close_connection = True
                 return
             data = json.dumps(response.body).encode()
             self.send_response(response.status)

@@ -107,7 +107,7 @@ def as_result(given: Given, tool: ProxyTool, *, place: Place, status: str) -> di
     """A recorded outcome as a result: the server's own, or what a person or a verify hook said."""
     meta = place.as_meta(status)
     value: Any = given.value
-    if isinstance(value, dict) and isinstance(value.get("content"), list) and not given.unkept:
+    if _is_of_server(value) and not given.unkept:
         own = value.get("_meta")
         return {**value, "_meta": {**(own if isinstance(own, dict) else {}), **meta}}
     text = given.text if value is None or given.unkept else as_text(value)
@@ -126,6 +126,15 @@ def as_result(given: Given, tool: ProxyTool, *, place: Place, status: str) -> di
         result["content"] = [{"type": "text", "text": lost}]
         result["isError"] = True
     return result
+
+
+def _is_of_server(value: Any) -> bool:
+    """Whether a recorded value is the result of a server, in the form of any version of the protocol, and not
+    what a person or a verify hook said."""
+    if not isinstance(value, dict):
+        return False
+    is_result = isinstance(value.get("content"), list) or isinstance(value.get("structuredContent"), dict)
+    return is_result or "resultType" in value or "toolResult" in value or isinstance(value.get("task"), dict)
 
 
 def fit_era(result: dict[str, Json], *, is_modern: bool) -> dict[str, Json]:

@@ -54,6 +54,8 @@ class ToolRule(Struct, frozen=True, kw_only=True):
     scope: ProxyScope = "delivery"
     approval: bool = False
     redact: tuple[str, ...] = ()
+    """Arguments, or with dots parts of them; `*` stands for each item or member."""
+    redact_results: bool = False
     verify: VerifyByTool | str | None = None
     """A tool that looks, or `module:function`."""
     verify_after_s: float = 0.0
@@ -130,6 +132,7 @@ _RULE_KEYS: Final = (
     "once",
     "approval",
     "redact",
+    "redact_results",
     "verify",
     "verify_after_s",
     "timeout_s",
@@ -161,7 +164,7 @@ def _parse_rule(glob: str, data: object) -> ToolRule:
         raise BadInput(f"[{where}] redact lists the names of arguments, not {redact!r}")
     verify = _parse_verify(where, data.get("verify"))
     if isinstance(verify, VerifyByTool):
-        hidden = sorted(_list_names(verify) & set(redact))
+        hidden = sorted(_list_names(verify) & {name for one in redact for name in (one, one.split(".")[0])})
         if hidden:
             raise BadInput(
                 f"[{where}] verify asks with {{args.{hidden[0]}}}, which redact leaves out of the record"
@@ -174,6 +177,7 @@ def _parse_rule(glob: str, data: object) -> ToolRule:
         scope="global" if once else scope or "delivery",
         approval=approval,
         redact=tuple(redact),
+        redact_results=_get(data, where, "redact_results", bool, default=False),
         verify=verify,
         verify_after_s=_get_seconds(data, where, "verify_after_s") or 0.0,
         timeout_s=_get_seconds(data, where, "timeout_s"),

@@ -79,7 +79,13 @@ class ProxiedCall:
         self.is_answered = False
         """Whether the client is being told how it ended."""
         self.answer: RpcMessage | None = None
-        """The server's answer."""
+        """The server's answer; of a task, what says how it has ended."""
+        self.is_followed = False
+        """Whether a task that carries it out later is waited for."""
+        self.task: str | None = None
+        """The id of that task. The client was answered with it, and this goes on."""
+        self._known_end: RpcMessage | None = None
+        """What is known of the end of the task if nothing says more."""
         self._failure: HoldfastError | None = None
         """Why there will be none."""
         self._changed = anyio.Event()
@@ -124,6 +130,10 @@ class ProxiedCall:
         self._changed.set()
         return True
 
+    def note_end(self, known: RpcMessage) -> None:
+        """Note that the task has ended. Its result may follow."""
+        self._known_end = known
+
     def lose(self, why: str) -> None:
         """Say that there will be no answer."""
         self._failure = self._failure or AnswerLost(why)
@@ -132,8 +142,9 @@ class ProxiedCall:
     async def wait(self) -> RpcMessage:
         """Wait for the server's answer; `AnswerLost` if there will be none."""
         await self._changed.wait()
-        if self.answer is not None:
-            return self.answer
+        found = self.answer or self._known_end
+        if found is not None:
+            return found
         assert self._failure is not None
         raise self._failure
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ..content.encode import Given
-from ..core.effects import Effect
+from ..core.effects import Effect, Question
 from ..core.entries import CallRef
 from ..core.fold import Facts
+from ..drivers.contract import ClaimChange
 from ..engine.journal import Journal
 from ..errors import HoldfastError, LeaseHeld, NotFound
 from ..ids import SessionId, fresh_session_id
@@ -37,16 +38,16 @@ from ..session.effect_claims import (
 from ..session.session import Session
 from ..store.store import Store
 from ..system.aio import run_to_end
-from ..tools.canonical import canonical, digest, fingerprint
+from ..tools.canonical import canonical, digest
 from ..tools.claims import Busy, Mine, OperationClaims, Theirs
-from ..tools.declaration import Hook
+from ..tools.declaration import AnyTool, Hook
 from ..tools.dispatch import CallRequest
 from ..tools.outcome import Result, as_text
 from ..tools.registry import Registry
-from ..tools.schema import BadArguments
+from ..tools.schema import BadArguments, fingerprint_of
 from .answers import Place, as_result, describe_doubt, describe_gone, describe_waiting, error_result
 from .proxied_call import ProxiedCall
-from .tool_catalogue import ProxyTool, RedactedArguments
+from .tool_catalogue import ArgumentsAsMade, ProxyTool, RedactedArguments
 
 log = logging.getLogger("holdfast")
 
@@ -68,13 +69,9 @@ Deliver: TypeAlias = Callable[[ProxyAnswer], Awaitable[bool]]
 """Hands an answer to the client. False if the client has not got it."""
 Elicit: TypeAlias = Callable[[ProxiedCall, str], Awaitable["bool | dict[str, Json] | None"]]
 """Asks the person at the client: what was said, a result that asks, or None if the client cannot."""
+MakeBody: TypeAlias = Callable[[ProxiedCall, ProxyTool], Hook]
+"""Makes the body of a call."""
 _ASKED_CHARS: Final = 2_000
-
-
-class MakeBody(Protocol):
-    """Makes the body of a call. `as_asked`: with the client's own arguments, whatever is on record."""
-
-    def __call__(self, call: ProxiedCall, tool: ProxyTool, *, as_asked: bool = False) -> Hook: ...
 
 
 class _Given(Struct, frozen=True):
@@ -96,10 +93,15 @@ class _Made(Struct, frozen=True):
 
 
 class ProxyLedger:
-    """The calls of one connection to the server called `name`, on record in a store whose URL is `url`."""
+    """The calls of one connection to the server called `name`, on record in a store whose URL is `url`.
 
-    def __init__(self, store: Store, *, url: str, name: str, make_body: MakeBody, elicit: Elicit) -> None:
-        self._store, self._url, self._name = store, url, name
+    `sign`: a digest of what the server is, such as its command.
+    """
+
+    def __init__(
+        self, store: Store, *, url: str, name: str, sign: str, make_body: MakeBody, elicit: Elicit
+    ) -> None:
+        self._store, self._url, self._name, self._sign = store, url, name, sign
         self._make_body, self._elicit = make_body, elicit
         self._engine = store._engine
         self._registry = Registry(grace_s=0)
@@ -139,7 +141,23 @@ class ProxyLedger:
                 )
                 await run_to_end(made.__aenter__)
                 self._session = made
+                if not await self._engine.call(self._note_sign):
+                    log.warning(
+                        "the ledger %r was used last for a server with another command or address. Servers "
+                        "of one name share a ledger: if these are two servers, give one of them another "
+                        "--name",
+                        self._name,
+                    )
             return self._session
+
+    def _note_sign(self) -> bool:
+        """Whether the server is the one that this ledger was used for last. Blocks."""
+        key, sign = f"{ADAPTER}:{self._name}", self._sign
+        known = self._engine.driver.find_claim(key)
+        if known != sign:
+            # If another proxy was quicker, it says so, too.
+            self._engine.driver.claim(ClaimChange(key=key, expect=known, record=sign))
+        return known in (None, sign)
 
     # -- a call ----------------------------------------------------------------------------------------
 
@@ -296,6 +314,8 @@ class ProxyLedger:
                 row = await self._find_row(claim, operation)
                 if row is None:
                     return _Doubtful(error_result(describe_gone(tool, operation, taken.why, self._url)))
+                if (other := self._refuse_other(call, tool, row)) is not None:
+                    return other
                 owner = claim.session
             else:
                 if waited is not None and (given := await self._find_awaited(waited, operation)) is not None:
@@ -338,6 +358,8 @@ class ProxyLedger:
         question = facts.effects.find_question(CallRef(id=claim.call))
         if question is None:
             return False
+        if (other := self._refuse_other(call, tool, question)) is not None:
+            return other
         place = Place(self._url, claim.session, claim.call)
         lease = facts.head.lease
         if not is_mine and lease is not None and self._engine.heartbeat.judge(lease.holder).alive:
@@ -388,10 +410,15 @@ class ProxyLedger:
             return None
         return facts if claim.is_of(facts.head) else None
 
-    def _refuse_other(self, call: ProxiedCall, tool: ProxyTool, row: Effect | None) -> _Doubtful | None:
+    def _refuse_other(
+        self, call: ProxiedCall, tool: ProxyTool, earlier: Effect | Question | None
+    ) -> _Doubtful | None:
         """Refuse a key that its client has used before with other arguments."""
-        asked = fingerprint(tool.tool.name, tool.tool.arguments.check(call.arguments)[1])
-        if call.key is None or row is None or row.fingerprint == asked:
+        if call.key is None or earlier is None:
+            return None
+        arguments = tool.tool.arguments
+        shown = arguments.check(call.arguments)[1]
+        if earlier.fingerprint == fingerprint_of(tool.tool.name, arguments, call.arguments, shown):
             return None
         text = (
             f"{tool.name}: NOT RUN. The key {call.key!r} in _meta was used before, for a call with other "
@@ -405,20 +432,33 @@ class ProxyLedger:
         """Try to find out what became of a call of this or of a dead connection. False if nothing tells."""
         if tool.tool.verify is None and tool.tool.idempotent_s is None:
             return False
-        made = tool.tool.with_body(self._make_body(call, tool, as_asked=True))
-        if owner == session.id:
-            await self._registry.settle_call(session, row, tool=made)
-            return True
         try:
+            if owner == session.id:
+                made = self._make_as_made(session, row, call, tool)
+                await self._registry.settle_call(session, row, tool=made)
+                return True
             async with self._store.session(owner, create=False) as opened:
                 known = opened.state.facts.effects.rows.get(row.issued)
                 if known is not None and known.status == "in_doubt":
+                    made = self._make_as_made(opened, known, call, tool)
                     await self._registry.settle_call(opened, known, tool=made)
+        except BadArguments:
+            return False  # A person has corrected them, and the tool has changed since.
         except LeaseHeld:
             return False  # Its connection still lives, or a person is just answering.
         except NotFound:
             return True  # It was deleted meanwhile: look again.
         return True
+
+    def _make_as_made(self, session: Session, row: Effect, call: ProxiedCall, tool: ProxyTool) -> AnyTool:
+        """The tool with the body of the call, and what the row's call was made with: the same as this one,
+        unless a person has corrected it."""
+        answer = session.state.facts.effects.find_question(row.call)
+        corrected = UNSET if answer is None else answer.new_args
+        arguments = call.arguments if corrected is UNSET else corrected
+        return tool.tool.with_body(
+            self._make_body(call, tool), ArgumentsAsMade(tool.tool.arguments, arguments)
+        )
 
     def _give_theirs(self, claim: Claim, operation: str) -> _Given:
         assert claim.session is not None

@@ -46,12 +46,13 @@ from .pipes import LineTooLong, PipeClosed, iter_lines
 from .proxied_call import APPROVAL, AnswerLost, NotSent, ProxiedCall, judge
 from .proxy_ledger import ProxyAnswer, ProxyLedger
 from .server import Pipe
+from .tasks import TaskEnd, find_asked, find_end, find_task, find_told
 from .tool_catalogue import ProxyTool, ToolCatalogue
 
 log = logging.getLogger("holdfast")
 _SHOWN_CHARS: Final = 200
 _LISTINGS_MAX: Final = 1_000
-"""Requests for a list of tools that are remembered until they are answered."""
+"""Requests for a list of tools, and about tasks, that are remembered until they are answered."""
 _ENDED_MAX: Final = 1_000
 """Calls that are remembered after their end, because the server may still answer them."""
 
@@ -115,6 +116,10 @@ class Relay:
         """The last calls that the server has seen and the client was told the end of, the oldest first."""
         self._listings: dict[MessageId, None] = {}
         """The client's requests for a list of tools."""
+        self._tasks: dict[str, ProxiedCall] = {}
+        """The calls that the server carries out as tasks, by the ids of these."""
+        self._task_requests: dict[MessageId, tuple[str, ProxiedCall]] = {}
+        """The client's requests about these: the method, and the call."""
         self._own_prefix = f"holdfast-{randomness.token_hex(16)}-"
         """What the ids of the proxy's own requests begin with: their answers pass to the other side neither
         while they are awaited nor later."""
@@ -144,6 +149,12 @@ class Relay:
                     self._has_ended_input = True
                     for own in list(self._asked.values()):
                         own.lose()
+                    awaited = [call for _, call in self._task_requests.values()]
+                    for call in self._tasks.values():
+                        if call not in awaited:
+                            call.lose(
+                                "its client is gone, and the server has not said how its task has ended"
+                            )
                     # What the server still answers is on record then, and not in doubt.
                     with anyio.move_on_after(MCP_DRAIN_S):
                         await self._wait_for_calls()
@@ -217,6 +228,9 @@ class Relay:
             is_listing = message.method == "tools/list" and len(self._listings) < _LISTINGS_MAX
             if is_listing and message.id is not None:
                 self._listings[message.id] = None
+            task = self._tasks.get(find_asked(message) or "")
+            if task is not None and message.id is not None and len(self._task_requests) < _LISTINGS_MAX:
+                self._task_requests[message.id] = (message.method or "", task)
             await self._server.send(line)
 
     async def _take_batch(self, line: bytes, batch: list[RpcMessage]) -> None:
@@ -269,7 +283,7 @@ class Relay:
         call = None
         if isinstance(wanted, str | int | float) and not isinstance(wanted, bool):
             call = self._calls.get(wanted)
-        if call is None:
+        if call is None or call.task is not None:
             await self._server.send(message.line)
             return
         call.is_cancelled = True
@@ -320,14 +334,20 @@ class Relay:
         if message.method == "notifications/tools/list_changed":
             self._catalogue.is_stale = True
         if not message.is_response or message.id is None:
-            return False
+            told = self._tasks.get(find_told(message) or "")
+            return told is not None and self._note_end(told, find_end(message))
         if self._is_own(message.id):
             if (own := self._own.get(message.id)) is not None:
                 own.set_answer(message)
             return True
         call = self._calls.get(message.id)
         if call is not None:
-            if not call.is_sent or not call.set_answer(message):
+            task = find_task(message.result) if call.is_followed else None
+            is_awaited = call.is_sent and call.task is None and call.answer is None
+            if is_awaited and task is not None:
+                call.task, self._tasks[task] = task, call
+                return False
+            if not is_awaited or not call.set_answer(message):
                 log.warning("the MCP server answered a call that it was not asked; that is not passed on")
             return True
         if message.id in self._ended:
@@ -339,7 +359,21 @@ class Relay:
         if message.id in self._listings:
             del self._listings[message.id]
             self._catalogue.learn(message.result)
+        if message.id in self._task_requests:
+            method, call = self._task_requests.pop(message.id)
+            if call in self._tasks.values():
+                return self._note_end(call, find_end(message, asked=method))
         return False
+
+    def _note_end(self, call: ProxiedCall, end: TaskEnd | None) -> bool:
+        """Note what a message says of the end of a task. True if it is passed on later, with the outcome on
+        record."""
+        if end is None:
+            return False
+        if not end.is_whole:
+            call.note_end(end.answer)
+            return False
+        return call.set_answer(end.answer)
 
     async def _tell_client(self, line: bytes) -> None:
         with suppress(PipeClosed):  # It has gone, or does not listen; calls under way go on to their end.
@@ -369,6 +403,8 @@ class Relay:
             await self._deliver(call, ProxyAnswer(error_result(text)))
         finally:
             del self._calls[call.id]
+            if call.task is not None and self._tasks.get(call.task) is call:
+                del self._tasks[call.task]
             if call.is_sent:
                 self._ended.pop(call.id, None)
                 self._ended[call.id] = None
@@ -386,13 +422,22 @@ class Relay:
             line = result_line(call.id, fit_era(answer.result, is_modern=call.is_modern))
         if call.is_cancelled and call.answer is None:
             return False
+        if call.task is not None:
+            # The call itself was answered with the handle. What is left is the message about its task.
+            if call.answer is None:
+                return False
+            line = call.answer.line
         call.is_answered = True
         try:
             await self._client.send(line)
         except PipeClosed:
             return False
-        # A client that ends its stdin is about to end, and one that has cancelled does not look at it.
-        return not self._has_ended_input and not call.is_cancelled
+        if call.task is not None and answer.result is not None:
+            return False
+        # A client that ends its stdin is about to end, and one that has cancelled does not look at it. One
+        # whose server is gone is told so right behind the answer, and some drop it then.
+        is_closing = self._has_ended_input or self._server.is_gone
+        return not is_closing and not call.is_cancelled
 
     async def elicit(self, call: ProxiedCall, text: str) -> bool | dict[str, Json] | None:
         """Ask the person at the client: what was said, a result that asks, or None if the client cannot."""
@@ -416,20 +461,25 @@ class Relay:
         finally:
             del self._asked[id]
 
-    def make_body(self, call: ProxiedCall, tool: ProxyTool, *, as_asked: bool = False) -> Hook:
-        """The body of a call: hand it to the server, and wait for the answer.
-
-        `as_asked`: with the client's own arguments, whatever is on record of them.
-        """
+    def make_body(self, call: ProxiedCall, tool: ProxyTool) -> Hook:
+        """The body of a call: hand it to the server, and wait for the answer."""
         changes = tool.tool.changes_the_world
+        call.is_followed = changes
         believes_errors = tool.tool.verify is None
 
         async def forward(arguments: dict[str, Json]) -> Json:
             if call.is_sent:
                 raise NotSent("it was sent before")  # Each message has one id, which is answered once.
-            await self._hand_over(call, call.arguments if as_asked else arguments)
+            await self._hand_over(call, arguments)
             answer = await call.wait()
-            result = judge(answer, believes_errors=believes_errors or not changes)
+            try:
+                result = judge(answer, believes_errors=believes_errors or not changes)
+            except HoldfastError as error:
+                if tool.keeps_results:
+                    raise
+                raise type(error)("the server answered with an error, which is not on record") from None
+            if changes and not tool.keeps_results:
+                return "its result is not on record (redact_results)"
             return result if changes else f"a result of {len(answer.line):,} bytes, which is not kept"
 
         async def acting(ctx: AnyContext, /, **arguments: Any) -> Json:

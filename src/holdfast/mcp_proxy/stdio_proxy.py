@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ..errors import BadInput
 from ..store.store import open_store
+from ..tools.canonical import digest
 from .configuration import ProxyConfiguration, ToolRule, VerifyByTool
 from .pipes import OwnPipes
 from .proxy_ledger import ProxyLedger
@@ -55,8 +56,14 @@ async def run_stdio_proxy(options: ProxyOptions, *, source: int, sink: int) -> i
     """
     async with open_store(options.store) as store, find_server(options.command, options.address) as server:
         relay = make_relay(options, client=OwnPipes(source, sink), server=server.pipes)
+        where = options.command if options.address is None else (options.address.url,)
         ledger = ProxyLedger(
-            store, url=options.store, name=options.name, make_body=relay.make_body, elicit=relay.elicit
+            store,
+            url=options.store,
+            name=options.name,
+            sign=digest(*where),
+            make_body=relay.make_body,
+            elicit=relay.elicit,
         )
         try:
             await relay.run(ledger)

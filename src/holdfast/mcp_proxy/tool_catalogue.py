@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from ..tools.declaration import AnyTool, SideEffects
 from ..tools.effects_by_name import declare, from_hints
 from ..tools.foreign_schema import ForeignArguments
 from ..tools.retry import Retry
-from ..tools.schema import ArgumentProblem, Arguments, BadArguments, as_object
+from ..tools.schema import ArgumentProblem, Arguments, BadArguments, PartlyRecorded, as_object
 from .configuration import ProxyConfiguration, ProxyScope, ToolRule, VerifyByTool
 
 log = logging.getLogger("holdfast")
@@ -43,6 +43,8 @@ class ProxyTool(Struct, frozen=True, kw_only=True):
     why: str
     """Why it is treated so, for people."""
     has_output_schema: bool = False
+    keeps_results: bool = True
+    """Whether its results and errors may be on record."""
 
 
 class AnyArguments:
@@ -58,7 +60,7 @@ class AnyArguments:
         return plain, plain
 
 
-class RedactedArguments:
+class RedactedArguments(PartlyRecorded):
     """Arguments of which the record shows some as redacted. The server gets all of them."""
 
     def __init__(self, inner: Arguments, hidden: tuple[str, ...]) -> None:
@@ -68,12 +70,13 @@ class RedactedArguments:
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         """What the body is called with, and what is on record of it."""
         values, canonical = self._check(args)
-        shown = dict(canonical)
-        shown.update({name: REDACTED for name in self._hidden if name in shown})
+        shown: Json = canonical
+        for name in self._hidden:
+            shown = _redact(shown, [name] if name in canonical else name.split("."))
         return values, shown
 
     def check_whole(self, args: Json) -> Json:
-        """The arguments in canonical form, with nothing redacted: for telling calls apart."""
+        """The arguments in canonical form, with nothing redacted."""
         return self._check(args)[1]
 
     def _check(self, args: Json) -> tuple[dict[str, Any], Json]:
@@ -89,10 +92,40 @@ class RedactedArguments:
             return problem  # The arguments cannot be kept as JSON: that names places, and quotes nothing.
         first = problem.location[0] if problem.location else None
         only_names = problem.is_unknown or problem.keyword == "required"
-        if (first is not None and first not in self._hidden) or (len(problem.location) == 1 and only_names):
+        is_hidden = first is None or any(first in (one, one.split(".")[0], "*") for one in self._hidden)
+        if not is_hidden or (len(problem.location) == 1 and only_names):
             return problem.text
         where = "args" if first is None else f"args.{first}"
         return f"{where}: is not what the schema of the tool asks for ({problem.keyword})"
+
+
+def _redact(value: Json, path: Sequence[str]) -> Json:
+    """The value without what is at the path, if anything is. `*` stands for each item or member."""
+    if not path:
+        return REDACTED
+    first, *rest = path
+    if isinstance(value, dict):
+        return {key: _redact(one, rest) if first in (key, "*") else one for key, one in value.items()}
+    if isinstance(value, list):
+        return [_redact(one, rest) if first in (str(at), "*") else one for at, one in enumerate(value)]
+    return value
+
+
+class ArgumentsAsMade(PartlyRecorded):
+    """Arguments of one call that was made before, as its body got them: the record may show less."""
+
+    def __init__(self, inner: Arguments, made: Json) -> None:
+        self.schema, self.names = inner.schema, inner.names
+        self._values, shown = inner.check(made)
+        self._whole = inner.check_whole(made) if isinstance(inner, PartlyRecorded) else shown
+
+    def check(self, args: Json) -> tuple[dict[str, Any], Json]:
+        """What the call was made with, and what is on record of it."""
+        return self._values, args
+
+    def check_whole(self, args: Json) -> Json:
+        """What the call was made with, in canonical form."""
+        return self._whole
 
 
 class ToolCatalogue:
@@ -102,6 +135,8 @@ class ToolCatalogue:
         self._configuration, self._make_verify = configuration, make_verify
         self._specs: dict[str, Mapping[str, Any]] = {}
         self._made: dict[str, ProxyTool] = {}
+        self._misfits: dict[str, str] = {}
+        """What is wrong with the verify functions of tools, by the names of these."""
         self._has_checked = False
         """Whether the configuration was compared with the names of the tools."""
         self.is_stale = False
@@ -154,7 +189,7 @@ class ToolCatalogue:
                 near = closest(rule.verify.tool, self._specs)
                 meant = f"; did you mean {near!r}?" if near else ""
                 found.append(f"{rule.place} verify: the server has no tool {rule.verify.tool!r}{meant}")
-        return found
+        return [*found, *self._misfits.values()]
 
     def get_tool(self, name: str) -> ProxyTool:
         """How to treat the tool. One that the server has not listed counts as one that acts."""
@@ -186,10 +221,23 @@ class ToolCatalogue:
             "retry": Retry(attempts=1),  # The client decides about that.
             "pollable": True,  # … and about loops.
         }
-        made = declare(fit_name(name), names, options)
+        self._misfits.pop(name, None)
+        try:
+            made = declare(fit_name(name), names, options)
+        except BadInput as error:
+            # Without the function, a call that is cut off is in doubt, which is safe.
+            self._misfits[name] = f"{rule.place} {error}"
+            made = declare(fit_name(name), names, {**options, "verify": None})
         made.arguments = arguments
         has_output = spec is not None and isinstance(spec.get("outputSchema"), dict)
-        return ProxyTool(name=name, tool=made, scope=scope, why=why, has_output_schema=has_output)
+        return ProxyTool(
+            name=name,
+            tool=made,
+            scope=scope,
+            why=why,
+            has_output_schema=has_output,
+            keeps_results=not rule.redact_results,
+        )
 
     def _judge(self, name: str, spec: Mapping[str, Any] | None, rule: ToolRule) -> tuple[SideEffects, str]:
         """What the tool does to the world, and why that is assumed."""
@@ -219,9 +267,10 @@ class ToolCatalogue:
 
 
 def _takes(tool: ProxyTool, argument: str) -> bool:
-    """Whether a tool may have an argument of that name, as far as its schema says."""
+    """Whether a tool may have an argument of that name, as far as its schema says. Of parts of one, only the
+    argument is looked at."""
     arguments = tool.tool.arguments
-    if argument in arguments.names or not arguments.names:
+    if {argument, argument.split(".")[0]} & {*arguments.names, "*"} or not arguments.names:
         return True
     return any(arguments.schema.get(key, False) is not False for key in _OPEN)
 

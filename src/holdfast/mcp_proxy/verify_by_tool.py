@@ -28,6 +28,8 @@ def make_verify(verify: VerifyByTool, ask: AskTool) -> Callable[..., Any]:
         result = await ask(verify.tool, asked)
         if not isinstance(result, dict) or result.get("isError"):
             return Unsure(f"{verify.tool} answered with an error: {get_text(result)[:500]}")
+        if not isinstance(result.get("content"), list) and "structuredContent" not in result:
+            return Unsure(f"{verify.tool} answered with something else than a result")
         return Landed() if holds(landed_if, result) else NotLanded()
 
     return look

@@ -7,10 +7,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
+from .. import redact
 from ..errors import BadInput
-from ..redact import LEFT_OUT, find_secret, is_secret_name, leave_out_secrets
 from .recording import Recording
 
 _TEST: Final = '''"""Session {session!r} as a test, written by `holdfast export --form pytest`.
@@ -30,15 +29,8 @@ def test_{name}() -> None:
     check_recording(RECORDING, {attribute})
 '''
 
-
-class SecretFound(Struct, frozen=True):
-    """Text of a recording that looks like a secret: where it is, and what it looks like."""
-
-    where: str
-    kind: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.kind}"
+_OWN: Final = ("instructions", "tools", "session", "agent")
+"""Fields of a recording that hold digests and names."""
 
 
 def write_test(recording: Recording, *, module: str, attribute: str, without_secrets: bool = False) -> str:
@@ -49,7 +41,8 @@ def write_test(recording: Recording, *, module: str, attribute: str, without_sec
     """
     # As it is written: lists for all sequences, and text for all strings.
     plain = _without_ids(msgspec.json.decode(msgspec.json.encode(recording)))
-    found = list(_find_secrets(plain, ""))
+    said = {name: value for name, value in plain.items() if name not in _OWN}
+    found = list(redact.iter_secrets(said))
     if found and not without_secrets:
         listed = "\n".join(str(one) for one in found[:10])
         more = f"\nand {len(found) - 10} more" if len(found) > 10 else ""
@@ -58,7 +51,7 @@ def write_test(recording: Recording, *, module: str, attribute: str, without_sec
             f"--without-secrets (without_secrets=True), or test another session\n{listed}{more}"
         )
     if found:
-        plain = _leave_out(plain)
+        plain |= redact.without_secrets(said)
     data = msgspec.json.format(msgspec.json.encode(plain), indent=1).decode()
     # In a raw string: no quote can end it, and no invisible character hides in it.
     escaped = re.sub(r"[^\x20-\x26\x28-\x7e\n]", _escape, data)
@@ -144,44 +137,3 @@ def _without_foreign_ids(data: Any) -> Any:
             if key not in _FOREIGN_IDS
         }
     return data
-
-
-_OWN: Final = ("instructions", "tools", "session", "agent")
-"""Fields of a recording that hold digests and names."""
-
-
-def _find_secrets(value: Any, where: str) -> Any:
-    if isinstance(value, str):
-        kind = find_secret(value)
-        if kind is not None:
-            yield SecretFound(where, kind)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if not where and key in _OWN:
-                continue
-            place = f"{where}.{key}" if where else key
-            yield from _find_secrets(key, f"a key of {where}")
-            if isinstance(item, str) and item and item != LEFT_OUT and is_secret_name(key):
-                yield SecretFound(place, f"the value of {key!r}")
-            else:
-                yield from _find_secrets(item, place)
-    elif isinstance(value, list):
-        for place, item in enumerate(value):
-            yield from _find_secrets(item, f"{where}[{place}]")
-
-
-def _leave_out(value: Any, where: str = "") -> Any:
-    if isinstance(value, str):
-        return leave_out_secrets(value)
-    if isinstance(value, dict):
-        return {
-            leave_out_secrets(key): item
-            if not where and key in _OWN
-            else LEFT_OUT
-            if isinstance(item, str) and item and is_secret_name(key)
-            else _leave_out(item, f"{where}.{key}")
-            for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_leave_out(item, f"{where}[]") for item in value]
-    return value

@@ -6,6 +6,7 @@ Everything else uses anyio. What is here is not in anyio, or costs several times
 from __future__ import annotations
 
 import asyncio
+import sys
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -55,6 +56,18 @@ def current_loop() -> Any:
         return asyncio.get_running_loop()
     except RuntimeError:
         return current_token().native_token
+
+
+def find_task() -> Any:
+    """The running task, to compare by identity; None outside of one."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # No event loop of asyncio runs.
+        trio: Any = sys.modules.get("trio")
+        try:
+            return None if trio is None else trio.lowlevel.current_task()
+        except RuntimeError:
+            return None
 
 
 def has_ended(loop: Any) -> bool:

@@ -107,6 +107,18 @@ class Tool(Generic[P, R]):
         self.needs_approval, self.pollable = needs_approval, pollable
         self.is_declared = is_declared
         """Whether it says what it does to the world."""
+        self.may_change = False
+        """Whether another party may declare it anew while it is in use (`become`)."""
+
+    def become(self, other: Tool[P, R]) -> None:
+        """Take over everything of another tool, for whatever holds this one. Calls under way are not
+        touched: each has the tool as it was when the call came in (`for_one_call`)."""
+        self.__dict__.update(other.__dict__)
+        self.may_change = True
+
+    def for_one_call(self) -> Tool[P, R]:
+        """The tool as it is declared now."""
+        return copy.copy(self) if self.may_change else self
 
     def with_body(self, body: Hook, arguments: Arguments | None = None) -> Tool[P, R]:
         """The same tool with another body, and another check of arguments, for one call."""

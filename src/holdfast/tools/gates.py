@@ -15,7 +15,7 @@ from ..suggestions import closest
 from .canonical import NotCanonical, fingerprint, normalise
 from .declaration import AnyTool
 from .policy import Policy
-from .schema import BadArguments
+from .schema import BadArguments, fingerprint_of
 
 
 class Ready(Struct, frozen=True, kw_only=True):
@@ -74,6 +74,7 @@ class Gates:
             tool = self._tools.get(name)
         if tool is None:
             return Refused(gate="name", content=self._unknown(name), fingerprint=_rough(name, args))
+        tool = tool.for_one_call()
         corrected = UNSET if answer is None else answer.new_args
         if corrected is not UNSET:
             args = corrected
@@ -83,7 +84,8 @@ class Gates:
             whose = "" if corrected is UNSET else ", as a person corrected them"
             content = f"{name}: invalid arguments{whose}. {bad}"
             return Refused(gate="arguments", content=content, fingerprint=_rough(name, args))
-        ready = Ready(tool=tool, values=values, args=canonical, fingerprint=fingerprint(name, canonical))
+        known = fingerprint_of(name, tool.arguments, args, canonical)
+        ready = Ready(tool=tool, values=values, args=canonical, fingerprint=known)
         looping = self._loop(ready, repeats, tried)
         if looping is not None:
             return Refused(gate="loop", content=looping, fingerprint=ready.fingerprint)
@@ -94,11 +96,13 @@ class Gates:
 
     def fit(self, tool: AnyTool, args: Json) -> Ready | None:
         """Recorded arguments for the tool as it is now, past the gates; None if they no longer fit."""
+        tool = tool.for_one_call()
         try:
             values, canonical = tool.arguments.check(args)
         except BadArguments:
             return None
-        return Ready(tool=tool, values=values, args=canonical, fingerprint=fingerprint(tool.name, canonical))
+        known = fingerprint_of(tool.name, tool.arguments, args, canonical)
+        return Ready(tool=tool, values=values, args=canonical, fingerprint=known)
 
     def _unknown(self, name: str) -> str:
         meant = closest(name, self._tools)

@@ -215,7 +215,8 @@ class Runner:
         tell the model. The call's result, if it has one now. `tool` is None if it is no longer there."""
         reconciler = self.reconciler
         ready = None if tool is None else gates.fit(tool, row.args)
-        if tool is not None and ready is not None and row.undoes is None:
+        if ready is not None and row.undoes is None:
+            tool = ready.tool
             found = await reconciler.find_out(tool, row, ready.values)
             if row.status != "in_doubt":
                 await reconciler.settlements.release(row)

@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import (
@@ -33,7 +34,7 @@ from ..errors import BadInput
 from ..limits import ASKED_SCHEMA_BYTES_MAX
 from ..messages import Json
 from ..suggestions import closest
-from .canonical import NotCanonical, canonical, normalise, to_json
+from .canonical import NotCanonical, canonical, fingerprint, normalise, to_json
 from .context import ToolContext
 
 if TYPE_CHECKING:
@@ -59,6 +60,20 @@ class Arguments(Protocol):
 
     def check(self, args: Json) -> tuple[dict[str, Any], Json]:
         """What the body is called with, and the same in canonical form; or `BadArguments`."""
+
+
+class PartlyRecorded(ABC):
+    """Arguments of which the record shows only a part. Calls are told apart by all of them."""
+
+    @abstractmethod
+    def check_whole(self, args: Json) -> Json:
+        """The arguments in canonical form, with nothing left out; or `BadArguments`."""
+
+
+def fingerprint_of(tool: str, arguments: Arguments, args: Json, canonical: Json) -> str:
+    """The digest that tells calls of a tool apart; `canonical` is what is on record of the arguments."""
+    whole = arguments.check_whole(args) if isinstance(arguments, PartlyRecorded) else canonical
+    return fingerprint(tool, whole)
 
 
 def wants_context(function: Callable[..., Any]) -> bool:

@@ -39,7 +39,9 @@ async def main(tool: str, arguments: str, times: str, *, command: list[str]) -> 
         left -= 1
         return ModelResponse(parts=[ToolCallPart(tool, json.loads(arguments))])
 
-    toolset = MCPToolset(StdioTransport(command[0], command[1:]), max_retries=5)
+    # A busy machine takes longer than what is waited for by default.
+    transport = StdioTransport(command[0], command[1:])
+    toolset = MCPToolset(transport, max_retries=5, init_timeout=120, read_timeout=120)
     async with Agent(FunctionModel(reply), toolsets=[toolset]) as agent:
         await agent.run("Go.")
     print(json.dumps(found))

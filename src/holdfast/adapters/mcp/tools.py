@@ -106,7 +106,8 @@ def _name_servers(given: object) -> dict[str, KnownServer]:
 class McpTools(Sequence[AnyTool]):
     """The tools of MCP servers, for `Agent(tools=…)` and `Registry`. Made by `mcp_tools`.
 
-    Tools that a server adds later are added here; those that it drops are removed. A tool keeps its name.
+    Tools that a server adds later are added here; those that it drops are removed. A tool keeps its name, and
+    is what the server lists now: schema, description and hints.
     """
 
     def __init__(
@@ -128,6 +129,8 @@ class McpTools(Sequence[AnyTool]):
         """The names of tools by their server and their name there; also of tools that are gone."""
         self._made: dict[str, AnyTool] = {}
         """Every tool that there was, by its name."""
+        self._specs: dict[str, types.Tool] = {}
+        """What each of them was made of, last."""
         self._offered: dict[str, tuple[AnyTool, ...]] = {}
         """The tools of each server as it is now."""
         self._is_open = False
@@ -218,10 +221,11 @@ class McpTools(Sequence[AnyTool]):
     # -- from what a server lists to tools -------------------------------------------------------------
 
     def _take_in_change(self, connection: Connection) -> None:
-        before = self._list()
+        before = [(one.name, self._specs[one.name]) for one in self._list()]
         self._take_in(connection)
-        after = self._list()
-        if self._on_change is not None and [id(one) for one in before] != [id(one) for one in after]:
+        self._effects.warn_of_covered()
+        after = [(one.name, self._specs[one.name]) for one in self._list()]
+        if self._on_change is not None and before != after:
             self._on_change(self)
 
     def _take_in(self, connection: Connection) -> None:
@@ -260,30 +264,40 @@ class McpTools(Sequence[AnyTool]):
             )
 
     def _take_in_tool(self, connection: Connection, name: str, spec: types.Tool) -> tuple[AnyTool, bool]:
-        """The tool, and whether it is new and nothing says what it does."""
+        """The tool, and whether nothing says any more, or from the beginning, what it does."""
+        known = self._made.get(name)
+        if known is not None and self._specs[name] == spec:
+            return known, False
         description = _HIDDEN.sub("", spec.description or spec.title or "").encode(errors="replace").decode()
         if len(description.encode()) + len(spec.name.encode(errors="replace")) > MCP_TOOL_BYTES_MAX:
             raise _Unusable(f"tool {name!r}: its description is longer than {MCP_TOOL_BYTES_MAX:,} bytes")
-        known = self._made.get(name)
+        declaration = self._find_declaration(name, spec)
+        options = {"timeout_s": self._timeout_s, **_set_options(declaration)}
         try:
-            if known is not None:
-                arguments: Any = known.arguments
-                if arguments.schema != spec.input_schema:
-                    arguments.replace(spec.input_schema)
-                known.description = description
-                return known, False
             given = ForeignArguments(name, spec.input_schema, bytes_max=MCP_TOOL_BYTES_MAX)
         except BadInput as error:
             raise _Unusable(str(error)) from error
-        declaration = self._find_declaration(name, spec)
-        options = {"timeout_s": self._timeout_s, **_set_options(declaration)}
-        made = declare(name, given.names, options)
+        try:
+            made = declare(name, given.names, options)
+        except BadInput as error:
+            if known is None:
+                raise
+            raise _Unusable(str(error)) from error
         believes_errors = made.verify is None
         made = made.with_body(Hook(_make_body(connection, spec.name, believes_errors), True, True), given)
         made.function, made.description = _make_function(connection, spec.name), description
         made.is_declared = declaration is not UNDECLARED
-        self._made[name] = made
-        return made, declaration is UNDECLARED
+        was_silent = known is not None and not known.is_declared
+        if known is None:
+            known = self._made[name] = made
+            made.may_change = True
+        else:
+            arguments: Any = known.arguments
+            arguments.replace(spec.input_schema)  # Tools that were declared anew elsewhere share it.
+            made.arguments = arguments
+            known.become(made)
+        self._specs[name] = spec
+        return known, declaration is UNDECLARED and not was_silent
 
     def _find_declaration(self, name: str, spec: types.Tool) -> Declaration:
         hints = spec.annotations or types.ToolAnnotations()

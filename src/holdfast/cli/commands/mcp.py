@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from ..mcp_address import HEADER_HELP, URL_HELP, find_address
-from .mcp_check import check
+from .mcp_check import check, load_verify_functions
 from .mcp_wrap import wrap
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def proxy(
     address = find_address(command, url, header, "holdfast mcp proxy --name git")
     check_server_name(name)
     configuration = ProxyConfiguration() if config is None else read_configuration(config)
-    functions = {
-        rule.verify: _load(rule.verify) for rule in configuration.rules if isinstance(rule.verify, str)
-    }
+    functions = {} if config is None else load_verify_functions(configuration, config)
     options = ProxyOptions(
         name=name,
         store=absolute_url(store) if store else default_store(),
@@ -57,12 +55,6 @@ def proxy(
         load_function=functions.__getitem__,
     )
     return _run(options)
-
-
-def _load(target: str) -> Callable[..., Any]:
-    from ..load_agent import load_function
-
-    return load_function(target)
 
 
 def _run(options: ProxyOptions) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -11,7 +12,7 @@ from ...redact import show_address
 from ..mcp_address import HEADER_HELP, URL_HELP, find_address
 
 if TYPE_CHECKING:
-    from ...mcp_proxy.configuration import ProxyConfiguration
+    from ...mcp_proxy.configuration import ProxyConfiguration, ToolRule
     from ...mcp_proxy.server_address import ServerAddress
     from ...mcp_proxy.tool_catalogue import ProxyTool
 
@@ -33,7 +34,8 @@ def check(
     Parameters
     ----------
     config
-        The configuration of the proxy, in TOML. A name in it that no tool has is an error.
+        The configuration of the proxy, in TOML. A name in it that no tool has is an error, and so is a
+        function that cannot be loaded, or does not take the arguments of the tool.
     """
     import anyio
 
@@ -42,7 +44,8 @@ def check(
 
     address = find_address(command, url, header, "holdfast mcp check")
     configuration = ProxyConfiguration() if config is None else read_configuration(config)
-    tools, unmatched = anyio.run(_ask, command, address, configuration)
+    functions = {} if config is None else load_verify_functions(configuration, config)
+    tools, unmatched = anyio.run(_ask, command, address, configuration, functions)
     if as_json:
         _print_json(
             {"command": command} if address is None else {"url": show_address(address.url)}, tools, unmatched
@@ -53,13 +56,30 @@ def check(
         raise Stop(Exit.ERROR, f"{config}: {'; '.join(unmatched)}")
 
 
+def load_verify_functions(configuration: ProxyConfiguration, path: Path) -> dict[str, Callable[..., Any]]:
+    """What `verify = "module:function"` names in a configuration. Modules and files are looked up in its
+    folder: clients start the proxy in any directory."""
+    from ..load_agent import load_function
+
+    named = [rule.verify for rule in configuration.rules if isinstance(rule.verify, str)]
+    return {target: load_function(target, folder=path.parent) for target in named}
+
+
 async def _ask(
-    command: tuple[str, ...], address: ServerAddress | None, configuration: ProxyConfiguration
+    command: tuple[str, ...],
+    address: ServerAddress | None,
+    configuration: ProxyConfiguration,
+    functions: Mapping[str, Callable[..., Any]],
 ) -> tuple[list[ProxyTool], list[str]]:
     from ...mcp_proxy.server_listing import list_tools
     from ...mcp_proxy.tool_catalogue import ToolCatalogue
 
-    catalogue = ToolCatalogue(configuration, lambda rule: _never_asked if rule.verify is not None else None)
+    def find_verify(rule: ToolRule) -> Callable[..., Any] | None:
+        if isinstance(rule.verify, str):
+            return functions[rule.verify]
+        return None if rule.verify is None else _never_asked
+
+    catalogue = ToolCatalogue(configuration, find_verify)
     catalogue.learn({"tools": list(await list_tools(command, address))})
     names = catalogue.list_names()
     return [catalogue.get_tool(name) for name in names], catalogue.list_unmatched()

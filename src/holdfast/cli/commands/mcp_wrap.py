@@ -38,6 +38,8 @@ def wrap(
     only
         Only the server with this name; may be given several times.
     """
+    from shlex import quote
+
     from ..console import confirm, print_json, print_text, say
     from ..edit_file import back_up, list_backups, read_file, replace_file
 
@@ -49,6 +51,9 @@ def wrap(
         print_text(str(path))
         for one in rewritten.changes:
             print_text(_show(one), lines=True)
+    elif changed and not yes:
+        # What is asked about is shown all the same, beside the object.
+        say("\n".join([str(path), *map(_show, rewritten.changes)]))
     backup: Path | None = None
     if changed:
         confirm(f"Write this to {path}?", yes=yes)
@@ -77,7 +82,7 @@ def wrap(
         say(f"wrote {path}. Start the client again")
     else:
         say(f"wrote {path}; as it was, it is in {backup}. Start the client again")
-        say(f"to take it back: holdfast mcp wrap {client} --undo")
+        say(f"to take it back: holdfast mcp wrap {quote(client)} --undo")
 
 
 def _find_file(given: str) -> Path:
@@ -153,6 +158,10 @@ def _find_missing() -> str:
 def _show(change: ServerChange) -> str:
     from shlex import join
 
+    from ..console import visible
+
+    # A name or an argument with a line end in it must not look like a line of ours.
+    server = visible(change.server)
     if change.action == "left":
-        return f"  {change.server}: left as it is, because {change.why}"
-    return f"  {change.server}\n  - {join(change.before)}\n  + {join(change.after)}"
+        return f"  {server}: left as it is, because {visible(change.why)}"
+    return f"  {server}\n  - {visible(join(change.before))}\n  + {visible(join(change.after))}"
