@@ -14,8 +14,6 @@ from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from .suggestions import closest
 
 _SCHEMES: Final = ("memory", "dir", "sqlite", "postgresql", "postgres", "s3", "gs", "az")
@@ -234,7 +232,7 @@ _SHORT_NUMBER: Final = 1000
 """Below it, a number is no secret, whatever its name."""
 
 
-class SecretFound(Struct, frozen=True):
+class SecretFound(NamedTuple):
     """Something that looks like a secret: where it is, and what it looks like."""
 
     where: str

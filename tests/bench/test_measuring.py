@@ -67,6 +67,7 @@ def test_a_part_can_be_measured_by_itself(script: str, quick_path: Path) -> None
     assert "syncs:" in printed
 
 
+@pytest.mark.long
 def test_sessions_and_runs_of_the_agents_sdk_are_measured_beside_its_own(runner: Runner) -> None:
     """What is kept is what is loaded; a run that keeps nothing is the floor."""
     names = ("HoldfastSession SQLite", "OpenAI SQLiteSession", "run, nothing kept", "run, SQLiteSession",

@@ -65,6 +65,12 @@ LINES: dict[str, list[tuple[str, int]]] = {
     "resolve-operation": [(f"{Q} landed", 3)],
     "fork": [("look --version 1 --into copy", 0), (f"look --into {Q}", 2)],
     "rewind": [("refuse --version 1", 0), ("refuse --steps 99", 3)],
+    "copy": [
+        ("sqlite:holdfast.db sqlite:copied.db", 0),
+        (f"sqlite:holdfast.db sqlite:other.db {Q}", 2),
+        (f"sqlite:holdfast.db sqlite:third.db look --as {Q}", 2),
+    ],
+    "import": [("client.json", 1), (f"{Q}", 3)],
     "clean": [("look --yes", 0), (f"{Q} --yes", 2)],
     "mcp": [
         ("wrap client.json", 2),

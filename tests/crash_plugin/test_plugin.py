@@ -168,6 +168,7 @@ def test_own_assert(holdfast_crash):
     assert (tmp_path / "table.md").read_text().count("###") == 3
 
 
+@pytest.mark.long
 def test_the_reports_on_the_page_are_those_of_its_tests(tmp_path: Path) -> None:
     """The page's code is a test file; what pytest prints is on the page."""
     code = "\n\n".join(block.source for block in find_blocks(PAGE, "python"))
@@ -177,6 +178,7 @@ def test_the_reports_on_the_page_are_those_of_its_tests(tmp_path: Path) -> None:
         assert block.source in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_options_choose_where_and_how_it_is_killed(tmp_path: Path) -> None:
     """A sample, another function for the resumption, a check that fails, and processes started afresh."""
     (tmp_path / "test_it.py").write_text(
@@ -220,6 +222,7 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
     assert "each process was started afresh: importing test_it starts 1 threads" in done.stdout
 
 
+@pytest.mark.long
 def test_two_workers_of_xdist_have_their_reports_on_one_page(tmp_path: Path) -> None:
     """Each test uses one processor then; the page is in the order of the scenarios."""
     (tmp_path / "test_it.py").write_text(TESTS)

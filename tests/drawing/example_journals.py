@@ -56,7 +56,7 @@ class Author:
         self.add(kinds.LeaseTaken(holder=f"h-{holder}", name=holder))
         before = self.run
         self.run = f"run-{self.state.seq}"
-        self.add(kinds.RunStarted(agent="clerk", model="sonnet-9", continues=before))
+        self.add(kinds.RunStarted(agent="clerk", model="sonnet-9", loop="agent", continues=before))
 
     def release(self) -> None:
         """The run is completed, the lease given back."""

@@ -98,6 +98,7 @@ def read_published(client: str) -> list[str]:
     return [cell.strip(" |") for cell in row[1:]]
 
 
+@pytest.mark.long
 @CLIENTS
 def test_a_client_that_is_killed_and_started_again_does_what_the_page_says(
     client: str, warm: Warm, tmp_path: Path

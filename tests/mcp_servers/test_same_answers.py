@@ -46,7 +46,6 @@ SHORT = (
     ("git", "modern"),
     ("conforming", "legacy"),
     ("conforming", "modern"),
-    ("everything", "legacy"),
     ("memory", "legacy"),
 )
 CASES = [

@@ -92,10 +92,15 @@ def stdout() -> Console:
     return console
 
 
+def stderr() -> Console:
+    """The console for messages."""
+    return SafeConsole(stderr=True)
+
+
 def say(text: str) -> None:
     """Print a message on stderr. Lines after the first are indented."""
     message = SafeText(text.replace("\n", "\n  "), lines=True)
-    SafeConsole(stderr=True).print(message, soft_wrap=True)
+    stderr().print(message, soft_wrap=True)
 
 
 def print_text(text: str, *, lines: bool = False, end: str = "\n") -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .console import SafeConsole, SafeText
+from .console import SafeText, stderr
 
 if TYPE_CHECKING:
     from ..store.copy import CopyProgress
@@ -19,7 +19,7 @@ def show_progress(*, quiet: bool) -> Iterator[Callable[[CopyProgress], object]]:
     """What a copy is to call as it goes on. `quiet`: nothing is shown."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    console = SafeConsole(stderr=True)
+    console = stderr()
     bar = Progress(
         TextColumn("{task.fields[phase]}"),
         BarColumn(),

@@ -224,6 +224,8 @@ class Recording(Struct, kw_only=True, omit_defaults=True):
     """Digests of the instructions and the tools of the last run."""
     cast: list[str] = []
     """The members, if the session is a thread of several agents."""
+    is_bare: bool = False
+    """Whether it does not say which reply made which call."""
 
 
 async def read_recording(store: Store, session: str, *, version: int | None = None) -> Recording:
@@ -349,13 +351,8 @@ class _RecordingReader:
                 continue
             assert isinstance(body, MessageAdded | ModelReplied)
             is_reply = isinstance(body, ModelReplied) or (body.role == "assistant" and not asks)
-            is_bare = body.role == "assistant" and not isinstance(body, ModelReplied)
-            if is_bare and found.adapter == OPENAI_AGENTS:
-                raise BadInput(
-                    f"session {found.session!r} cannot be replayed: it does not say which reply made which "
-                    "call. Either DurableRunner has not run it, or the items of a run were replaced, by a "
-                    "guardrail, a filter or a compaction"
-                )
+            if body.role == "assistant" and not isinstance(body, ModelReplied):
+                found.is_bare = found.is_bare or found.adapter == OPENAI_AGENTS
             if entry.seq not in self._items:
                 continue  # It waits in the inbox still.
             item = self._items[entry.seq]
@@ -545,6 +542,12 @@ def check_driver(recording: Recording, adapter: str) -> None:
     name = recording.session
     if recording.cast:
         raise BadInput(f"session {name!r} is a thread of several agents, and cannot be replayed")
+    if recording.is_bare:
+        raise BadInput(
+            f"session {name!r} cannot be replayed: it does not say which reply made which call. Either "
+            "DurableRunner has not run it, or the items of a run were replaced, by a guardrail, a filter or "
+            "a compaction"
+        )
     if recording.adapter != adapter:
         was = recording.adapter or "a holdfast.Agent"
         raise BadInput(
