@@ -62,7 +62,7 @@ def same_each_time(said: Json) -> Json:
 
 
 def _decode_blob(found: dict[str, Json]) -> dict[str, Json]:
-    if "blob" not in found:
+    if not isinstance(found.get("blob"), str):
         return found
     return {**found, "blob": base64.b64decode(found["blob"]).decode("utf-8", "backslashreplace")}
 
