@@ -143,19 +143,24 @@ async def test_a_reader_takes_no_event_from_a_store_that_closes(
     await steps.register_run(run("a", conversation_id="c"))
     await steps.register_run(run("b", conversation_id="d"))
     driver = driver_of(steps)
-    find_tip = driver.find_tip
+    find_tip, asked, go_on = driver.find_tip, threading.Event(), threading.Event()
 
     def slowly(session: Any) -> Any:
-        time.sleep(0.3 if session == "steps-d" else 0)
+        if session == "steps-d":
+            asked.set()
+            assert go_on.wait(300)
         return find_tip(session)
 
     monkeypatch.setattr(driver, "find_tip", slowly)
     await steps.append_event(event("a", _ASKED, metadata={"n": "1"}))
     other = await begin(_read_other(steps))
+    while not asked.is_set():
+        await asyncio.sleep(0.001)
     closing = asyncio.create_task(store.aclose())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.01)  # It has begun, and waits for the other reader.
     with pytest.raises(Closed):
         await steps.list_events(run_id="a")
+    go_on.set()
     await asyncio.gather(other, closing, return_exceptions=True)
     monkeypatch.undo()
     assert await list_kept(store_url) == ["1"]
