@@ -154,8 +154,7 @@ async def test_a_reader_takes_no_event_from_a_store_that_closes(
     monkeypatch.setattr(driver, "find_tip", slowly)
     await steps.append_event(event("a", _ASKED, metadata={"n": "1"}))
     other = await begin(_read_other(steps))
-    while not asked.is_set():
-        await asyncio.sleep(0.001)
+    assert await asyncio.to_thread(asked.wait, 300)
     closing = asyncio.create_task(store.aclose())
     await asyncio.sleep(0.01)  # It has begun, and waits for the other reader.
     with pytest.raises(Closed):

@@ -123,9 +123,14 @@ def _wait_for_end(pidfd: int) -> None:
 def _open_descendants(pid: int) -> list[int]:
     """Descriptors of the processes that it has started, and of those that they have; only on Linux."""
     found: list[int] = []
-    for listed in Path("/proc").glob(f"{pid}/task/*/children"):
+    # It may end at any moment: then there is no such folder, or nothing to be read.
+    threads: list[str] = []
+    with suppress(OSError):
+        threads = os.listdir(f"/proc/{pid}/task")
+    for thread in threads:
         with suppress(OSError):
-            for child in map(int, listed.read_text().split()):
+            listed = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+            for child in map(int, listed.split()):
                 with suppress(ProcessLookupError):
                     found.append(os.pidfd_open(child))
                     found += _open_descendants(child)
